@@ -1,0 +1,37 @@
+# tidegate: every target sets up first what it needs; `make` alone tells what there is.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench fuzz clean
+export PYTHON
+
+BIN := .venv/bin
+WORKERS ?= 2
+
+help: ## print this
+	@echo "make TARGET, where TARGET is one of"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. PYTHON=/path/to/python3.11
+	@tools/setup.sh
+
+run: setup ## run the example pipeline. CHECKPOINTS=5
+	$(BIN)/tidegate run jobs.orders:pipeline --checkpoints $(or $(CHECKPOINTS),5)
+
+test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(T) $(ARGS)
+
+lint: setup ## ruff, mypy and import-linter; changes nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## measure against the rivals of design/4. NAME=append, all without
+	$(BIN)/python -m tests.bench $(NAME)
+
+fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),20000) $(if $(SEED),--seed $(SEED))
+
+clean: ## remove .venv, the jars and what tools left; pipelines' data stays
+	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find dags include jobs plugins tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,73 @@
+"""Where the Delta jars are. Spark gets them by path; nothing is resolved from a registry at run time."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.errors import Corrupt, Invalid
+
+__all__ = ["JARS_FOLDER_VARIABLE", "Jar", "jar_list", "jar_paths"]
+
+JARS_FOLDER_VARIABLE = "TIDEGATE_JARS"
+_LIST = Path(__file__).with_name("jars.toml")
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One line of jars.toml."""
+
+    group: str
+    name: str
+    version: str
+    size: int
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+
+def jar_list() -> list[Jar]:
+    """The jars that this version of tidegate runs with, whether they are there or not."""
+    return [Jar(**entry) for entry in tomllib.loads(_LIST.read_text(encoding="utf-8"))["jar"]]
+
+
+def jar_paths() -> list[Path]:
+    """The jars, in the list's order. Checks that each is there and has its size; set-up checked the hash."""
+    folder = _folder()
+    paths = []
+    for jar in jar_list():
+        path = folder / jar.file_name
+        if not path.is_file():
+            raise Invalid(
+                f"The Delta jar {jar.file_name} is not in {folder}.",
+                help=f"Run `make setup`, or let {JARS_FOLDER_VARIABLE} name the folder that holds the jars.",
+                reason="JARS_MISSING",
+            )
+        if (size := path.stat().st_size) != jar.size:
+            raise Corrupt(
+                f"The Delta jar {path} has {size} bytes.",
+                expected=f"{jar.size} bytes",
+                help="Delete it and run `make setup`.",
+                reason="JARS_CORRUPT",
+            )
+        paths.append(path)
+    return paths
+
+
+def _folder() -> Path:
+    """$TIDEGATE_JARS, or .cache/jars of the checkout that this module lies in."""
+    if configured := os.environ.get(JARS_FOLDER_VARIABLE):
+        folder = Path(configured)
+        if not folder.is_absolute() or not folder.is_dir():
+            raise Invalid(
+                f"{JARS_FOLDER_VARIABLE} is {configured!r}, which is not a folder.",
+                expected="the absolute path of a folder with the Delta jars",
+                help=f"Correct {JARS_FOLDER_VARIABLE}, or unset it to use .cache/jars of the checkout.",
+            )
+        return folder
+    return _CHECKOUT / ".cache" / "jars"

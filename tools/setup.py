@@ -1,0 +1,323 @@
+"""Everything that `make` needs: checks Python and Java, makes .venv from uv.lock, fetches the Delta jars.
+
+    .cache/uv/       a small venv that holds nothing but uv, by version and hash from uv.lock
+    .venv/           exactly what uv.lock says, and tidegate itself, editable
+    .cache/jars/     the jars of include/tidegate/runtime/jars.toml, by size and sha256
+
+Each step first looks whether its result is there and right, and only then does something, so a second
+call is quick and a call after a failed or interrupted one repairs. What goes wrong ends in a Problem:
+what happened, what was expected, what to do next. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON_VERSION = (3, 11)
+JAVA_VERSION = 17
+# The one registry host in this repository; uv.lock names its own.
+MAVEN_URL_VARIABLE = "MAVEN_MIRROR_URL"
+MAVEN_URL = "https://repo1.maven.org/maven2"
+DOWNLOAD_TIMEOUT_SECONDS = 30
+DOWNLOAD_TRIES = 3
+VENV_BYTES = 2_500_000_000
+AGAIN = "then `make setup` again"
+
+
+class Problem(Exception):
+    """Set-up cannot go on: what happened, what was expected, what to do next."""
+
+    def __init__(self, what: str, *, expected: str, help: str) -> None:
+        super().__init__(f"{what}\n  Expected: {expected}\n  Help: {help}")
+
+
+def main() -> int:
+    try:
+        set_up(ROOT)
+    except Problem as problem:
+        print(f"setup: {problem}", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"setup: {_storage_problem(error, str(error.filename or ROOT))}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("\nsetup: Interrupted. `make setup` goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def set_up(root: Path) -> None:
+    """All steps, in order, one process at a time."""
+    check_python()
+    check_java()
+    cache = root / ".cache"
+    cache.mkdir(exist_ok=True)
+    with locked(cache / "setup.lock"):
+        uv = install_uv(root, cache / "uv")
+        install_packages(root, uv)
+        fetch_jars(root / "include/tidegate/runtime/jars.toml", cache / "jars")
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", flush=True)
+
+
+# -- prerequisites ---------------------------------------------------------------------------------
+
+
+def check_python() -> None:
+    if sys.version_info[:2] != PYTHON_VERSION:
+        raise Problem(
+            f"This is Python {sys.version.split()[0]} ({sys.executable}).",
+            expected="Python 3.11",
+            help="Debian, Ubuntu: sudo apt-get install python3.11 python3.11-venv · macOS: brew install "
+            f"python@3.11 · {AGAIN}, or name one: make setup PYTHON=/path/to/python3.11",
+        )
+
+
+def check_java() -> None:
+    """The Java that Spark will take is JAVA_HOME's, else the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin/java")) if home else shutil.which("java")
+    named = f"JAVA_HOME={home}" if home else "PATH"
+    fix = {
+        "expected": f"Java {JAVA_VERSION} or newer, by JAVA_HOME or on PATH",
+        "help": "Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless · macOS: brew install "
+        "openjdk@17 and export JAVA_HOME=$(brew --prefix openjdk@17)/libexec/openjdk.jdk/Contents/Home · "
+        + ("or correct or unset JAVA_HOME · " if home else "")
+        + AGAIN,
+    }
+    if not java or not os.access(java, os.X_OK):
+        raise Problem(f"There is no Java ({named} has no java program).", **fix)
+    version = java_version(java)
+    if version is None:
+        raise Problem(f"{java} ({named}) does not tell its version when asked with -version.", **fix)
+    if version < JAVA_VERSION:
+        raise Problem(f"{java} ({named}) is Java {version}, too old for Spark.", **fix)
+
+
+def java_version(java: str) -> int | None:
+    """The major version: 17 for "17.0.15", 8 for "1.8.0_402". None when it cannot be told."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found[1]) if answer.returncode == 0 and found else None
+
+
+# -- uv and .venv ----------------------------------------------------------------------------------
+
+
+def install_uv(root: Path, home: Path) -> Path:
+    """uv of the version and hash in uv.lock, in a venv of its own, by pip."""
+    version, hashes = locked_uv(root / "uv.lock")
+    uv = home / "bin/uv"
+    if _answer([uv, "--version"]).startswith(f"uv {version}"):
+        return uv
+    say(f"installing uv {version}")
+    shutil.rmtree(home, ignore_errors=True)
+    if not _succeeds([sys.executable, "-m", "venv", home]):
+        raise Problem(
+            f"{sys.executable} cannot make a virtual environment (its words are above).",
+            expected="a Python with the venv and ensurepip modules, and room on the disk",
+            help=f"Debian, Ubuntu: sudo apt-get install python3.11-venv · {AGAIN}",
+        )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write(f"uv=={version} " + " ".join(f"--hash={each}" for each in hashes) + "\n")
+        requirements.flush()
+        pip = [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip += ["--retries", "2", "--only-binary", ":all:", "--require-hashes", "--no-deps"]
+        _install(root, [*pip, "-r", requirements.name], "pip could not install uv")
+    return uv
+
+
+def locked_uv(lock: Path) -> tuple[str, list[str]]:
+    packages = tomllib.loads(lock.read_text(encoding="utf-8"))["package"]
+    uv = next(package for package in packages if package["name"] == "uv")
+    return uv["version"], [wheel["hash"] for wheel in uv["wheels"]]
+
+
+def install_packages(root: Path, uv: Path) -> None:
+    """.venv as uv.lock says. The stamp tells that the last installation ran to its end."""
+    venv = root / ".venv"
+    stamp = venv / "tidegate-setup"
+    interpreter = f"{os.path.realpath(sys.executable)} {sys.version.split()[0]}\n"
+    sync = [uv, "sync", "--frozen", "--directory", root, "--python", os.path.realpath(sys.executable)]
+    sound = _read(stamp) == interpreter and _answer([venv / "bin/python", "-c", "print('runs')"]) == "runs"
+    if sound and _succeeds([*sync, "--check", "--inexact", "--offline"], quiet=True):
+        return
+    if not sound and venv.exists():
+        say("replacing .venv: it is broken, unfinished or made with another Python")
+        shutil.rmtree(venv)
+    if not sound and shutil.disk_usage(root).free < VENV_BYTES:
+        raise Problem(
+            f"Only {shutil.disk_usage(root).free / 1e9:.1f} GB are free where {root} is.",
+            expected=f"{VENV_BYTES / 1e9:.1f} GB for .venv and the jars",
+            help=f"Make room, {AGAIN}.",
+        )
+    say("installing what uv.lock says into .venv (about a minute the first time)")
+    stamp.unlink(missing_ok=True)
+    _install(root, sync, "uv could not install the locked packages")
+    stamp.write_text(interpreter, encoding="utf-8")
+
+
+def _install(root: Path, command: list[object], failed: str) -> None:
+    if _succeeds(command):
+        return
+    if shutil.disk_usage(root).free < 50_000_000:
+        raise Problem(f"{failed}: the disk is full.", expected="room", help=f"Make room, {AGAIN}.")
+    raise Problem(
+        f"{failed} (its words are above).",
+        expected="the Python package registry, or the mirror that pip and uv are configured with, in reach",
+        help=f"Check the network and the settings of proxy and mirror, {AGAIN}; it goes on from here.",
+    )
+
+
+# -- jars ------------------------------------------------------------------------------------------
+
+
+def fetch_jars(jar_list: Path, folder: Path) -> None:
+    """The listed jars and no others into the folder, each checked before it gets its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    jars = {f"{jar['name']}-{jar['version']}.jar": jar for jar in tomllib.loads(jar_list.read_text())["jar"]}
+    for stray in set(folder.iterdir()) - {folder / name for name in jars}:
+        stray.unlink()
+    base = os.environ.get(MAVEN_URL_VARIABLE, MAVEN_URL).rstrip("/")
+    for name, jar in jars.items():
+        path = folder / name
+        if path.is_file() and sha256_of(path) == jar["sha256"]:
+            continue
+        say(f"fetching {name} ({jar['size'] / 1e6:.1f} MB)")
+        url = f"{base}/{jar['group'].replace('.', '/')}/{jar['name']}/{jar['version']}/{name}"
+        fetch_jar(url, path, size=jar["size"], sha256=jar["sha256"])
+
+
+def fetch_jar(url: str, path: Path, *, size: int, sha256: str) -> None:
+    part = path.with_name(path.name + ".part")
+    try:
+        download(url, part, at_most=size + 1)
+        if (found := sha256_of(part)) != sha256:
+            raise Problem(
+                f"{url} is not the file that was expected: sha256 {found}, {part.stat().st_size} bytes.",
+                expected=f"sha256 {sha256}, {size} bytes",
+                help="Nothing was kept. A proxy or mirror may have answered in its place: check "
+                f"{MAVEN_URL_VARIABLE} and the proxy settings, {AGAIN}. If it stays so, report it.",
+            )
+        os.replace(part, path)
+    except OSError as error:
+        raise _storage_problem(error, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def download(url: str, path: Path, *, at_most: int) -> None:
+    """The body of the URL, cut off at a size that cannot be right. Tries again when the line breaks."""
+    for attempt in range(1, DOWNLOAD_TRIES + 1):
+        try:
+            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_SECONDS) as response:
+                body: bytes = response.read(at_most)
+                if len(body) < int(response.headers.get("Content-Length", 0)) and len(body) < at_most:
+                    raise OSError(f"the connection broke after {len(body)} bytes")
+            break
+        except urllib.error.HTTPError as error:
+            raise _no_download(url, f"the server answers {error.code} {error.reason}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if attempt == DOWNLOAD_TRIES:
+                raise _no_download(url, str(getattr(error, "reason", error))) from error
+            time.sleep(attempt)
+    write(path, body)
+
+
+def write(path: Path, body: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _no_download(url: str, why: str) -> Problem:
+    return Problem(
+        f"Cannot download {url}: {why}.",
+        expected=f"Maven Central, or the mirror of it that {MAVEN_URL_VARIABLE} names, in reach",
+        help=f"Check the network and proxy, or set {MAVEN_URL_VARIABLE} to a mirror, {AGAIN}.",
+    )
+
+
+# -- small helpers ---------------------------------------------------------------------------------
+
+
+def _storage_problem(error: OSError, where: str) -> Problem:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Problem(
+            f"The disk is full: cannot write {where}.", expected="room", help=f"Make room, {AGAIN}."
+        )
+    return Problem(
+        f"Cannot use {where}: {error.strerror or error}.",
+        expected="a checkout that this user may read and write",
+        help=f"Check owner and rights of the checkout (or whether the file is missing from it), {AGAIN}.",
+    )
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Two `make` at once: the second one waits, then finds everything done."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another set-up of this checkout")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _succeeds(command: list[object], *, quiet: bool = False) -> bool:
+    output = subprocess.DEVNULL if quiet else None
+    # An activated environment of something else is no business of ours.
+    foreign = {"VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONHOME", "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
+    words = [str(word) for word in command]
+    return subprocess.run(words, stdout=output, stderr=output, env=environment).returncode == 0
+
+
+def _answer(command: list[object]) -> str:
+    """What a command prints; nothing when it is not there or fails."""
+    try:
+        answer = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
