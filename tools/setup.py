@@ -37,7 +37,7 @@ MAVEN_URL_VARIABLE = "MAVEN_MIRROR_URL"
 MAVEN_URL = "https://repo1.maven.org/maven2"
 DOWNLOAD_TIMEOUT_SECONDS = 30
 DOWNLOAD_TRIES = 3
-VENV_BYTES = 2_500_000_000
+VENV_BYTES = 3_500_000_000
 AGAIN = "then `make setup` again"
 
 
@@ -130,7 +130,7 @@ def install_uv(root: Path, home: Path) -> Path:
     """uv of the version and hash in uv.lock, in a venv of its own, by pip."""
     version, hashes = locked_uv(root / "uv.lock")
     uv = home / "bin/uv"
-    if _answer([uv, "--version"]).startswith(f"uv {version}"):
+    if _answer([uv, "--version"]).split()[:2] == ["uv", version]:
         return uv
     say(f"installing uv {version}")
     shutil.rmtree(home, ignore_errors=True)
@@ -170,7 +170,7 @@ def install_packages(root: Path, uv: Path) -> None:
     if not sound and shutil.disk_usage(root).free < VENV_BYTES:
         raise Problem(
             f"Only {shutil.disk_usage(root).free / 1e9:.1f} GB are free where {root} is.",
-            expected=f"{VENV_BYTES / 1e9:.1f} GB for .venv and the jars",
+            expected=f"{VENV_BYTES / 1e9:.1f} GB for .venv, the jars and what uv keeps",
             help=f"Make room, {AGAIN}.",
         )
     say("installing what uv.lock says into .venv (about a minute the first time)")

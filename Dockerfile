@@ -1,0 +1,41 @@
+# syntax=docker/dockerfile:1
+# tidegate with its pipelines, Airflow, Spark and Delta, as one image: `docker build -t tidegate .`
+
+FROM python:3.11-slim-bookworm AS base
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+
+# The same set-up as on a developer's machine, from what it needs only: a change of code does not install again.
+FROM base AS build
+WORKDIR /opt/tidegate
+ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
+COPY LICENSE pyproject.toml uv.lock ./
+COPY tools tools
+COPY include/tidegate/runtime/jars.toml include/tidegate/runtime/jars.toml
+RUN tools/setup.sh && rm -rf .cache/uv .cache/setup.lock
+
+FROM base
+RUN useradd --create-home --uid 1000 tidegate \
+    && install --directory --owner tidegate --mode 700 /var/lib/tidegate
+WORKDIR /opt/tidegate
+COPY --from=build /opt/tidegate ./
+COPY include include
+COPY jobs jobs
+COPY dags dags
+COPY plugins plugins
+ENV PATH=/opt/tidegate/.venv/bin:$PATH \
+    PYSPARK_PYTHON=/opt/tidegate/.venv/bin/python \
+    PYTHONPATH=/opt/tidegate \
+    PYTHONUNBUFFERED=1 \
+    TZ=UTC \
+    AIRFLOW_HOME=/var/lib/tidegate/airflow \
+    AIRFLOW__CORE__DAGS_FOLDER=/opt/tidegate/dags \
+    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidegate/plugins \
+    AIRFLOW__CORE__LOAD_EXAMPLES=False
+# The code is root's and read-only to the user; records, logs and Airflow's files go to the volume, for the user alone.
+USER tidegate
+VOLUME /var/lib/tidegate
+ENTRYPOINT ["/bin/sh", "-c", "umask 077 && exec \"$@\"", "tidegate"]
+CMD ["tidegate", "--help"]

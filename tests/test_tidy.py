@@ -1,0 +1,227 @@
+"""What linters do not look at: sizes, hosts and paths, fault points, heavy imports, reasons for skips."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tidegate.seams import FAULT_POINTS
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = "include/tidegate/"
+PRODUCT = ("include/", "jobs/", "dags/", "plugins/", "tools/")
+MODULE_LINES = 400
+FUNCTION_LINES = 50
+
+# Which rooms of the library may import a heavy module when they are imported themselves. Everywhere else
+# it is imported where it is used, or for type checking only.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "airflow": ("dag", "ui"),
+    "delta": (),
+    "deltalake": ("tables",),
+    "great_expectations": (),
+    "obstore": ("ledger", "tables"),
+    "pyspark": (),
+}
+# Airflow is imported by nothing else at all, not even in a function: Spark jobs run without it.
+AIRFLOW_ROOMS = ("dag", "ui")
+
+
+@cache
+def repository() -> tuple[str, ...]:
+    """Everything that is, or is about to be, committed."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return tuple(sorted(name for name in set(names) if name and (ROOT / name).is_file()))
+
+
+@cache
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(text(name), name)
+
+
+def python(*folders: str) -> list[str]:
+    return [name for name in repository() if name.startswith(folders) and name.endswith(".py")]
+
+
+def room(name: str) -> str:
+    return name.removeprefix(LIBRARY).split("/")[0]
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+def long_on_purpose() -> dict[str, str]:
+    """The table of ARCHITECTURE.md: `path` or `path:function` → reason."""
+    section = text("ARCHITECTURE.md").partition("## Long on purpose")[2].partition("\n## ")[0]
+    return {
+        what: why.strip() for what, why in re.findall(r"^\| *`([^`]+)` *\|(.*)\|\s*$", section, re.MULTILINE)
+    }
+
+
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Every function, as Class.method, with its number of lines."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from functions(child, prefix)
+            continue
+        if not isinstance(child, ast.ClassDef):
+            yield prefix + child.name, (child.end_lineno or child.lineno) - child.lineno + 1
+        yield from functions(child, f"{prefix}{child.name}.")
+
+
+def test_what_is_long_is_long_for_a_reason_given_in_the_architecture():
+    long = {name for name in python(*PRODUCT) if len(text(name).splitlines()) > MODULE_LINES}
+    for name in python(*PRODUCT):
+        long |= {f"{name}:{function}" for function, lines in functions(tree(name)) if lines > FUNCTION_LINES}
+    reasons = long_on_purpose()
+    assert sorted(long - set(reasons)) == [], "too long: divide it, or give a reason in ARCHITECTURE.md"
+    assert sorted(set(reasons) - long) == [], "not long any more: take it out of ARCHITECTURE.md"
+    assert all(reasons.values()), "a reason is missing"
+
+
+# -- hosts and paths -------------------------------------------------------------------------------
+
+HOSTS = re.compile(
+    r"pypi\.org|pythonhosted\.org|maven\.org|maven\.apache\.org|crates\.io|npmjs\.(org|com)|docker\.io|ghcr\.io"
+    r"|quay\.io|(deb|security)\.debian\.org|archive\.ubuntu\.com|proxy\.golang\.org|conda\.anaconda\.org"
+)
+MACHINE_PATHS = re.compile(r"(?<![\w.$~])/(work|root|farm|home/\w+|Users/\w+)(/|\b(?=[\"'\s]))")
+
+
+def lines_that_match(pattern: re.Pattern[str], *, but: tuple[str, ...]) -> list[str]:
+    found = []
+    for name in repository():
+        try:
+            lines = text(name).splitlines()
+        except UnicodeDecodeError:
+            continue
+        hits = [(number, line) for number, line in enumerate(lines, 1) if pattern.search(line)]
+        found += [f"{name}:{number}: {line.strip()}" for number, line in hits if name not in but]
+    return found
+
+
+def test_the_jar_registry_has_one_default_and_no_other_registry_is_named():
+    found = lines_that_match(HOSTS, but=("uv.lock", "tests/test_tidy.py"))
+    assert [line.partition(": ")[2].partition(" = ")[0] for line in found] == ["MAVEN_URL"], found
+
+
+def test_no_path_of_one_machine():
+    assert lines_that_match(MACHINE_PATHS, but=("uv.lock", "tests/test_tidy.py")) == []
+
+
+# -- fault points ----------------------------------------------------------------------------------
+
+
+def literals(*folders: str, but: str = "") -> set[str]:
+    nodes = (node for name in python(*folders) if not (but and name == but) for node in ast.walk(tree(name)))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_every_fault_point_is_in_the_product():
+    used = literals(LIBRARY, but=LIBRARY + "seams.py")
+    assert sorted(set(FAULT_POINTS) - used) == []
+
+
+def test_every_fault_point_has_a_crash_test():
+    assert sorted(set(FAULT_POINTS) - literals("tests/crash/")) == []
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """The modules that a node imports, with full names."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imports_at_import(node: ast.AST) -> Iterator[str]:
+    """What is imported as soon as this module is: not inside functions, not under TYPE_CHECKING."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield from imports(child)
+        yield from imports_at_import(child)
+
+
+@pytest.mark.parametrize(("module", "rooms"), ROOMS.items())
+def test_heavy_modules_are_imported_late(module, rooms):
+    found = [
+        name
+        for name in python(LIBRARY, "jobs/")
+        for imported in imports_at_import(tree(name))
+        if imported.split(".")[0] == module and not (name.startswith(LIBRARY) and room(name) in rooms)
+    ]
+    assert found == []
+
+
+def test_airflow_stays_in_its_rooms():
+    found = [
+        name
+        for name in python(LIBRARY, "jobs/")
+        if not (name.startswith(LIBRARY) and room(name) in AIRFLOW_ROOMS)
+        for node in ast.walk(tree(name))
+        if any(imported.split(".")[0] == "airflow" for imported in imports(node))
+    ]
+    assert found == []
+
+
+def test_nobody_imports_the_library_by_its_folder_and_nobody_pickles():
+    banned = {"include", "pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
+    found = [
+        f"{name}: {imported}"
+        for name in python("")
+        for node in ast.walk(tree(name))
+        for imported in imports(node)
+        if imported.split(".")[0] in banned
+    ]
+    assert found == []
+    calls = ("to_pickle", "read_pickle", "saveAsPickleFile", "allow_pickle")
+    assert [name for name in python(*PRODUCT) if any(call in text(name) for call in calls)] == []
+
+
+# -- tests -----------------------------------------------------------------------------------------
+
+
+def without_reason(node: ast.AST) -> bool:
+    """pytest.skip() or pytest.mark.skip, .skipif, .xfail, of which nobody says why."""
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        if called in ("pytest.skip", "pytest.xfail"):
+            return not (node.args or node.keywords)
+        marks = ("pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail", "pytest.importorskip")
+        return called in marks and not any(keyword.arg == "reason" for keyword in node.keywords)
+    return False
+
+
+def test_nothing_is_skipped_without_a_reason():
+    found = [
+        f"{name}:{node.lineno}"
+        for name in python("tests/")
+        for node in ast.walk(tree(name))
+        if without_reason(node)
+    ]
+    bare = re.compile(r"@pytest\.mark\.(skip|xfail)\s*$", re.MULTILINE)
+    assert found + [name for name in python("tests/") if bare.search(text(name))] == []
+
+
+def test_no_test_folder_shadows_airflow_or_spark():
+    assert [
+        name
+        for name in repository()
+        if re.fullmatch(r"tests/(.*/)?(airflow|pyspark|spark|delta)/__init__\.py", name)
+    ] == []
