@@ -1,0 +1,52 @@
+"""tidegate.runtime.jars: only whole jars of the list, from the folder that was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.errors import Corrupt, Invalid
+from tidegate.runtime import jars
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder with a file of the right name and size for every listed jar."""
+    for jar in jars.jar_list():
+        with (tmp_path / jar.file_name).open("wb") as file:
+            file.truncate(jar.size)
+    monkeypatch.setenv("TIDEGATE_JARS", str(tmp_path))
+    return tmp_path
+
+
+def test_jars_come_in_the_lists_order_from_the_named_folder(folder):
+    (folder / "stranger.jar").touch()
+    assert jars.jar_paths() == [folder / jar.file_name for jar in jars.jar_list()]
+
+
+def test_without_a_named_folder_jars_come_from_the_checkout(monkeypatch):
+    monkeypatch.delenv("TIDEGATE_JARS", raising=False)
+    assert {path.parent for path in jars.jar_paths()} == {Path(__file__).parents[2] / ".cache/jars"}
+
+
+def test_a_missing_jar_is_named_with_the_command_that_fetches_it(folder):
+    missing = jars.jar_list()[2].file_name
+    (folder / missing).unlink()
+    with pytest.raises(Invalid, match=missing) as error:
+        jars.jar_paths()
+    assert error.value.reason == "JARS_MISSING"
+    assert "make setup" in error.value.help
+
+
+def test_a_torn_jar_is_refused(folder):
+    torn = jars.jar_list()[0]
+    (folder / torn.file_name).write_bytes(b"half")
+    with pytest.raises(Corrupt, match="has 4 bytes") as error:
+        jars.jar_paths()
+    assert error.value.expected == f"{torn.size} bytes"
+
+
+@pytest.mark.parametrize("value", ["relative/jars", "/nowhere/jars", __file__])
+def test_a_folder_that_is_none_is_refused(value, monkeypatch):
+    monkeypatch.setenv("TIDEGATE_JARS", value)
+    with pytest.raises(Invalid, match="TIDEGATE_JARS"):
+        jars.jar_paths()
