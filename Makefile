@@ -34,4 +34,4 @@ fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to 
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find dags include jobs plugins tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
