@@ -35,7 +35,7 @@ ENV PATH=/opt/tidegate/.venv/bin:$PATH \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidegate/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False
 # The code is root's and read-only to the user; records, logs and Airflow's files go to the volume, for the user alone.
-USER tidegate
+USER 1000
 VOLUME /var/lib/tidegate
 ENTRYPOINT ["/bin/sh", "-c", "umask 077 && exec \"$@\"", "tidegate"]
 CMD ["tidegate", "--help"]
