@@ -1,0 +1,5 @@
+"""Coordinate: what counts, and when. Knows no Spark and no Airflow."""
+
+from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
+
+__all__ = ["Coordinator", "Outcome", "Triggered"]

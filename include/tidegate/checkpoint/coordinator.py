@@ -1,0 +1,262 @@
+"""Trigger, decide, publish: carries out what checkpoint/protocol.py answers, one create at a time.
+
+Holds no state between calls: any process may call any method at any time, twice, or too late. Each
+method reads the ledger, asks the protocol, does the one thing that it says, and asks again until the
+protocol has nothing more to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidegate import seams
+from tidegate.checkpoint import protocol, publish, retention
+from tidegate.checkpoint.planning import Plans
+from tidegate.errors import Corrupt, Rejected
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.place import Place
+from tidegate.model.records import Decision, Json, Manifest, Plan, Position, TablePart
+from tidegate.model.view import Entry, View
+from tidegate.pipeline.graph import Graph
+from tidegate.sinks.base import SinkContext
+
+__all__ = ["Coordinator", "Limits", "Outcome", "Triggered"]
+
+
+class Limits(Protocol):
+    """The settings that the coordinator obeys; `tidegate.config.Settings` has them."""
+
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def max_concurrent_checkpoints(self) -> int: ...
+    @property
+    def max_unpublished(self) -> int: ...
+    @property
+    def num_retained(self) -> int: ...
+    def record(self) -> Json: ...
+
+
+@dataclass(frozen=True)
+class Triggered:
+    """A run has its checkpoint. `plan` is what its jobs are to do."""
+
+    plan: Plan
+    adopted: bool
+    """True: the run had it already (a retry, a cleared task); nothing new was planned."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known about a checkpoint now."""
+
+    id: int
+    state: str
+    """completed, aborted, or open."""
+    reason: str = ""
+    detail: str = ""
+
+
+GiveUp = Callable[[Plan], str | None]
+"""Asked about each open entry of another run: a reason to end it, or None to leave it alone."""
+
+
+def _nobody_is_gone(plan: Plan) -> str | None:
+    return None
+
+
+class Coordinator:
+    """The control plane of one pipeline."""
+
+    def __init__(self, graph: Graph, ledger: Ledger, limits: Limits, place: Place) -> None:
+        self.graph = graph
+        self.ledger = ledger
+        self.limits = limits
+        self.place = place
+
+    # -- trigger -------------------------------------------------------------------------------------
+
+    def trigger(
+        self, run: str, *, kind: str = "manual", give_up: GiveUp = _nobody_is_gone, only_if_new: bool = False
+    ) -> Triggered | None:
+        """The run's checkpoint: the one that it has already, or a new one planned on the last.
+
+        None: `only_if_new` was asked for and no source has anything new.
+        Rejected: others are at work, or too much is unpublished; try again later.
+        """
+        self.ledger.start()
+        while True:
+            view = self.ledger.view(run)
+            reasons = self._reasons(view, run, give_up)
+            answer = protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons)
+            if isinstance(answer, protocol.Adopt):
+                return self._adopted(answer.id)
+            if isinstance(answer, protocol.Abort):
+                self._decide(self._abort(answer))
+            elif isinstance(answer, protocol.Wait):
+                raise _busy(answer.ids)
+            else:
+                # What is completed comes first: a source may read a table that is owed a publish.
+                self._publish_or_wait()
+                if self.ledger.view(run).last_id != view.last_id:
+                    continue
+                plan = self._plans().make(answer, view, run, kind)
+                if only_if_new and all(part.empty for part in plan.sources.values()):
+                    return None
+                created = self.ledger.create_entry(plan)
+                if created.mine:
+                    self.ledger.index_run(plan)
+                    return Triggered(plan, adopted=False)
+
+    def _adopted(self, id: int) -> Triggered:
+        entry = self.ledger.entry(id)
+        if entry is None:
+            raise Rejected(
+                f"this run made checkpoint {id}, which is decided and retired since",
+                help="nothing to do; trigger a new run for new input",
+                reason="RETIRED",
+            )
+        self.ledger.index_run(entry.plan)
+        return Triggered(entry.plan, adopted=True)
+
+    def _reasons(self, view: View, run: str, give_up: GiveUp) -> dict[int, str]:
+        """Which open entries of others somebody has reason to end. Hints: a wrong one costs time only."""
+        reasons = {}
+        for entry in view.still_open():
+            if entry.plan.run == run:
+                continue
+            reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
+            if reason:
+                reasons[entry.id] = reason
+        return reasons
+
+    def _overdue(self, entry: Entry) -> bool:
+        """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up."""
+        return any(job not in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan)
+
+    def _plans(self) -> Plans:
+        return Plans(self.graph, self.ledger, self.limits, self.place)
+
+    def _publish_or_wait(self) -> None:
+        """Publish what is owed. A stuck table holds back triggers only once too much is waiting for it."""
+        report = self.publish()
+        if report.stuck and report.unpublished >= self.limits.max_unpublished:
+            table, error = next(iter(report.stuck.items()))
+            raise Rejected(
+                f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
+                expected=f"fewer than max_unpublished = {self.limits.max_unpublished}",
+                help="repair that table; nothing is lost, everything is published as soon as it answers",
+                reason="TOO_MANY_UNPUBLISHED",
+            ) from error
+
+    # -- decide --------------------------------------------------------------------------------------
+
+    def complete(self, id: int, failure: tuple[str, str] | None = None) -> Outcome:
+        """Decide checkpoint `id` if it can be decided. `failure`: (reason, detail) of a job that gave up."""
+        while True:
+            entry, base = self.entry_and_base(id)
+            if failure is None and entry is not None and entry.open and self._overdue(entry):
+                failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
+            answer = protocol.on_completion(entry, base, failure)
+            if isinstance(answer, protocol.Abort):
+                self._decide(self._abort(answer))
+            elif isinstance(answer, protocol.Complete):
+                assert entry is not None
+                sha = self.ledger.create_manifest(self._manifest(entry, base))
+                self.ledger.index_run(entry.plan)
+                self._decide(_decision(id, "completed", manifest=sha))
+            else:
+                if entry is not None and entry.aborted:
+                    retention.release(self, entry)
+                return _outcome(id, entry)
+
+    def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
+        """End checkpoint `id` unless it is decided. Always safe; what comes back is what holds."""
+        entry, _ = self.entry_and_base(id)
+        if entry is not None and entry.open:
+            self._decide(_decision(id, "aborted", reason=reason, detail=detail, counts=counts))
+            entry, _ = self.entry_and_base(id)
+        if entry is not None and entry.aborted:
+            retention.release(self, entry)
+        return _outcome(id, entry)
+
+    def _abort(self, answer: protocol.Abort) -> Decision:
+        return _decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)
+
+    def _decide(self, decision: Decision) -> None:
+        """Create the decision. Whether this one or another holds is read by whoever goes on."""
+        self.ledger.create_decision(decision)
+
+    def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
+        """An entry and what it rests on. A lost base is an error, unless the entry no longer needs it."""
+        entry = self.ledger.entry(id)
+        if entry is None or entry.plan.base is None:
+            return entry, None
+        base = self.ledger.entry(entry.plan.base)
+        if base is None and entry.open:
+            raise Corrupt(
+                f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
+                expected="every base of an open checkpoint to exist",
+                help="restore the ledger's folder from a copy; never delete entries by hand",
+                reason="LEDGER_DAMAGED",
+            )
+        return entry, base
+
+    def _manifest(self, entry: Entry, base: Entry | None) -> Manifest:
+        """What completing `entry` makes true. Carries on what its base says of sources and sinks now gone."""
+        before = base.manifest if base else None
+        acks = [entry.acks[job] for job in entry.plan.acks]
+        positions = dict(before.positions) if before else {}
+        positions |= {name: Position(kind=r.kind, at=r.end) for name, r in entry.plan.sources.items()}
+        tables = {}
+        for name in [*(before.tables if before else ()), *entry.plan.commits]:
+            staged = [acked.ack.sinks[name] for acked in acks if name in acked.ack.sinks]
+            after = protocol.after_publish([before], name) if before else None
+            tables[name] = TablePart(after=after, committables=staged)
+        return Manifest(
+            **stamp(seams.new_id()),
+            id=entry.id,
+            base=base.id if base else None,
+            base_manifest=base.decision.manifest if base and base.decision else None,
+            positions=positions,
+            jobs={job: acked.handle for job, acked in entry.acks.items()},
+            tables=tables,
+        )
+
+    # -- publish -------------------------------------------------------------------------------------
+
+    def publish(self) -> publish.Report:
+        """Bring every table up to the last completed checkpoint. Any process, any time, as often as it likes."""
+        return publish.publish_owed(self)
+
+    def retire(self) -> list[int]:
+        """Forget what lies beyond `num_retained`; answers with the ids that are gone now."""
+        return retention.retire_old(self)
+
+    def context(self, sink: str) -> SinkContext:
+        """Who we are to the target of `sink`."""
+        return SinkContext(self.graph.name, self.ledger.start().uid, sink, self.place)
+
+
+def _decision(id: int, outcome: str, **rest: object) -> Decision:
+    return Decision(**stamp(seams.new_id()), id=id, outcome=outcome, **rest)  # type: ignore[arg-type]
+
+
+def _outcome(id: int, entry: Entry | None) -> Outcome:
+    if entry is None:
+        return Outcome(id, "retired")
+    if entry.decision is None:
+        return Outcome(id, "open")
+    return Outcome(id, entry.decision.outcome, entry.decision.reason, entry.decision.detail)
+
+
+def _busy(ids: tuple[int, ...]) -> Rejected:
+    listed = ", ".join(map(str, ids))
+    return Rejected(
+        f"checkpoint {listed} is still open and max_concurrent_checkpoints allows no more",
+        expected=f"{listed} to be completed or aborted first",
+        help="wait for it, or end it with `tidegate abort`; it ends by itself at its timeout",
+        reason="CHECKPOINT_IN_PROGRESS",
+    )

@@ -1,0 +1,96 @@
+"""Make a plan: ask every source what comes after the base, and refuse what could not be resumed."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from tidegate import seams
+from tidegate.checkpoint.protocol import CreateEntry
+from tidegate.errors import Invalid
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.codec import fingerprint
+from tidegate.model.place import Place
+from tidegate.model.records import Json, Plan, Range
+from tidegate.model.view import Entry, View
+from tidegate.pipeline.graph import Graph, Sourcing
+from tidegate.sinks.base import SinkContext
+from tidegate.sources.base import SourceContext
+
+__all__ = ["Plans"]
+
+
+class Plans:
+    """Plans of one pipeline's checkpoints. Milliseconds, no JVM, nothing written but side files."""
+
+    def __init__(self, graph: Graph, ledger: Ledger, limits: object, place: Place) -> None:
+        self.graph = graph
+        self.ledger = ledger
+        self.limits = limits
+        self.place = place
+
+    def make(self, answer: CreateEntry, view: View, run: str, kind: str) -> Plan:
+        """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
+        self._check_sinks()
+        base = view.get(answer.base)
+        starts = self._starts(base)
+        sources = {name: self._range(s, starts.get(name)) for name, s in self.graph.sources.items()}
+        config: Json = self.limits.record()  # type: ignore[attr-defined]
+        return Plan(
+            **stamp(seams.new_id()),
+            id=answer.id,
+            kind=cast(Literal["scheduled", "manual"], kind),
+            run=run,
+            generation=answer.generation,
+            base=answer.base,
+            sources=sources,
+            triggers=list(self.graph.sources),
+            acks=[job.name for job in self.graph.jobs],
+            commits=list(self.graph.sinks),
+            timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
+            config=config,
+            config_fingerprint=fingerprint(config),
+            code_fingerprint=self.graph.code_fingerprint(),
+        )
+
+    def _check_sinks(self) -> None:
+        """Every target can be published to, before any work is done for it."""
+        uid = self.ledger.start().uid
+        for name, sinking in self.graph.sinks.items():
+            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place))
+
+    def _starts(self, base: Entry | None) -> dict[str, Range]:
+        """Where each source stands: where the base's plan ends (T5)."""
+        if base is None:
+            return {}
+        gone = sorted(set(base.plan.sources) - set(self.graph.sources))
+        if gone:
+            raise Invalid(
+                f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
+                expected=f"sources {', '.join(sorted(base.plan.sources))}",
+                help="put the source back under its name, or start a new pipeline under a new name",
+                reason="SOURCE_REMOVED",
+            )
+        for name, before in base.plan.sources.items():
+            kind = self.graph.sources[name].source.kind
+            if kind != before.kind:
+                raise Invalid(
+                    f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
+                    expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
+                    help="give the new source a name of its own",
+                    reason="SOURCE_REPLACED",
+                )
+        return dict(base.plan.sources)
+
+    def _range(self, sourcing: Sourcing, before: Range | None) -> Range:
+        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
+        start = before.end if before else None
+        planned = sourcing.source.plan(start, context)
+        return Range(
+            kind=sourcing.source.kind,
+            start=start,
+            end=planned.end,
+            splits=self.ledger.pack(planned.splits),
+            empty=planned.empty,
+            more=planned.more,
+            summary=planned.summary,
+        )

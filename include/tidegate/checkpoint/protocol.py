@@ -1,0 +1,270 @@
+"""The rules, as pure functions from (what one reader saw, what happened) to what to do next.
+
+No I/O, no clock, no randomness: the coordinator carries the answers out, the model in tests/model
+explores every interleaving of them, the simulator runs them on a broken store. Read beside
+design/3b-protocol.md; rule names (T3, D2, P2 …) are its own.
+
+What must hold, and where it comes from:
+
+  - Ids are positions of one log. An entry is created at last + 1, so whoever creates it has seen every
+    lower one; ids are never reused, not even after an abort.                                   (T5, T6)
+  - A view may be old. So an answer is only ever "create this if absent", and after each create that
+    may have lost against another, the log is read again.                                       (T3, W3)
+  - A checkpoint completes only on a completed base. Aborting is always safe, for anyone.       (D1, D2)
+  - A table takes the completed checkpoints in order, each once, by compare-and-swap.           (P1 to P3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.model.records import Handle, Manifest
+from tidegate.model.view import Entry, View
+
+__all__ = [
+    "Abort",
+    "Adopt",
+    "Complete",
+    "CreateEntry",
+    "Damaged",
+    "DoneAlready",
+    "Nothing",
+    "Publish",
+    "RunJob",
+    "Stop",
+    "Wait",
+    "after_publish",
+    "on_completion",
+    "on_job",
+    "on_publish",
+    "on_trigger",
+]
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """The run has an entry already: go on with that one, plan nothing."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Create the abort of `id`, read back what holds, and ask again."""
+
+    id: int
+    reason: str
+    detail: str
+    counts: bool
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Others are at work; ask again when one of `ids` is decided."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CreateEntry:
+    """Plan from where `base` ends, create entry `id`; if that exists, ask again."""
+
+    id: int
+    base: int | None
+    generation: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """This work no longer counts; write nothing more."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class DoneAlready:
+    """The record that the caller wanted to make exists."""
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """Run the job; its own last snapshot is the ack `prev`."""
+
+    prev: Handle | None
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Write a manifest from these acks, index the run, create the decision."""
+
+    id: int
+    base: Entry | None
+    acks: Mapping[str, Handle]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Commit `id` on the table, at exactly the version behind the head that was read."""
+
+    id: int
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The table has everything that is completed."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """The table and the log contradict each other. Never worked around."""
+
+    why: str
+
+
+# -- trigger (T1 to T6) --------------------------------------------------------------------------------
+
+
+def on_trigger(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> Adopt | Abort | Wait | CreateEntry:
+    """What a run that wants a checkpoint does next.
+
+    give_up: open entries that somebody has reason to end (expired, its process is gone, a person says
+    so), with the reason. Such hints may be wrong: an abort loses against a completion, and costs only
+    time if it wins.
+    """
+    own = own_entry(view, run)
+    if own is not None:
+        return Adopt(own)
+    doomed = next_abort(view, give_up)
+    if doomed is not None:
+        return doomed
+    others = tuple(entry.id for entry in view.still_open())
+    if len(others) >= max_open:
+        return Wait(others)
+    base = plan_base(view)
+    return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=0)
+
+
+def own_entry(view: View, run: str) -> int | None:
+    """T2: the run's entry that is undecided or completed. After an abort the run may get another."""
+    for entry in reversed(view.entries):
+        if entry.plan.run == run and not entry.aborted:
+            return entry.id
+    for elsewhere in reversed(view.own_elsewhere):
+        if isinstance(elsewhere, int):
+            return elsewhere  # retired: it was decided, and what it did stays done
+        if not elsewhere.aborted:
+            return elsewhere.id
+    return None
+
+
+def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
+    """A1/T3: the lowest open entry that is dead: its base is aborted, or there is reason to give it up."""
+    for entry in view.still_open():
+        if base_aborted(view, entry):
+            return Abort(entry.id, "BASE_ABORTED", f"checkpoint {entry.plan.base}, its base, was aborted", False)
+        if entry.id in give_up:
+            return Abort(entry.id, give_up[entry.id], "", counts=give_up[entry.id] in COUNTED)
+    return None
+
+
+COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
+"""Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
+
+
+def plan_base(view: View) -> Entry | None:
+    """T5: the highest entry that is not aborted, decided or not. Positions go on where its plan ends."""
+    return next((entry for entry in reversed(view.entries) if not entry.aborted), None)
+
+
+def base_aborted(view: View, entry: Entry) -> bool:
+    """Whether the entry rests on one that will never count. (A base below the view is settled: completed.)"""
+    base = view.get(entry.plan.base)
+    return base is not None and base.aborted
+
+
+# -- job (J1, J2, J5) ----------------------------------------------------------------------------------
+
+
+def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlready | Wait | RunJob:
+    """What a job of `entry` does before it touches anything, and again before it acks."""
+    if entry is None:
+        return Stop("the checkpoint is not in the log any more")
+    if job in entry.acks:
+        return DoneAlready()
+    if entry.decision is not None:
+        return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
+    if base is None:
+        return RunJob(prev=None)
+    if base.aborted:
+        return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
+    if job not in base.plan.acks:
+        return RunJob(prev=None)  # the job is new since then
+    prev = last_ack(base, job)
+    return RunJob(prev) if prev else Wait((base.id,))
+
+
+def last_ack(base: Entry, job: str) -> Handle | None:
+    """J2: the snapshot that the job continues: the ack that its base holds for it."""
+    if base.manifest is not None:
+        return base.manifest.jobs.get(job)
+    acked = base.acks.get(job)
+    return acked.handle if acked else None
+
+
+# -- completion (D1, D2, D4) ---------------------------------------------------------------------------
+
+
+def on_completion(
+    entry: Entry | None, base: Entry | None, failure: tuple[str, str] | None = None
+) -> Abort | Complete | DoneAlready | Wait:
+    """Whether `entry` can be decided. `failure`: (reason, detail) if one of its jobs failed for good.
+
+    All facts that this rests on are write-once, so no check can go stale.
+    """
+    if entry is None or not entry.open:
+        return DoneAlready()
+    if base is not None and base.aborted:
+        return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
+    missing = [job for job in entry.plan.acks if job not in entry.acks]
+    if missing and failure is not None:
+        return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
+    if missing:
+        return Wait((entry.id,))
+    if base is not None and not base.completed:
+        return Wait((base.id,))
+    return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
+
+
+# -- publish (P1, P2, P4) ------------------------------------------------------------------------------
+
+
+def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | Damaged:
+    """What the table takes next. `last` was read from the table *before* the view was read from the log."""
+    completed = [entry.manifest for entry in view.entries if entry.manifest is not None]
+    if last is not None and last > view.last_id:
+        return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
+    for manifest in completed:
+        part = manifest.tables.get(table)
+        if part is None or not part.committables or (last is not None and manifest.id <= last):
+            continue
+        if part.after != last:
+            return Damaged(f"checkpoint {manifest.id} goes on top of {part.after}, the table holds {last}")
+        return Publish(manifest.id, part.after)
+    expected = after_publish(completed, table)
+    if last != expected:
+        return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
+    return Nothing()
+
+
+def after_publish(completed: Sequence[Manifest], table: str) -> int | None:
+    """The last entry that the table holds once these are all published on it."""
+    for manifest in reversed(completed):
+        part = manifest.tables.get(table)
+        if part is not None:
+            return manifest.id if part.committables else part.after
+    return None

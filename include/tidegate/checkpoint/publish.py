@@ -1,0 +1,172 @@
+"""Publish: bring every table up to what is completed (design: 3b-protocol.md, section 5).
+
+The rule. For each table, again and again: read where the table stands, *then* read the log, ask the
+protocol what comes next, and commit that at exactly the next version of the table. If anybody else
+committed in between, the commit fails and everything is read again. So it does not matter who
+publishes, how many do, or where one stopped: each finds the checkpoint's id on the table and goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.checkpoint import protocol
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Latest, Published, PublishedTable
+from tidegate.model.view import Entry, View
+from tidegate.pipeline.graph import Sinking
+from tidegate.sinks.base import Head, Publication
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+
+__all__ = ["Report", "publish_owed"]
+
+LOST_RACES = 100
+"""After so many commits lost to others, a table is left for the next publisher."""
+
+
+@dataclass
+class Report:
+    """What one pass did."""
+
+    published: dict[tuple[int, str], PublishedTable] = field(default_factory=dict)
+    stuck: dict[str, TidegateError] = field(default_factory=dict)
+    unpublished: int = 0
+    upto: int = 0
+    """Every table that answered holds all that is completed up to this id."""
+
+
+def publish_owed(coordinator: Coordinator) -> Report:
+    """One pass over all tables. A table that cannot be reached holds back only itself (P4).
+
+    Corrupt is raised at once: it needs a person, and going on would hide it.
+    """
+    report = Report()
+    view = coordinator.ledger.view()
+    last = view.last_completed
+    if last is None or last.manifest is None:
+        return report
+    report.upto = last.id
+    for table in last.manifest.tables:
+        sinking = coordinator.graph.sinks.get(table)
+        if sinking is None:
+            _refuse_orphan(view, table)
+            continue
+        try:
+            _publish_table(coordinator, sinking, report)
+        except Unavailable as error:
+            report.stuck[table] = error
+    _tell(coordinator, report)
+    return report
+
+
+def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -> None:
+    """P1 to P3 for one table, until it has everything."""
+    context = coordinator.context(sinking.name)
+    contradicted: Head | None = None
+    for _ in range(LOST_RACES):
+        head = sinking.sink.head(context)
+        view = coordinator.ledger.view()  # after the head: everything on the table is in this view
+        answer = protocol.on_publish(view, sinking.name, head.last)
+        if isinstance(answer, protocol.Nothing):
+            report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)
+            return
+        if isinstance(answer, protocol.Damaged):
+            # Others may have published and moved the log's hint on since the head was read.
+            if head == contradicted:
+                raise _damaged(sinking, context.place.base, answer.why)
+            contradicted = head
+            continue
+        coordinator.ledger.settle_decision(answer.id)
+        entry = view.get(answer.id)
+        assert entry is not None
+        assert entry.manifest is not None
+        assert entry.decision is not None
+        publication = Publication(
+            id=answer.id,
+            generation=entry.plan.generation,
+            attempt=entry.decision.attempt,
+            after=answer.after,
+            committables=tuple(map(coordinator.ledger.unpack, entry.manifest.tables[sinking.name].committables)),
+        )
+        done = sinking.sink.publish(publication, head, context)
+        if done is not None:
+            report.published[answer.id, sinking.name] = done
+    raise Unavailable(
+        f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
+        help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
+        reason="BUSY_TABLE",
+    )
+
+
+def _tell(coordinator: Coordinator, report: Report) -> None:
+    """Hints for readers: published.json per checkpoint, then latest.json. Nothing is decided by them."""
+    view = coordinator.ledger.view()
+    settled: int | None = None
+    told: Published | None = None
+    for entry in view.entries:
+        if entry.open or entry.id > report.upto:
+            break
+        if not entry.completed:
+            continue
+        if _waits_for(entry, report.stuck):
+            report.unpublished += 1
+            continue
+        if report.unpublished:
+            continue
+        told = coordinator.ledger.published(entry.id) or _publish_hint(coordinator, entry, told, report)
+        settled = entry.id
+    if settled is not None and settled > view.settled:
+        coordinator.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
+
+
+def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | None, report: Report) -> Published:
+    """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before."""
+    assert entry.manifest is not None
+    tables = {}
+    for name, part in entry.manifest.tables.items():
+        found = report.published.get((entry.id, name))
+        sinking = coordinator.graph.sinks.get(name)
+        if found is None and part.committables and sinking is not None:
+            found = sinking.sink.locate(entry.id, coordinator.context(name))
+        if found is None and before is not None:
+            found = before.tables.get(name)
+        if found is not None:
+            tables[name] = found
+    published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables)
+    coordinator.ledger.create_published(published)
+    return published
+
+
+def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
+    assert entry.manifest is not None
+    return any(entry.manifest.tables[table].committables for table in stuck if table in entry.manifest.tables)
+
+
+def _refuse_orphan(view: View, table: str) -> None:
+    """A sink that was removed from the code while something is still owed to its table."""
+    for entry in view.entries:
+        part = entry.manifest.tables.get(table) if entry.manifest else None
+        if entry.id > view.settled and part is not None and part.committables:
+            raise Invalid(
+                f"sink {table!r} is not in the pipeline any more, but checkpoint {entry.id} still owes it rows",
+                expected=f"sink {table!r}, until everything that is completed is published on its table",
+                help="put the sink back, run once more, then remove it",
+                reason="SINK_REMOVED",
+            )
+
+
+def _damaged(sinking: Sinking, base: str, why: str) -> Corrupt:
+    return Corrupt(
+        f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
+        expected="the table as tidegate left it",
+        help=(
+            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
+            "whichever is wrong from a copy; `tidegate doctor` shows both"
+        ),
+        reason="TABLE_DAMAGED",
+    )

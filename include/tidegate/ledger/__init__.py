@@ -1,0 +1,6 @@
+"""The control plane's truth: small JSON files, created only if absent, never changed."""
+
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.store import LocalStore, Store
+
+__all__ = ["Ledger", "LocalStore", "Store", "open_ledger"]

@@ -1,0 +1,122 @@
+"""The ledger on an object store: the same promises, by conditional put.
+
+obstore must not be used in a process that forks afterwards (a forked child hangs for ever), so local
+folders never come here, and nothing is opened at import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tidegate import seams
+from tidegate.errors import Invalid, Unavailable
+from tidegate.ledger.store import Store
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Client
+
+__all__ = ["ObjectStore"]
+
+
+class ObjectStore(Store):
+    """A prefix of a bucket (s3://, gs://, az://) or, for tests, memory://."""
+
+    def __init__(self, url: str, options: Mapping[str, str], client: Client | None = None) -> None:
+        self.root = url.rstrip("/")
+        self._options = dict(options)
+        self._opened = client
+
+    def create(self, path: str, data: bytes) -> bool:
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._failures("create", path):
+            try:
+                self._client.put(path, data, mode="create")
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
+    def read(self, path: str) -> bytes | None:
+        with self._failures("read", path):
+            try:
+                return bytes(self._client.get(path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def names(self, folder: str, after: str = "") -> list[str]:
+        """Objects and common prefixes directly below; listed from the hint on, not from the beginning."""
+        prefix = f"{folder}/" if folder else ""
+        found: set[str] = set()
+        with self._failures("list", folder):
+            if after:
+                for batch in self._client.list(prefix, offset=prefix + after):
+                    found |= {meta["path"].removeprefix(prefix).split("/")[0] for meta in batch}
+            else:
+                listed = self._client.list_with_delimiter(prefix)
+                found = {p.rstrip("/").rpartition("/")[2] for p in listed["common_prefixes"]}
+                found |= {meta["path"].rpartition("/")[2] for meta in listed["objects"]}
+        return sorted(name for name in found if name > after)
+
+    def replace(self, path: str, data: bytes) -> None:
+        with self._failures("write", path):
+            self._client.put(path, data, mode="overwrite")
+
+    def delete(self, path: str) -> None:
+        with self._failures("delete", path):
+            below = [meta["path"] for batch in self._client.list(f"{path}/") for meta in batch]
+            for name in [*below, path]:
+                with contextlib.suppress(FileNotFoundError):
+                    self._client.delete(name)
+
+    def age(self, path: str) -> float | None:
+        """Both times are the store's: of the object, and of a probe written now."""
+        probe = f"clock/{seams.new_id()}.probe"
+        with self._failures("look at", path):
+            try:
+                made: datetime = self._client.head(path)["last_modified"]
+            except FileNotFoundError:
+                return None
+            self._client.put(probe, b"")
+            try:
+                now: datetime = self._client.head(probe)["last_modified"]
+            finally:
+                self._client.delete(probe)
+            return (now - made).total_seconds()
+
+    def settle(self, path: str) -> None:
+        """An object that can be read is durable."""
+
+    @property
+    def _client(self) -> Any:
+        if self._opened is None:
+            from obstore.store import from_url
+
+            with self._failures("open", ""):
+                self._opened = from_url(self.root, client_options={"timeout": "30s"}, **self._options)  # type: ignore[call-overload]
+        return self._opened
+
+    @contextlib.contextmanager
+    def _failures(self, action: str, path: str) -> Iterator[None]:
+        """A client error as one that says what to do. Options never reach a message: they may be secrets."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+            where = f"{self.root}/{path}"
+            if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+                raise Invalid(
+                    f"no access to {where}",
+                    expected="credentials that may list, read, create and delete there",
+                    help="check storage_options, or the environment's credentials",
+                    reason="NO_ACCESS",
+                ) from None
+            if isinstance(error, BaseError | OSError):
+                first = str(error).splitlines()[0][:300]
+                raise Unavailable(f"cannot {action} {where}: {first}", help="try again", reason="STORAGE") from None
+            raise

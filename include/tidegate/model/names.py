@@ -1,0 +1,38 @@
+"""Names that become folder names, table tags and SQL identifiers: checked once, strictly."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from tidegate.errors import Invalid
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_ENTRY = re.compile(r"[0-9]{8,}")
+
+
+def check_name(what: str, name: object) -> str:
+    """Return `name` if it may name a pipeline, source, stage, sink or job; otherwise refuse it."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise Invalid(
+            f"{what} name {name!r} is not allowed",
+            expected="1 to 63 lower-case letters, digits, '_' or '-', starting with a letter or digit",
+            help=f"rename the {what}; what people read can go into the documentation instead",
+            reason="BAD_NAME",
+        )
+    return name
+
+
+def entry_name(id: int) -> str:
+    """The folder name of entry `id`: zero-padded, so that names sort as ids do."""
+    return f"{id:08d}"
+
+
+def entry_id(name: str) -> int | None:
+    """The id that a folder name stands for, or None if it is no entry's folder."""
+    return int(name) if _ENTRY.fullmatch(name) and entry_name(int(name)) == name else None
+
+
+def run_key(run: str) -> str:
+    """A run id as a file name. Run ids come from outside and may hold anything: hashed, never a path."""
+    return hashlib.sha256(run.encode()).hexdigest()

@@ -1,0 +1,207 @@
+"""Every record of the ledger, written once and never changed (design: 3b-protocol.md, section 1).
+
+    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start
+    checkpoints/<id>/
+      plan.json              Plan             fixes the input of checkpoint <id>
+      acks/<job>.json        Ack              a job's one effect: names everything that it staged
+      manifest-<sha>.json    Manifest         what the decision will make true, self-contained
+      decision.json          Decision         THE COMMIT POINT: completed or aborted
+      published.json         Published        a hint for readers, never the truth
+      retired.json           Retired          retention's tombstone: this entry may be deleted
+    latest.json              Latest           a hint: an entry up to which all is decided and published
+
+`format` comes first in every record. A field that the reader does not know is an error, not ignored:
+a newer tidegate may have meant something by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+FORMAT = 1
+"""The record format that this version writes, and the only one that it reads."""
+
+Json = dict[str, Any]
+"""A JSON object that belongs to a source or a sink: opaque to everyone else."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record."""
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole record: one JSON file."""
+
+    title: ClassVar[str] = "record"
+
+    format: int = FORMAT
+    attempt: str
+    """Fresh random id of the writer: tells an own write from somebody else's after an unclear answer."""
+    created: str
+    """Wall-clock time in UTC, for people. Nothing is decided by it."""
+
+
+class Blob(Struct, frozen=True, kw_only=True):
+    """A long list that lies beside its record: where, and what it must hash to."""
+
+    path: str
+    sha: str
+    size: int
+
+
+class Payload(Struct, frozen=True, kw_only=True):
+    """A JSON object of a source or sink: inline if it is short, else in a file that is named by hash."""
+
+    data: Json | None = None
+    blob: Blob | None = None
+
+
+class Handle(Struct, frozen=True, kw_only=True):
+    """Names one ack: the entry that it lies in and the hash of its bytes."""
+
+    entry: int
+    sha: str
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """How far a source has been read. `at` is the source's own business; None is the beginning."""
+
+    kind: str
+    at: Json | None
+
+
+class Range(Struct, frozen=True, kw_only=True):
+    """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and what lies between."""
+
+    kind: str
+    start: Json | None
+    end: Json | None
+    splits: Payload
+    """What to read, with fingerprints: enough to read the same rows again, or to notice that one cannot."""
+    empty: bool
+    """True: nothing new; the checkpoint may still be made."""
+    more: bool = False
+    """True: a bound cut this range short, more is waiting already."""
+    summary: str = ""
+    """For people: "3 files, 1.2 MB"."""
+
+
+class PipelineRecord(Record, frozen=True, kw_only=True):
+    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
+
+    title: ClassVar[str] = "pipeline.json"
+
+    uid: str
+    name: str
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """What checkpoint `id` is about. Its creation is the creation of the entry."""
+
+    title: ClassVar[str] = "plan.json"
+
+    id: int
+    kind: Literal["scheduled", "manual"]
+    run: str
+    generation: int = 0
+    base: int | None
+    interval: tuple[str, str] | None = None
+    sources: dict[str, Range]
+    triggers: list[str]
+    acks: list[str]
+    commits: list[str]
+    timeout_s: float
+    config: Json
+    config_fingerprint: str
+    code_fingerprint: str
+
+
+class JobStats(Struct, frozen=True, kw_only=True):
+    """What a job measured of itself; shown, never asked."""
+
+    seconds: dict[str, float] = {}
+    rows: dict[str, int] = {}
+    bytes: dict[str, int] = {}
+    files: dict[str, int] = {}
+
+
+class Ack(Record, frozen=True, kw_only=True):
+    """ "Everything that job did for checkpoint `id` is durable, and this is all of it." First one wins, whole."""
+
+    title: ClassVar[str] = "ack"
+
+    id: int
+    job: str
+    prev: Handle | None
+    sinks: dict[str, Payload]
+    stats: JobStats
+
+
+class TablePart(Struct, frozen=True, kw_only=True):
+    """What checkpoint `id` publishes on one table, and which entry must be the last one there before it."""
+
+    after: int | None
+    committables: list[Payload]
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    """What a completed decision makes true. Self-contained: recovery needs no older record."""
+
+    title: ClassVar[str] = "manifest"
+
+    id: int
+    base: int | None
+    base_manifest: str | None
+    positions: dict[str, Position]
+    jobs: dict[str, Handle]
+    tables: dict[str, TablePart]
+
+
+class Decision(Record, frozen=True, kw_only=True):
+    """The commit point. Created once; whoever reads it, obeys it."""
+
+    title: ClassVar[str] = "decision.json"
+
+    id: int
+    outcome: Literal["completed", "aborted"]
+    manifest: str | None = None
+    reason: str = ""
+    detail: str = ""
+    counts: bool = False
+    """Whether an abort counts towards the tolerable failures."""
+
+
+class PublishedTable(Struct, frozen=True, kw_only=True):
+    """Where a table stood right after this checkpoint was published on it."""
+
+    uri: str
+    version: int
+    log_hash: str
+    rows: int | None = None
+
+
+class Published(Record, frozen=True, kw_only=True):
+    """All tables of `id` are published. A hint for readers; a publisher asks the tables themselves."""
+
+    title: ClassVar[str] = "published.json"
+
+    id: int
+    tables: dict[str, PublishedTable]
+
+
+class Retired(Record, frozen=True, kw_only=True):
+    """Retention's tombstone: nothing may refer to `id` any more."""
+
+    title: ClassVar[str] = "retired.json"
+
+    id: int
+
+
+class Latest(Record, frozen=True, kw_only=True):
+    """All entries up to `id` are decided, and published if completed. Any old value is right, only slower."""
+
+    title: ClassVar[str] = "latest.json"
+
+    id: int

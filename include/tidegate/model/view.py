@@ -1,0 +1,77 @@
+"""What the protocol decides on: the end of the log as one reader saw it. Facts in it never change,
+but newer ones may exist; every action that rests on a view is settled by a create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.model.records import Ack, Decision, Handle, Manifest, Plan
+
+__all__ = ["Acked", "Entry", "View"]
+
+
+@dataclass(frozen=True)
+class Acked:
+    """An ack and the hash that names it."""
+
+    ack: Ack
+    handle: Handle
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One checkpoint: its plan and what has been written about it so far."""
+
+    plan: Plan
+    acks: Mapping[str, Acked] = field(default_factory=dict)
+    decision: Decision | None = None
+    manifest: Manifest | None = None
+
+    @property
+    def id(self) -> int:
+        return self.plan.id
+
+    @property
+    def open(self) -> bool:
+        """Not decided yet."""
+        return self.decision is None
+
+    @property
+    def completed(self) -> bool:
+        return self.decision is not None and self.decision.outcome == "completed"
+
+    @property
+    def aborted(self) -> bool:
+        return self.decision is not None and self.decision.outcome == "aborted"
+
+
+@dataclass(frozen=True)
+class View:
+    """Entries from the last settled one on, ascending and without holes; the first is the oldest that matters."""
+
+    entries: tuple[Entry, ...]
+    settled: int = 0
+    """The hint that the view starts from: everything up to this id is decided and published."""
+    own_elsewhere: tuple[Entry | int, ...] = ()
+    """Entries of the asking run below the view; just the id of one that is retired."""
+
+    def get(self, id: int | None) -> Entry | None:
+        """The entry with this id, if the view reaches it."""
+        if id is None or not self.entries or not self.entries[0].id <= id <= self.entries[-1].id:
+            return None
+        return self.entries[id - self.entries[0].id]
+
+    @property
+    def last_id(self) -> int:
+        """The highest id in the log; 0 for an empty one."""
+        return self.entries[-1].id if self.entries else 0
+
+    @property
+    def last_completed(self) -> Entry | None:
+        return next((entry for entry in reversed(self.entries) if entry.completed), None)
+
+    def still_open(self) -> Iterator[Entry]:
+        """Undecided entries, lowest first."""
+        return (entry for entry in self.entries if entry.open)

@@ -1,0 +1,6 @@
+"""Declare a pipeline, check it, and cut it into jobs. Importing this imports neither Spark nor Airflow."""
+
+from tidegate.pipeline.declare import Pipeline, Stream
+from tidegate.pipeline.graph import Graph, Job, Sinking, Sourcing, Staged
+
+__all__ = ["Graph", "Job", "Pipeline", "Sinking", "Sourcing", "Staged", "Stream"]

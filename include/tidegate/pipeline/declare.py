@@ -1,0 +1,110 @@
+"""What a user writes: Pipeline, its sources, stages and sinks. Nothing here runs or reads anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.errors import Invalid
+from tidegate.model.place import Place
+from tidegate.pipeline.graph import Graph, Sinking, Sourcing, Staged, build_graph
+from tidegate.sinks.base import Sink
+from tidegate.sources.base import Source
+
+__all__ = ["Pipeline", "Stream"]
+
+
+class Pipeline:
+    """A graph of sources, stages and sinks that counts together, checkpoint by checkpoint.
+
+        pipeline = Pipeline("orders", interval="1 min")
+        orders = pipeline.source("orders", Files("landing/*.json", schema="id long, amount double"))
+
+        @pipeline.stage(orders)
+        def clean(orders):
+            return orders.where("amount is not null")
+
+        clean.sink("orders", DeltaAppend("tables/orders"))
+
+    Settings given here override tidegate.toml and the environment; `-D key=value` overrides these.
+    """
+
+    def __init__(self, name: str, **settings: object) -> None:
+        self.name = name
+        self.settings = settings
+        self._sources: list[Sourcing] = []
+        self._stages: list[Staged] = []
+        self._sinks: list[Sinking] = []
+
+    def source(self, name: str, source: Source) -> Stream:
+        """Read from `source` under this name. The name is its identity: positions are kept by it."""
+        self._sources.append(Sourcing(name, source))
+        return Stream(self, name)
+
+    def stage(
+        self, *inputs: Stream | str, outputs: Sequence[str] = (), name: str | None = None
+    ) -> Callable[[Callable[..., Any]], Stream]:
+        """Decorate a pure function: DataFrames in (one per input, in order), a DataFrame out.
+
+        With `outputs`, it returns a dict or tuple of DataFrames, and the streams are `stage["output"]`.
+        It may run more than once for one checkpoint; only one run's result counts.
+        """
+        names = tuple(self._stream_name(given) for given in inputs)
+
+        def declare(function: Callable[..., Any]) -> Stream:
+            stage_name = name or getattr(function, "__name__", "stage").replace("<lambda>", "")
+            self._stages.append(Staged(stage_name, function, names, tuple(outputs)))
+            return Stream(self, stage_name, tuple(outputs))
+
+        return declare
+
+    def graph(self, place: Place | None = None) -> Graph:
+        """The checked graph; Invalid lists every problem at once."""
+        return build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
+
+    def _stream_name(self, given: Stream | str) -> str:
+        if isinstance(given, str):
+            return given
+        if not isinstance(given, Stream):
+            raise Invalid(
+                f"a stage's input is a {type(given).__name__}",
+                expected="a stream (what pipeline.source or another stage returned) or its name",
+                reason="BAD_PIPELINE",
+            )
+        if given.pipeline is not self:
+            raise Invalid(
+                f"stream {given.name!r} belongs to pipeline {given.pipeline.name!r}, not to {self.name!r}",
+                help="write it to a table there and read that table here",
+                reason="BAD_PIPELINE",
+            )
+        return given.name
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+
+class Stream:
+    """Rows between two operators."""
+
+    def __init__(self, pipeline: Pipeline, name: str, outputs: tuple[str, ...] = ()) -> None:
+        self.pipeline = pipeline
+        self.name = name
+        self._outputs = outputs
+
+    def __getitem__(self, output: str) -> Stream:
+        """One output of a stage that was declared with several."""
+        if output not in self._outputs:
+            raise Invalid(
+                f"stage {self.name!r} has no output {output!r}",
+                expected=", ".join(self._outputs) or "a stage declared with outputs=[…]",
+                reason="BAD_PIPELINE",
+            )
+        return Stream(self.pipeline, f"{self.name}.{output}")
+
+    def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
+        """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
+        self.pipeline._sinks.append(Sinking(name, sink, self.name, at_least_once))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"

@@ -1,0 +1,247 @@
+"""The declared graph: its parts, everything that can be wrong with it, and how it is cut into jobs."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import Invalid
+from tidegate.model.codec import fingerprint, sha256
+from tidegate.model.names import check_name
+from tidegate.model.place import Place
+from tidegate.sinks.base import AtLeastOnceSink, Sink
+from tidegate.sources.base import Source
+
+__all__ = ["Graph", "Job", "Sinking", "Sourcing", "Staged", "build_graph"]
+
+
+@dataclass(frozen=True)
+class Sourcing:
+    """A source under its name."""
+
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A stage: a pure function from DataFrames to one DataFrame, or to one per named output."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def produces(self) -> tuple[str, ...]:
+        """The names under which others find its results: its own, or `stage.output` for each output."""
+        return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
+
+
+@dataclass(frozen=True)
+class Sinking:
+    """A sink under its name, and the stream that it takes."""
+
+    name: str
+    sink: Sink
+    input: str
+    at_least_once: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """Operators that run in one Spark job and share one ack."""
+
+    name: str
+    sources: tuple[Sourcing, ...]
+    stages: tuple[Staged, ...]
+    sinks: tuple[Sinking, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A checked pipeline. Stages are in an order in which each comes behind its inputs."""
+
+    name: str
+    sources: Mapping[str, Sourcing]
+    stages: tuple[Staged, ...]
+    sinks: Mapping[str, Sinking]
+    settings: Mapping[str, object]
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Everything is fused into one job; graphs of several jobs are cut here."""
+        return (Job("main", tuple(self.sources.values()), self.stages, tuple(self.sinks.values())),)
+
+    def job(self, name: str) -> Job:
+        """The job with this name."""
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        raise Invalid(
+            f"pipeline {self.name!r} has no job {name!r}",
+            expected=" or ".join(job.name for job in self.jobs),
+            help="the pipeline's code changed since the checkpoint was planned: abort it and trigger again",
+            reason="UNKNOWN_JOB",
+        )
+
+    def users(self, stream: str) -> int:
+        """How many operators read a stream."""
+        return sum(stage.inputs.count(stream) for stage in self.stages) + sum(
+            sink.input == stream for sink in self.sinks.values()
+        )
+
+    def code_fingerprint(self) -> str:
+        """Changes when the graph, an operator's settings or a stage's code changes."""
+        return fingerprint(
+            {
+                "sources": {name: [s.source.kind, s.source.describe()] for name, s in self.sources.items()},
+                "stages": {s.name: [s.inputs, s.outputs, _code(s.function)] for s in self.stages},
+                "sinks": {name: [s.sink.kind, s.input, s.sink.describe()] for name, s in self.sinks.items()},
+            }
+        )
+
+
+def build_graph(
+    name: str,
+    sources: list[Sourcing],
+    stages: list[Staged],
+    sinks: list[Sinking],
+    settings: Mapping[str, object],
+    place: Place | None,
+) -> Graph:
+    """The graph, or Invalid with every problem that it has, each with its remedy."""
+    problems = [
+        *_bad_names(name, sources, stages, sinks),
+        *_declaration_problems(sources, sinks),
+        *_wiring_problems(sources, stages, sinks),
+        *_shared_targets(sinks, place),
+    ]
+    ordered, cycle = _in_order(stages)
+    if cycle:
+        problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
+    if problems:
+        raise Invalid(
+            f"pipeline {name!r} has {len(problems)} problem{'s' if len(problems) > 1 else ''}:\n"
+            + "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1)),
+            help="fix all of them; nothing has been read or written",
+            reason="BAD_PIPELINE",
+        )
+    return Graph(name, {s.name: s for s in sources}, tuple(ordered), {s.name: s for s in sinks}, dict(settings))
+
+
+def _bad_names(name: str, sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
+    named = [
+        ("pipeline", name),
+        *(("source", s.name) for s in sources),
+        *(("stage", s.name) for s in stages),
+        *(("output", output) for s in stages for output in s.outputs),
+        *(("sink", s.name) for s in sinks),
+    ]
+    problems = []
+    for what, given in named:
+        try:
+            check_name(what, given)
+        except Invalid as error:
+            problems.append(f"{error.what}; expected {error.expected}")
+    streams = Counter([s.name for s in sources] + [s.name for s in stages])
+    problems += [
+        f"{n!r} names {count} sources or stages: give each its own name" for n, count in streams.items() if count > 1
+    ]
+    twice = Counter(s.name for s in sinks)
+    problems += [f"{n!r} names {count} sinks: give each its own name" for n, count in twice.items() if count > 1]
+    return problems
+
+
+def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[str]:
+    problems = []
+    for s in sources:
+        if not isinstance(s.source, Source):
+            problems.append(f"source {s.name!r} is a {type(s.source).__name__}, not a Source such as Files(…)")
+        else:
+            problems += [f"source {s.name!r}: {problem}" for problem in s.source.problems()]
+    for k in sinks:
+        if not isinstance(k.sink, Sink):
+            problems.append(f"sink {k.name!r} is a {type(k.sink).__name__}, not a Sink such as DeltaAppend(…)")
+            continue
+        problems += [f"sink {k.name!r}: {problem}" for problem in k.sink.problems()]
+        if isinstance(k.sink, AtLeastOnceSink) and not k.at_least_once:
+            problems.append(
+                f"sink {k.name!r} can repeat rows after a failure, but the pipeline promises exactly once: "
+                "use another sink, or accept it by name with .sink(…, at_least_once=True)"
+            )
+    return problems
+
+
+def _wiring_problems(sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
+    streams = {s.name for s in sources} | {made for stage in stages for made in stage.produces}
+    used = {name for stage in stages for name in stage.inputs} | {sink.input for sink in sinks}
+    known = ", ".join(sorted(streams)) or "none"
+    problems = []
+    if not sources:
+        problems.append("it has no source: add one with pipeline.source(…)")
+    if not sinks:
+        problems.append("it has no sink, so it would do nothing: add one with stream.sink(…)")
+    for stage in stages:
+        if not stage.inputs:
+            problems.append(f"stage {stage.name!r} has no input: name at least one in @pipeline.stage(…)")
+        problems += [
+            f"stage {stage.name!r} reads unknown {i!r} (known: {known})" for i in stage.inputs if i not in streams
+        ]
+        problems += _signature_problems(stage)
+    problems += [f"sink {s.name!r} takes unknown {s.input!r} (known: {known})" for s in sinks if s.input not in streams]
+    problems += [f"source {s.name!r} is read by nothing: use it or remove it" for s in sources if s.name not in used]
+    problems += [
+        f"stage {s.name!r} feeds nothing: use it or remove it" for s in stages if not used.intersection(s.produces)
+    ]
+    return problems
+
+
+def _signature_problems(stage: Staged) -> list[str]:
+    if not callable(stage.function):
+        return [f"stage {stage.name!r} is a {type(stage.function).__name__}, not a function"]
+    try:
+        inspect.signature(stage.function).bind(*stage.inputs)
+    except TypeError as error:
+        return [f"stage {stage.name!r} cannot take its {len(stage.inputs)} inputs: {error}"]
+    except ValueError:
+        return []
+    return []
+
+
+def _shared_targets(sinks: list[Sinking], place: Place | None) -> list[str]:
+    place = place or Place("/")
+    targets: dict[str, list[str]] = {}
+    for s in sinks:
+        if isinstance(s.sink, Sink) and not s.sink.problems():
+            targets.setdefault(s.sink.target(place), []).append(s.name)
+    return [
+        f"sinks {', '.join(names)} write to one target {target}: union their streams in a stage, or use two tables"
+        for target, names in targets.items()
+        if len(names) > 1
+    ]
+
+
+def _in_order(stages: list[Staged]) -> tuple[list[Staged], list[str]]:
+    """The stages, each behind its inputs, as declared where that is free; and what is left in circles."""
+    ordered: list[Staged] = []
+    left = list(stages)
+    while left:
+        waiting_for = {made for stage in left for made in stage.produces}
+        ready = [stage for stage in left if not waiting_for.intersection(stage.inputs)]
+        if not ready:
+            return ordered, [stage.name for stage in left]
+        ordered += ready
+        left = [stage for stage in left if stage not in ready]
+    return ordered, []
+
+
+def _code(function: Callable[..., Any]) -> str:
+    try:
+        return sha256(inspect.getsource(function).encode())
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return sha256(code.co_code + repr(code.co_names).encode() if code else repr(function).encode())

@@ -1,0 +1,158 @@
+"""Run checkpoints one after the other in this process: `tidegate run`, tests, and small deployments.
+
+The same coordinator and the same jobs as under Airflow; only the schedule is a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.checkpoint.coordinator import Coordinator, Outcome
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.model.records import Ack, Plan
+from tidegate.runtime.run_job import run_job
+from tidegate.runtime.runs import gone, new_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Observer", "Schedule", "run_checkpoints"]
+
+JOB_TRIES = 3
+"""How often a job is tried before its checkpoint is given up, if Spark or storage does not answer."""
+
+POLL_S = 1.0
+
+
+class Observer:
+    """Told what happens, as it happens. All methods may be left as they are."""
+
+    def waiting(self, why: str) -> None:
+        """Nothing to do, or not yet allowed to."""
+
+    def planned(self, plan: Plan) -> None:
+        """A checkpoint has been planned."""
+
+    def step(self, plan: Plan, what: str) -> None:
+        """What the checkpoint's job is doing now."""
+
+    def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
+        """A job failed in a way that may pass."""
+
+    def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
+        """The checkpoint is completed and published, or aborted."""
+
+    def stuck(self, table: str, error: TidegateError) -> None:
+        """A table could not be published to; it is tried again with the next checkpoint."""
+
+
+@dataclass
+class Schedule:
+    """How long to go on."""
+
+    checkpoints: int | None = None
+    until_idle: bool = False
+    interval_s: float = 0.0
+    """From the start of one checkpoint to the start of the next; 0: back to back."""
+    min_pause_s: float = 0.0
+    tolerable_failures: int = 0
+    stop: Callable[[], bool] = lambda: False
+    """Asked between checkpoints: the running one is always brought to its end."""
+
+
+def run_checkpoints(
+    coordinator: Coordinator, session: Callable[[], SparkSession], schedule: Schedule, observer: Observer
+) -> list[Outcome]:
+    """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
+    outcomes: list[Outcome] = []
+    failures = 0
+    while not schedule.stop() and (schedule.checkpoints is None or len(outcomes) < schedule.checkpoints):
+        began = seams.monotonic()
+        plan = _trigger(coordinator, schedule, observer)
+        if plan is None:
+            break
+        outcome, error = _one(coordinator, plan, session, observer)
+        outcomes.append(outcome)
+        failures = failures + 1 if error is not None else 0
+        if error is not None and failures > schedule.tolerable_failures:
+            raise error
+        more = schedule.checkpoints is None or len(outcomes) < schedule.checkpoints
+        if more:
+            pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s)
+            _pause(pause, schedule, observer)
+    return outcomes
+
+
+def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
+    """A plan of our own, as soon as others allow one; None when there is nothing left to do."""
+    run = new_run()
+    while not schedule.stop():
+        try:
+            triggered = coordinator.trigger(run, give_up=gone, only_if_new=schedule.until_idle)
+        except Rejected as error:
+            if error.reason != "CHECKPOINT_IN_PROGRESS":
+                raise
+            observer.waiting(error.what)
+            seams.sleep(POLL_S)
+            continue
+        if triggered is None:
+            coordinator.publish()
+            return None
+        observer.planned(triggered.plan)
+        return triggered.plan
+    return None
+
+
+def _one(
+    coordinator: Coordinator, plan: Plan, session: Callable[[], SparkSession], observer: Observer
+) -> tuple[Outcome, TidegateError | None]:
+    """One planned checkpoint to its end: completed and published, or aborted with the reason."""
+    began = seams.monotonic()
+    acks: list[Ack] = []
+    error: TidegateError | None = None
+    try:
+        for job in plan.acks:
+            acks.append(_job(coordinator, plan, job, session, observer))
+    except Fenced as fenced:
+        error = fenced
+    except Corrupt as corrupt:
+        coordinator.complete(plan.id, failure=("JOB_FAILED", str(corrupt)))
+        raise
+    except TidegateError as failed:
+        error = failed
+    except KeyboardInterrupt:
+        coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
+        raise
+    failure = ("JOB_FAILED", str(error)) if error is not None else None
+    observer.step(plan, "completing")
+    outcome = coordinator.complete(plan.id, failure)
+    observer.step(plan, "publishing")
+    for table, stuck in coordinator.publish().stuck.items():
+        observer.stuck(table, stuck)
+    coordinator.retire()
+    observer.decided(plan, outcome, acks, seams.monotonic() - began)
+    return outcome, error if outcome.state != "completed" else None
+
+
+def _job(
+    coordinator: Coordinator, plan: Plan, job: str, session: Callable[[], SparkSession], observer: Observer
+) -> Ack:
+    """One job, tried again while Spark or storage does not answer."""
+    for left in reversed(range(JOB_TRIES)):
+        try:
+            return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
+        except Unavailable as error:
+            if not left:
+                raise
+            observer.retrying(plan, error, left)
+    raise Invalid("JOB_TRIES must be at least 1")
+
+
+def _pause(seconds: float, schedule: Schedule, observer: Observer) -> None:
+    until = seams.monotonic() + seconds
+    while (left := until - seams.monotonic()) > 0 and not schedule.stop():
+        observer.waiting(f"next checkpoint in {left:.0f} s")
+        seams.sleep(min(left, POLL_S))

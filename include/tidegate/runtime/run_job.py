@@ -1,0 +1,203 @@
+"""Run one job of one checkpoint: the spine that every row goes through.
+
+    ask      is there still something to do?                    fenced, done, or go on
+    read     the plan's ranges, verified, as DataFrames          nothing runs yet
+    run      the stages, on DataFrames                           nothing runs yet
+    stage    every sink's rows, out of sight                     Spark works here
+    ack      one record that names all of it; the first counts   the job's only effect
+
+An attempt may die anywhere, or overlap another one: what it has written by then lies in folders of its
+own that nobody names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidegate import seams
+from tidegate.checkpoint import protocol
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
+from tidegate.pipeline.graph import Graph, Job, Staged
+from tidegate.runtime.spark_errors import translated
+from tidegate.sinks.base import Prepared, Staging
+from tidegate.sources.base import SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["run_job"]
+
+Step = Callable[[str], None]
+
+
+def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, step: Step = lambda _: None) -> Ack:
+    """Do the job for checkpoint `id`, or find that it is done. Answers with the ack that counts.
+
+    Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
+    """
+    attempt = Attempt(coordinator, id, job_name, step)
+    done, prev = attempt.ask()
+    if done is not None:
+        return done
+    with attempt.released_on_failure(), translated():
+        seams.fault("S3.inputs.after")
+        streams = attempt.read(spark)
+        with attempt.run(streams):
+            staged = attempt.stage(streams)
+    return attempt.ack(staged, prev)
+
+
+class Attempt:
+    """One try at a job. Its random id is its identity: Airflow's try number is none."""
+
+    def __init__(self, coordinator: Coordinator, id: int, job_name: str, step: Step) -> None:
+        self.coordinator = coordinator
+        self.graph: Graph = coordinator.graph
+        self.job: Job = coordinator.graph.job(job_name)
+        self.staging = Staging(id, seams.new_id())
+        self.step = step
+        self.seconds: dict[str, float] = {}
+        self.plan: Plan
+
+    def ask(self) -> tuple[Ack | None, Handle | None]:
+        """J1: the ack that exists already, or the ack to continue from."""
+        id = self.staging.checkpoint
+        entry, base = self.coordinator.entry_and_base(id)
+        answer = protocol.on_job(entry, base, self.job.name)
+        if isinstance(answer, protocol.Stop):
+            raise Fenced(f"job {self.job.name!r} of checkpoint {id} stops: {answer.why}")
+        if isinstance(answer, protocol.Wait):
+            raise Rejected(f"job {self.job.name!r} of checkpoint {id} waits for checkpoint {answer.ids[0]}")
+        assert entry is not None
+        self.plan = entry.plan
+        if isinstance(answer, protocol.DoneAlready):
+            return entry.acks[self.job.name].ack, None
+        return None, answer.prev
+
+    def read(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
+        with self._timed("read"):
+            ledger = self.coordinator.ledger
+            streams = {}
+            for sourcing in self.job.sources:
+                self.step(f"reading {sourcing.name}")
+                context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, ledger)
+                splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
+                sourcing.source.verify(splits, context)
+                streams[sourcing.name] = sourcing.source.read(spark, splits, context)
+            return streams
+
+    @contextlib.contextmanager
+    def run(self, streams: dict[str, DataFrame]) -> Iterator[None]:
+        """Add each stage's results to the streams. What is used twice is computed once, and always let go."""
+        kept: list[DataFrame] = []
+        try:
+            self._keep(streams, list(streams), kept)
+            for stage in self.job.stages:
+                with self._timed("plan"):
+                    streams |= _results(stage, stage.function(*(streams[name] for name in stage.inputs)))
+                self._keep(streams, stage.produces, kept)
+            yield
+        finally:
+            for frame in kept:
+                with contextlib.suppress(Exception):
+                    frame.unpersist()
+
+    def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
+        for name in names:
+            if self.graph.users(name) > 1:
+                streams[name] = streams[name].persist()
+                kept.append(streams[name])
+
+    def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
+        """Write every sink's rows where nobody sees them, durably."""
+        staged = {}
+        for sinking in self.job.sinks:
+            self.step(f"staging {sinking.name}")
+            with self._timed(f"stage {sinking.name}"):
+                context = self.coordinator.context(sinking.name)
+                staged[sinking.name] = sinking.sink.prepare(streams[sinking.input], context, self.staging)
+        return staged
+
+    def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
+        """J5: create the ack. If another attempt's is there, that one counts, whole, and ours is let go."""
+        self.step("acknowledging")
+        ledger = self.coordinator.ledger
+        sinks: dict[str, Payload] = {
+            name: ledger.pack(prepared.committable) for name, prepared in staged.items() if prepared.committable
+        }
+        record = Ack(
+            **stamp(self.staging.attempt),
+            id=self.staging.checkpoint,
+            job=self.job.name,
+            prev=prev,
+            sinks=sinks,
+            stats=JobStats(
+                seconds={name: round(value, 3) for name, value in self.seconds.items()},
+                rows={name: prepared.rows for name, prepared in staged.items()},
+                bytes={name: prepared.bytes for name, prepared in staged.items()},
+                files={name: prepared.files for name, prepared in staged.items()},
+            ),
+        )
+        created = ledger.create_ack(record)
+        if not created.mine:
+            self.release()
+        return created.record
+
+    def release(self) -> None:
+        """Remove what this attempt staged. Whatever stays is never named by anyone."""
+        for sinking in self.job.sinks:
+            with contextlib.suppress(TidegateError):
+                sinking.sink.discard(self.coordinator.context(sinking.name), self.staging)
+
+    @contextlib.contextmanager
+    def released_on_failure(self) -> Iterator[None]:
+        """Up to the ack nothing names our files, so a failed attempt takes them with it."""
+        try:
+            yield
+        except (TidegateError, KeyboardInterrupt) as error:
+            if not isinstance(error, Corrupt):  # leave everything as it is for whoever looks into it
+                self.release()
+            raise
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = seams.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
+
+
+def _results(stage: Staged, returned: object) -> dict[str, DataFrame]:
+    """A stage's return value under the names that it produces; Invalid says what was returned instead."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(returned, Mapping):
+        given = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
+    elif isinstance(returned, tuple | list) and stage.outputs:
+        given = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
+    else:
+        given = {stage.name: returned}
+    wrong = [name for name in stage.produces if not isinstance(given.get(name), DataFrame)]
+    if wrong or len(given) != len(stage.produces):
+        raise Invalid(
+            f"stage {stage.name!r} returned {_shape(returned)}",
+            expected=f"a DataFrame for each of {', '.join(stage.produces)}",
+            help="return DataFrames: a single one, or a dict or tuple with one per declared output",
+            reason="BAD_STAGE_RESULT",
+        )
+    return given
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(f'{key}: {type(v).__name__}' for key, v in value.items()) or 'nothing in it'}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
+    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,101 @@
+"""The only door to the clock, to random ids and to injected faults.
+
+Everything else in tidegate asks here, so that a test can replace all three: the simulator runs on a
+clock of its own, ids come from a seed, and a crash test stops a real process at a named point. Lint
+bans `time`, `datetime.now`, `uuid`, `random` and `secrets` elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+__all__ = ["FAULT_POINTS", "Seams", "fault", "installed", "monotonic", "new_id", "now", "sleep"]
+
+FAULT_POINTS: dict[str, str] = {
+    # Crash matrix of design/5: "<step>.<what>.before" stops with nothing done, ".after" with it done
+    # and the caller not yet told. A point without a crash test fails tests/test_tidy.py.
+    "S1.entry.before": "the checkpoint's id is still free",
+    "S1.entry.after": "plan.json exists (S2: it is the plan; never computed again)",
+    "S2.run.before": "plan.json exists, runs/ index does not",
+    "S2.run.after": "plan.json and runs/ index exist",
+    "S3.inputs.after": "the job has read its records, nothing is written",
+    "S4.stage.before": "nothing is staged",
+    "S4.stage.after": "staged files exist, nobody names them",
+    "S6.ack.before": "everything is staged and durable, no ack",
+    "S6.ack.after": "the ack exists",
+    "S8.manifest.before": "all acks are in, no manifest",
+    "S8.manifest.after": "a manifest that no decision names",
+    "S9.decision.before": "manifest and run index exist, no decision",
+    "S9.decision.after": "the decision exists: THE commit point is passed",
+    "S10.publish.before": "the table's next commit is computed, not written",
+    "S10.publish.after": "the table's commit exists, the process does not know",
+    "S11.published.before": "all tables are published, hints are old",
+    "S11.published.after": "published.json exists, latest.json is old",
+    "S12.retire.before": "the entry is still restorable",
+    "S12.retire.after": "the tombstone exists, nothing is deleted",
+    "S13.delete.before": "the tombstone was confirmed, nothing is deleted",
+    "S13.delete.after": "some or all files of the retired entry are gone",
+    "A1.abort.before": "a dead entry is still pending",
+    "A1.abort.after": "the dead entry's abort exists",
+}
+
+
+def _no_fault(point: str) -> None:
+    """The product's fault hook: does nothing."""
+
+
+@dataclass(frozen=True)
+class Seams:
+    """What a test may replace. The defaults are the real things."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    new_id: Callable[[], str] = lambda: secrets.token_hex(8)
+    fault: Callable[[str], None] = _no_fault
+
+
+_current = Seams()
+
+
+@contextlib.contextmanager
+def installed(seams: Seams) -> Iterator[Seams]:
+    """Replace the seams of this process for the length of a `with` block. For tests only."""
+    global _current
+    before, _current = _current, seams
+    try:
+        yield seams
+    finally:
+        _current = before
+
+
+def now() -> datetime:
+    """Wall-clock time in UTC. For people and statistics; nothing is decided by it."""
+    return _current.now()
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never jumps. For durations."""
+    return _current.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    """Wait."""
+    _current.sleep(seconds)
+
+
+def new_id() -> str:
+    """A fresh random id of 16 hex digits: an attempt, a pipeline's uid, a temporary name."""
+    return _current.new_id()
+
+
+def fault(point: str) -> None:
+    """A place where a crash test may stop, fail or hang this process. Does nothing in production."""
+    if point not in FAULT_POINTS:
+        raise KeyError(f"fault point {point!r} is not in seams.FAULT_POINTS")
+    _current.fault(point)

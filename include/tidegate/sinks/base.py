@@ -1,0 +1,165 @@
+"""What a sink promises: prepare out of sight, publish after the decision, discard what lost.
+
+    call      when                                           may it fail?
+    check     before a checkpoint is planned                 yes: the checkpoint is declined
+    prepare   in a job, once per attempt, possibly doubled   yes: the attempt is retried
+    head      before each publish                            yes: retried until it works
+    publish   after the decision, by anyone, any number      yes: retried until it works
+    locate    after a publish whose answer was lost          yes: readers wait for the hint
+    attempts  when an entry is cleaned up                    yes: cleaned up later
+    discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
+    retire    long after the publish, by retention           its failure leaves an orphan, never a loss
+
+Only `prepare` sees a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate.model.place import Place
+from tidegate.model.records import Json, PublishedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "AtLeastOnceSink",
+    "ExactlyOnceSink",
+    "Head",
+    "Prepared",
+    "Publication",
+    "Sink",
+    "SinkContext",
+    "Staging",
+    "entry_folder",
+]
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """Who publishes: names this sink of this pipeline to its target, for ever."""
+
+    pipeline: str
+    uid: str
+    sink: str
+    place: Place
+
+    @property
+    def app_id(self) -> str:
+        """Delta's txn app id: a pipeline that was started afresh has another uid, so it is never skipped."""
+        return f"tidegate/{self.uid}/{self.sink}"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """One attempt of one job: what it writes goes into folders that carry all of this in their name."""
+
+    checkpoint: int
+    attempt: str
+
+    def folder(self, context: SinkContext) -> str:
+        """Where this attempt stages inside the target: plain names (Spark and VACUUM skip '_' and '.')
+        that no other attempt of any pipeline uses. All attempts of one checkpoint lie in one folder, so
+        that cleaning up never has to list the whole table."""
+        return f"{entry_folder(context, self.checkpoint)}/{self.attempt}"
+
+
+def entry_folder(context: SinkContext, checkpoint: int) -> str:
+    """The folder inside the target that holds every attempt's staged files for one checkpoint."""
+    return f"tidegate/{context.uid}-{context.sink}/{checkpoint:08d}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` staged. `committable` is plain JSON; None: there is nothing to publish."""
+
+    committable: Json | None
+    rows: int
+    bytes: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class Head:
+    """A target's state at one moment: read first, compared and swapped by `publish`."""
+
+    version: int | None
+    """The target's own version; None: there is no table yet."""
+    last: int | None
+    """The last entry of this pipeline that was published here; None: none yet."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Checkpoint `id` on one table: everything that `publish` may use."""
+
+    id: int
+    generation: int
+    attempt: str
+    after: int | None
+    committables: tuple[Json, ...] = field(repr=False)
+
+
+class Sink(ABC):
+    """A target that takes part in checkpoints. Use ExactlyOnceSink or AtLeastOnceSink, never this."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def target(self, place: Place) -> str:
+        """What is written to, as one absolute string: two sinks on one target are refused."""
+
+    @abstractmethod
+    def describe(self) -> Json:
+        """The configuration for fingerprints and `explain`; no secrets."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
+        return []
+
+    @abstractmethod
+    def check(self, context: SinkContext) -> None:
+        """Refuse a target that cannot be published to safely (Invalid), before anything is planned."""
+
+    @abstractmethod
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        """Write the rows where nobody sees them, durably. Called once per attempt; attempts may overlap."""
+
+    @abstractmethod
+    def head(self, context: SinkContext) -> Head:
+        """Read where the target stands now."""
+
+    @abstractmethod
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        """Make the rows visible as the one commit right after `head`, tagged with the id.
+
+        None: somebody else committed first, or the outcome is unclear; the caller reads `head` again.
+        Unavailable: nothing is known; the caller retries. Corrupt: staged files are gone.
+        """
+
+    @abstractmethod
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        """Where checkpoint `id` was published, if the target's history still tells."""
+
+    @abstractmethod
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        """The attempts that have staged something for checkpoint `id`, by their folders' names."""
+
+    @abstractmethod
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        """Remove what an attempt staged. Called only when no decision names it, nor ever can."""
+
+    @abstractmethod
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Remove what the published attempt staged and the target does not name (an append: nothing)."""
+
+
+class ExactlyOnceSink(Sink):
+    """Each row of a completed checkpoint is visible exactly once, whatever crashes."""
+
+
+class AtLeastOnceSink(Sink):
+    """Cannot take a publish back or recognise a repeated one: refused unless the pipeline says so by name."""

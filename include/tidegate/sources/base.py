@@ -1,0 +1,82 @@
+"""What a source promises: plan without a JVM, read the same rows again, notice when it cannot.
+
+    call      when                                            may it fail?
+    plan      by the trigger, before the entry exists         yes: the checkpoint is declined
+    verify    by a job, before anything is read or written    yes: Invalid names what changed
+    read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
+
+A plan's range is written once. `read` gets exactly that range, whatever has happened since.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from tidegate.model.place import Place
+from tidegate.model.records import Blob, Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Blobs", "Planned", "Source", "SourceContext"]
+
+
+class Blobs(Protocol):
+    """Immutable side files of the ledger, for positions that grow (a list of files already seen)."""
+
+    def put_blob(self, data: bytes) -> Blob:
+        """Write bytes once; the answer goes into a position or a range."""
+
+    def get_blob(self, blob: Blob) -> bytes:
+        """The bytes, checked against their hash."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """Where a source of this pipeline plans and reads."""
+
+    pipeline: str
+    source: str
+    place: Place
+    blobs: Blobs
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One source's answer to "what is next?"."""
+
+    end: Json | None
+    """The position after this range; equal to the start if there is nothing new."""
+    splits: Json
+    """What to read, with fingerprints."""
+    empty: bool
+    more: bool = False
+    summary: str = ""
+
+
+class Source(ABC):
+    """Something that can be read in ranges, repeatably."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def describe(self) -> Json:
+        """The configuration for fingerprints and `explain`; no secrets."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
+        return []
+
+    @abstractmethod
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        """What comes after `start` (None: from the beginning), within the source's bounds. Milliseconds, no JVM."""
+
+    @abstractmethod
+    def verify(self, splits: Json, context: SourceContext) -> None:
+        """Raise Invalid, naming each file or version, if the range cannot be read as planned."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """The rows of the range, lazily. An empty range gives an empty frame with the full schema."""
