@@ -1,0 +1,248 @@
+"""The Delta log through delta-rs: open a version, commit exactly the next one, tell what became of it.
+
+A commit has one of three outcomes, and an exception never hides which:
+
+    Committed     our commit is version v + 1 (also when the answer got lost: it is read back)
+    None          somebody else's commit is version v + 1
+    Unavailable   there is no version v + 1 and storage failed: nothing is known to have changed
+
+delta-rs neither syncs what it writes nor notices an empty commit file, so both are done here.
+No I/O at import, and none may happen before a process forks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.errors import Invalid, Unavailable
+from tidegate.model.records import Json
+from tidegate.tables.files import Location, unavailable
+from tidegate.tables.footers import StagedFile
+from tidegate.tables.rawlog import Commit, check_tail, read_commit, refuse_half_a_log, refuse_unreadable
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
+
+__all__ = ["Committed", "Snapshot", "Stamp", "append", "commit", "create", "find_commit", "open_table"]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who commits: goes into the log as Delta transactions (the truth) and as tags (for people)."""
+
+    app_id: str
+    id: int
+    pipeline: str
+    generation: int
+    attempt: str
+    owner: tuple[str, int] | None = None
+
+    def tags(self) -> dict[str, Any]:
+        """What a table's history shows beside our commit."""
+        return {
+            "tidegate.pipeline": self.pipeline,
+            "tidegate.checkpoint": self.id,
+            "tidegate.generation": self.generation,
+            "tidegate.attempt": self.attempt,
+        }
+
+    def made(self, found: Commit) -> bool:
+        """Whether `found` is the commit that this stamp was put on."""
+        return found.tags().items() >= self.tags().items()
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is in the log, and on local disks durable."""
+
+    version: int
+    log_hash: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as of one version. Everything was read when it was opened; it never moves on by itself."""
+
+    location: Location
+    version: int
+    table_id: str
+    schema: Json
+    partition_by: tuple[str, ...]
+    configuration: Mapping[str, str]
+    log_hash: str
+    handle: DeltaTable
+
+    def txn(self, app_id: str) -> int | None:
+        """The last transaction version of `app_id`, or None."""
+        return self.handle.transaction_version(app_id)
+
+
+def open_table(location: Location, version: int | None = None) -> Snapshot | None:
+    """The table as of `version`, by default its head; None: there is no table.
+
+    A head whose commit file is empty or torn is Corrupt: both engines read an empty one as "no changes".
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        handle = DeltaTable(location.url, version=version, storage_options=dict(location.options))
+        found = handle.version()
+    except TableNotFoundError as error:
+        refuse_half_a_log(location, error)
+        return None
+    except DeltaError as error:
+        raise refuse_unreadable(location, version, error) from error
+    except OSError as error:
+        raise unavailable(location.url, error) from error
+    last = check_tail(location, found)
+    metadata = handle.metadata()
+    return Snapshot(
+        location=location,
+        version=found,
+        table_id=str(metadata.id),
+        schema=msgspec.json.decode(handle.schema().to_json()),
+        partition_by=tuple(metadata.partition_columns),
+        configuration=dict(metadata.configuration),
+        log_hash=last.sha,
+        handle=handle,
+    )
+
+
+def create(
+    location: Location,
+    schema: Json,
+    files: Sequence[StagedFile],
+    stamp: Stamp,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Committed | None:
+    """Make the table as version 0, with its first files. None: somebody else made one first."""
+    from deltalake.transaction import create_table_with_add_actions
+
+    def attempt() -> None:
+        create_table_with_add_actions(
+            location.url,
+            delta_schema(schema),
+            [add_action(file) for file in files],
+            mode="error",
+            partition_by=list(partition_by),
+            configuration=dict(properties or {}),
+            storage_options=dict(location.options),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(),
+        )
+
+    return settle(location, 0, stamp, attempt)
+
+
+def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
+    """Name `files` in the version right after `snapshot`. Metadata only: milliseconds."""
+    return commit(snapshot, [add_action(file) for file in files], stamp)
+
+
+def commit(snapshot: Snapshot, actions: Sequence[AddAction | RemoveAction], stamp: Stamp) -> Committed | None:
+    """Commit file actions as exactly version `snapshot.version` + 1. No actions: an empty commit, a fence."""
+
+    def attempt() -> None:
+        snapshot.handle.create_write_transaction(
+            list(actions),
+            mode="append",
+            schema=delta_schema(snapshot.schema),
+            partition_by=list(snapshot.partition_by),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+
+
+def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[], object]) -> Committed | None:
+    """Run a commit that can only become `version`, then look at that version: the log says what happened.
+
+    A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
+    success; a success report is not believed either.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+
+    error: Exception | None = None
+    try:
+        attempt()
+    except (DeltaError, OSError) as raised:
+        error = raised
+    found = read_commit(location, version)
+    if found is not None:
+        if not stamp.made(found):
+            return None
+        found.make_durable()
+        return Committed(version, found.sha)
+    if isinstance(error, DeltaProtocolError | SchemaMismatchError):
+        raise Invalid(
+            f"{location.url} does not take this commit: {error}",
+            expected="a table that delta-rs may write to",
+            help="compare the table's schema and protocol features with the sink's declaration",
+            reason="COMMIT_REFUSED",
+        ) from error
+    if isinstance(error, CommitFailedError):
+        return None  # The version existed when delta-rs tried, or the handle was stale: look again.
+    raise Unavailable(
+        f"{location.url} did not take commit {version}: {error or 'it was reported, but is not in the log'}",
+        help="check free space, permissions and network; it is tried again",
+        reason="COMMIT_FAILED",
+    ) from error
+
+
+def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
+    """The version at which `app_id` published `id`, as far back as the log's commit files reach."""
+    for version in range(snapshot.version, -1, -1):
+        found = read_commit(snapshot.location, version)
+        if found is None:
+            return None
+        if (last := found.txn(app_id)) is not None and last <= id:
+            return Committed(version, found.sha) if last == id else None
+    return None
+
+
+def delta_schema(schema: Json) -> Any:
+    """A schema as delta-rs takes it."""
+    from deltalake import Schema
+
+    return Schema.from_json(msgspec.json.encode(schema).decode())
+
+
+def add_action(file: StagedFile) -> AddAction:
+    """The log's entry for a staged file."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition,
+        modification_time=int(seams.now().timestamp() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )
+
+
+def commit_properties(stamp: Stamp) -> CommitProperties:
+    """Compare-and-swap: the one try is at the version right after the handle's."""
+    from deltalake import CommitProperties, Transaction
+
+    transactions = [Transaction(stamp.app_id, stamp.id)]
+    if stamp.owner:
+        transactions.append(Transaction(*stamp.owner))
+    return CommitProperties(custom_metadata=stamp.tags(), max_commit_retries=0, app_transactions=transactions)
+
+
+def hooks() -> PostCommitHookProperties:
+    """Delta's own checkpoints, but never its log clean-up: a retained checkpoint may need those versions."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
