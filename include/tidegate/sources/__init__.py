@@ -1,1 +1,7 @@
-"""."""
+"""Where rows come from: sources plan ranges without a JVM, and read the same rows again."""
+
+from tidegate.sources.base import Blobs, Planned, Source, SourceContext
+from tidegate.sources.files import Files
+from tidegate.sources.generator import Generator
+
+__all__ = ["Blobs", "Files", "Generator", "Planned", "Source", "SourceContext"]

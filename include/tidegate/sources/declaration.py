@@ -1,0 +1,102 @@
+"""What is wrong with a Files declaration, all at once, without touching storage or Spark."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidegate.model.place import is_url
+from tidegate.sources.ddl import DdlError, parse_ddl
+from tidegate.sources.folder import Pattern, is_ignored
+
+if TYPE_CHECKING:
+    from tidegate.sources.files import Files
+
+__all__ = ["files_problems", "format_of"]
+
+FORMATS: Final = {
+    "json": ("json", "jsonl", "ndjson"),
+    "csv": ("csv",),
+    "parquet": ("parquet",),
+}
+COMPRESSION: Final = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
+
+
+def format_of(pattern: object) -> str | None:
+    """The format that a suffix stands for, or None."""
+    if not isinstance(pattern, str):
+        return None
+    suffixes = pattern.rsplit("/", 1)[-1].lower().split(".")[1:]
+    while suffixes and suffixes[-1] in COMPRESSION:
+        suffixes.pop()
+    return next((name for name, known in FORMATS.items() if suffixes and suffixes[-1] in known), None)
+
+
+def files_problems(source: Files) -> list[str]:
+    """Every problem of the declaration."""
+    found = _pattern_problems(source.pattern)
+    if source.format is None:
+        found.append(f"the suffix of pattern {source.pattern!r} tells no format; say format='json', 'csv' or 'parquet'")
+    elif source.format not in FORMATS:
+        found.append(f"format {source.format!r} is unknown{_similar(str(source.format), FORMATS)}")
+    try:
+        columns = {column.name.lower(): column.type for column in parse_ddl(source.schema)}
+    except DdlError as error:
+        found.append(f"schema {error}")
+        columns = {}
+    for name, value, known in (
+        ("order", source.order, ("name", "arrival")),
+        ("on_corrupt", source.on_corrupt, ("refuse", "keep")),
+        ("missing_columns", source.missing_columns, ("refuse", "null")),
+    ):
+        if value not in known:
+            found.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in known)}")
+    for name, bound in (("max_files", source.max_files), ("max_bytes", source.max_bytes)):
+        if not (bound is None and name == "max_bytes") and (
+            isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
+        ):
+            found.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
+    if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
+        found.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
+    return found + _corrupt_problems(source, columns) + _option_problems(source)
+
+
+def _pattern_problems(pattern: object) -> list[str]:
+    if not isinstance(pattern, str) or not pattern.strip() or "\0" in pattern:
+        return [f"pattern is {pattern!r}; it must be a path like 'landing/orders/*.json'"]
+    if pattern.endswith("/"):
+        return [f"pattern {pattern!r} names a folder; name the files in it, like '{pattern}*.json'"]
+    if "://" in pattern and not is_url(pattern) and not pattern.startswith("file://"):
+        return [f"pattern {pattern!r} has an unknown scheme; write a path, or a URL like s3://bucket/folder/*.json"]
+    found = []
+    parts = Pattern.of(pattern).parts
+    if not parts or ".." in parts:
+        found.append(f"pattern {pattern!r} leads out of its folder: '..' may only stand before the first glob")
+    for part in parts:
+        if "**" in part and part != "**":
+            found.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
+        if is_ignored(part) or part.lower().endswith((".tmp", ".crc", ".inprogress")):
+            found.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
+    return found
+
+
+def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
+    if source.on_corrupt != "keep":
+        return []
+    if source.format == "parquet":
+        return ["on_corrupt='keep' is for JSON and CSV: a Parquet file is readable as a whole or not at all"]
+    if "_corrupt_record" in columns:
+        return ["on_corrupt='keep' adds the column _corrupt_record by itself; take it out of the schema"]
+    return []
+
+
+def _option_problems(source: Files) -> list[str]:
+    if not isinstance(source.options, Mapping):
+        return [f"options is {source.options!r}; it must be a mapping like {{'header': 'true'}}"]
+    return []
+
+
+def _similar(word: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

@@ -1,0 +1,259 @@
+"""Files that others put into a folder: each is read exactly once, by name order or as it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.model.records import Json
+from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.declaration import files_problems, format_of
+from tidegate.sources.fingerprints import Fingerprint, fingerprint
+from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
+from tidegate.sources.seen import Seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Files"]
+
+SHOWN = 20
+"""File names in one message."""
+
+
+class Files(Source):
+    """JSON lines, CSV or Parquet files, found by a pattern and read in ranges of whole files.
+
+    Files("landing/orders/*.json", schema="order_id long, country string, at timestamp")
+
+    pattern: a path, relative to the pipeline's place; `*`, `?`, `[abc]` within a name, `**` for folders at any
+        depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored.
+    format: json, csv or parquet; None: told by the suffix.
+    schema: the columns as DDL. Parquet: a file that lacks one is refused, others are left out.
+    order: "name": in order of names; a file that turns up later with a smaller name than the last one read is
+        never read, and each plan's summary counts such files. "arrival": whatever was not read before.
+    max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
+    on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
+        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only.
+    options: options of Spark's reader, such as {"header": "true"} for CSV.
+    min_age: seconds since a file's last change before it is taken, for producers that write in place. Only
+        with it is any clock looked at; it delays, and never decides what is read twice or not at all.
+    missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
+
+    No clock or modification time matters otherwise: a file is what its name and its content are.
+    """
+
+    kind = "files"
+
+    def __init__(
+        self,
+        pattern: str,
+        format: Literal["json", "csv", "parquet"] | None = None,
+        *,
+        schema: str,
+        order: Literal["name", "arrival"] = "name",
+        max_files: int = 1000,
+        max_bytes: int | None = None,
+        on_corrupt: Literal["refuse", "keep"] = "refuse",
+        options: Mapping[str, Any] | None = None,
+        min_age: float = 0,
+        missing_columns: Literal["refuse", "null"] = "refuse",
+    ) -> None:
+        self.pattern = pattern
+        self.format = format or format_of(pattern)
+        self.schema = schema
+        self.order = order
+        self.max_files = max_files
+        self.max_bytes = max_bytes
+        self.on_corrupt = on_corrupt
+        self.options = {} if options is None else options
+        self.min_age = min_age
+        self.missing_columns = missing_columns
+
+    def describe(self) -> Json:
+        """See Source."""
+        return {
+            "kind": self.kind,
+            "pattern": self.pattern,
+            "format": self.format,
+            "schema": self.schema,
+            "order": self.order,
+            "max_files": self.max_files,
+            "max_bytes": self.max_bytes,
+            "on_corrupt": self.on_corrupt,
+            "options": {key: str(value) for key, value in self.options.items()},
+            "min_age": self.min_age,
+            "missing_columns": self.missing_columns,
+        }
+
+    def problems(self) -> list[str]:
+        """See Source."""
+        return files_problems(self)
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        """The next files, each with its fingerprint. Reads no file for more than that."""
+        pattern = Pattern.of(self.pattern)
+        position = _Position.of(start, pattern, context)
+        folder = open_folder(context.place, pattern.folder)
+        if not folder.exists():
+            raise missing_folder(context.source, folder.url, started=start is not None)
+        seen = Seen(position.seen, context.blobs)
+        found = {file.name: file for file in folder.find(pattern)}
+        unread = seen.missing(found)
+        waiting, late = self._waiting([found[name] for name in unread], position.after)
+        looks = self._take(folder, waiting)
+        files: list[Json] = [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
+        end = start
+        if files:
+            end = _Position(pattern.folder, files[-1]["name"], seen.with_added(looks)).json
+        return Planned(
+            end=end,
+            splits={"folder": pattern.folder, "files": files},
+            empty=not files,
+            more=len(files) < len(waiting),
+            summary=_summary(files, late),
+        )
+
+    def verify(self, splits: Json, context: SourceContext) -> None:
+        """Every file is still what was planned; Parquet files hold the columns that the schema asks for."""
+        from tidegate.sources.reading import check_columns
+
+        folder = open_folder(context.place, splits["folder"])
+        changes = [change for file in splits["files"] if (change := _change(folder, file))]
+        if changes:
+            more = f"\n  … and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+            raise Invalid(
+                f"source {context.source!r}: {len(changes)} of {len(splits['files'])} planned file(s) in "
+                f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:SHOWN]) + more,
+                expected="files that stay as they were when the checkpoint was planned",
+                help="put them back as they were and try again; or let this checkpoint be aborted: the next plan takes "
+                "the files as they are then, and skips those that are gone",
+                reason="SOURCE_CHANGED",
+            )
+        if self.format == "parquet":
+            check_columns(self, folder, [file["name"] for file in splits["files"]], context)
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """The rows of exactly the planned files."""
+        from tidegate.sources.reading import read_files
+
+        folder = open_folder(context.place, splits["folder"])
+        return read_files(spark, self, [folder.full(file["name"]) for file in splits["files"]], context)
+
+    def _waiting(self, unread: list[Found], after: str) -> tuple[list[Found], list[str]]:
+        """What may be read next, in order; and what came too late for the order by name."""
+        late: list[str] = []
+        if self.order == "name":
+            late = [file.name for file in unread if after and file.name <= after]
+            unread = [file for file in unread if not after or file.name > after]
+        else:
+            # Round and round from where the last plan ended: no file waits for ever behind a stream of smaller names.
+            unread = sorted(unread, key=lambda file: (file.name <= after, file.name))
+        if not self.min_age:
+            return unread, late
+        now = seams.now().timestamp()
+        young = [abs(now - file.modified) < self.min_age for file in unread]
+        if self.order == "name":
+            return unread[: young.index(True)] if True in young else unread, late
+        return [file for file, is_young in zip(unread, young, strict=True) if not is_young], late
+
+    def _take(self, folder: Folder, waiting: list[Found]) -> dict[str, Fingerprint]:
+        """As many files as the bounds allow, looked at."""
+        taken: dict[str, Fingerprint] = {}
+        total = 0
+        for file in waiting[: self.max_files]:
+            try:
+                with folder.open(file.name) as stream:
+                    look = fingerprint(stream)
+            except FileNotFoundError:
+                continue  # deleted since it was listed: nothing that was ever planned
+            total += look.size
+            if taken and self.max_bytes is not None and total > self.max_bytes:
+                break
+            taken[file.name] = look
+        if self.format == "parquet":
+            _refuse_no_parquet(folder, taken)
+        return taken
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Where a plan ended: the last name, and the set of all names consumed so far."""
+
+    folder: str
+    after: str
+    seen: list[Json]
+
+    @property
+    def json(self) -> Json:
+        return {"folder": self.folder, "after": self.after, "seen": self.seen}
+
+    @staticmethod
+    def of(start: Json | None, pattern: Pattern, context: SourceContext) -> _Position:
+        if start is None:
+            return _Position(pattern.folder, "", [])
+        if set(start) != {"folder", "after", "seen"}:
+            raise Invalid(
+                f"source {context.source!r} cannot go on from position {start!r}",
+                expected="a position of a Files source",
+                help="give the source another name, so that it starts afresh, or put the former source back",
+                reason="FOREIGN_POSITION",
+            )
+        if start["folder"] != pattern.folder:
+            raise Invalid(
+                f"source {context.source!r}: the pattern now starts from folder {pattern.folder!r}, but files were "
+                f"read from {start['folder']!r} so far",
+                expected="the same folder before the first glob: what was read is remembered by names relative to it",
+                help="put the pattern back; or give the source another name: it then reads all of the new folder",
+                reason="FOLDER_CHANGED",
+            )
+        return _Position(**start)
+
+
+def _change(folder: Folder, file: Json) -> str | None:
+    """What happened to a planned file, or None."""
+    try:
+        with folder.open(file["name"]) as stream:
+            look = fingerprint(stream)
+    except FileNotFoundError:
+        return f"{file['name']!r} was deleted"
+    if look.size < file["size"]:
+        return f"{file['name']!r} was truncated: {look.size:,} bytes, {file['size']:,} planned"
+    if look.size > file["size"]:
+        return f"{file['name']!r} has grown: {look.size:,} bytes, {file['size']:,} planned"
+    return f"{file['name']!r} was rewritten with the same size" if look.sha != file["sha"] else None
+
+
+def _refuse_no_parquet(folder: Folder, looks: Mapping[str, Fingerprint]) -> None:
+    bad = [
+        f"{name!r} is empty" if not look.size else f"{name!r} has no Parquet footer"
+        for name, look in looks.items()
+        if look.size < 12 or look.head not in (b"PAR1", b"PARE") or look.head != look.tail
+    ]
+    if bad:
+        raise Invalid(
+            f"{len(bad)} file(s) in {folder.url} are no complete Parquet files: {'; '.join(bad[:SHOWN])}",
+            expected="files that begin and end with PAR1",
+            help="replace or remove them; let producers write names that end in .tmp, and rename when done",
+            reason="NOT_PARQUET",
+        )
+
+
+def _summary(files: Iterable[Json], late: list[str]) -> str:
+    sizes = [file["size"] for file in files]
+    text = f"{len(sizes):,} files, {_bytes(sum(sizes))}" if sizes else "no new files"
+    if late:
+        names = ", ".join(repr(name) for name in late[:3]) + (", …" if len(late) > 3 else "")
+        text += f'; {len(late):,} came too late for order="name" and are never read: {names}'
+    return text
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")

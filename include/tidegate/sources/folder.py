@@ -1,0 +1,238 @@
+"""Folders of files as a source sees them: find by pattern, open for fingerprints. Local disks or object stores.
+
+Two rules keep a producer from making tidegate read what it should not: links are never followed out of
+the folder, and nothing but regular files is ever opened.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tidegate.errors import Invalid, Unavailable
+from tidegate.model.place import Place, is_url
+from tidegate.tables.files import Location, file_system, unavailable
+
+__all__ = ["Folder", "Found", "Pattern", "is_ignored", "open_folder"]
+
+TEMPORARY = (".tmp", ".crc", ".inprogress", "._copying_")
+"""What writers call a file that is not there yet, in lower case."""
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that matches: its name relative to the folder, with '/' on every system."""
+
+    name: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A path with globs, cut where the first glob stands: a fixed folder, and what must match below it."""
+
+    folder: str
+    parts: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str) -> Pattern:
+        """`landing/*/x-*.json` → folder `landing`, parts `*` and `x-*.json`."""
+        scheme, sep, path = text.rpartition("://")
+        root = "/" if path.startswith("/") else ""
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        fixed = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
+        globs = [part for at, part in enumerate(parts[fixed:]) if part != "**" or parts[fixed:][at - 1 : at] != ["**"]]
+        if globs and globs[-1] == "**":
+            globs.append("*")
+        return Pattern(f"{scheme}{sep}{root}{'/'.join(parts[:fixed])}" or ".", tuple(globs))
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """The parts as one regular expression over a relative name."""
+        rows = ["(?:[^/]+/)*" if part == "**" else _translate(part) + "/" for part in self.parts]
+        return re.compile("".join(rows).removesuffix("/") + r"\Z", re.DOTALL)
+
+    @property
+    def deep(self) -> bool:
+        """Whether files may lie at any depth."""
+        return "**" in self.parts
+
+
+def is_ignored(name: str) -> bool:
+    """Whether one part of a path is hidden or temporary: Spark's rule, and what common writers do."""
+    return name.startswith(("_", ".")) or name.lower().endswith(TEMPORARY)
+
+
+def open_folder(place: Place, path: str) -> Folder:
+    """The folder that the user calls `path`."""
+    url = place.url(path)
+    return _ObjectFolder(Location(url, place.options)) if is_url(url) else _LocalFolder(os.path.realpath(url))
+
+
+class Folder:
+    """A folder to find files in. `url` is where it is, as Spark takes it."""
+
+    url: str
+    is_local: bool
+
+    def exists(self) -> bool:
+        """Whether the folder is there. An object store has no empty folders: always True."""
+        raise NotImplementedError
+
+    def find(self, pattern: Pattern) -> list[Found]:
+        """All matching files, in order of their names."""
+        raise NotImplementedError
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file's bytes; FileNotFoundError if it is gone."""
+        raise NotImplementedError
+
+    def full(self, name: str) -> str:
+        """The file as Spark takes it: not escaped, not encoded."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+
+class _LocalFolder(Folder):
+    is_local = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def exists(self) -> bool:
+        return os.path.isdir(self.url)
+
+    def find(self, pattern: Pattern) -> list[Found]:
+        outside: list[str] = []
+        found: dict[str, Found] = {}
+        try:
+            for file in self._walk("", pattern.parts, outside):
+                found[file.name] = file
+        except OSError as error:
+            raise unavailable(str(error.filename or self.url), error) from error
+        if outside:
+            raise _outside(self.url, sorted(set(outside)))
+        _refuse_undecodable(self.url, found)
+        return [found[name] for name in sorted(found)]
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        path = self.full(name)
+        real = os.path.realpath(path)
+        if not self._contains(real):
+            raise _outside(self.url, [name])
+        if not os.path.isfile(real):
+            raise FileNotFoundError(path)
+        return open(real, "rb")
+
+    def _contains(self, real: str) -> bool:
+        return Path(real).is_relative_to(self.url)
+
+    def _walk(self, below: str, parts: tuple[str, ...], outside: list[str]) -> Iterator[Found]:
+        """Match `parts` below one folder, part by part: folders that cannot match are not listed."""
+        head, rest = parts[0], parts[1:]
+        if head == "**":
+            yield from self._walk(below, rest, outside)
+        matches = re.compile(_translate("*" if head == "**" else head) + r"\Z", re.DOTALL).match
+        with os.scandir(os.path.join(self.url, below)) as entries:
+            for entry in entries:
+                if is_ignored(entry.name) or not matches(entry.name):
+                    continue
+                name = f"{below}/{entry.name}" if below else entry.name
+                if entry.is_symlink() and not self._contains(os.path.realpath(entry.path)):
+                    outside.append(name)
+                elif head == "**" or rest:
+                    if entry.is_dir(follow_symlinks=False):
+                        yield from self._walk(name, parts if head == "**" else rest, outside)
+                elif entry.is_file():
+                    yield from _stat(name, entry)
+
+
+class _ObjectFolder(Folder):
+    is_local = False
+
+    def __init__(self, location: Location) -> None:
+        self.url = location.url
+        self._location = location
+        self._system = file_system(location)
+
+    def exists(self) -> bool:
+        return True
+
+    def find(self, pattern: Pattern) -> list[Found]:
+        from pyarrow.fs import FileSelector, FileType
+
+        regex = pattern.regex
+        try:
+            infos = self._system.get_file_info(FileSelector("", allow_not_found=True, recursive=True))
+        except OSError as error:
+            raise unavailable(self.url, error) from error
+        found = [
+            Found(info.path.lstrip("/"), info.size, info.mtime.timestamp() if info.mtime else 0.0)
+            for info in infos
+            if info.type == FileType.File
+            and regex.match(info.path.lstrip("/"))
+            and not any(is_ignored(part) for part in info.path.split("/"))
+        ]
+        return sorted(found, key=lambda file: file.name)
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        return cast("AbstractContextManager[BinaryIO]", self._system.open_input_file(name))
+
+
+def _translate(part: str) -> str:
+    """One part of a glob as a regular expression that never matches across '/'."""
+    inner = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z")
+    return inner.replace(".*", "[^/]*") if part in ("*", "**") else f"(?:{inner})"
+
+
+def _stat(name: str, entry: os.DirEntry[str]) -> Iterator[Found]:
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        return  # deleted since it was listed
+    yield Found(name, stat.st_size, stat.st_mtime)
+
+
+def _refuse_undecodable(folder: str, names: dict[str, Found]) -> None:
+    """A name that is no UTF-8 cannot be written to a record."""
+    bad = sorted(repr(name) for name in names if re.search("[\ud800-\udfff]", name))
+    if bad:
+        raise Invalid(
+            f"{len(bad)} file name(s) in {folder} are not valid UTF-8: {', '.join(bad[:5])}",
+            expected="names in UTF-8",
+            help="rename them, or move them out of the folder",
+            reason="BAD_FILE_NAME",
+        )
+
+
+def _outside(folder: str, names: list[str]) -> Invalid:
+    return Invalid(
+        f"{len(names)} link(s) in {folder} lead out of the folder: {', '.join(repr(name) for name in names[:5])}",
+        expected="files, or links to files inside the folder",
+        help="put copies of the files there, or remove the links; tidegate follows no link out of a source's folder",
+        reason="LINK_OUTSIDE",
+    )
+
+
+def missing_folder(source: str, url: str, started: bool) -> Invalid | Unavailable:
+    """The folder of a source is not there: a wrong path at first, a lost mount later."""
+    if started:
+        return Unavailable(
+            f"source {source!r}: folder {url} is gone; files were read from it before",
+            help="mount or restore it; it is tried again",
+            reason="NO_FOLDER",
+        )
+    return Invalid(
+        f"source {source!r}: there is no folder {url}",
+        expected="a folder, which may be empty",
+        help=f"create it (mkdir -p '{url}'), or correct the pattern",
+        reason="NO_FOLDER",
+    )

@@ -1,0 +1,137 @@
+"""A source that makes its own rows: the same rows for the same offsets, for ever. For examples and tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import Invalid
+from tidegate.model.records import Json
+from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.ddl import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Generator"]
+
+_UNREPEATABLE: Final = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_timestamp|current_date|current_time|curdate|"
+    r"localtimestamp|unix_timestamp(?=\s*\(\s*\))|monotonically_increasing_id|spark_partition_id|"
+    r"input_file_name|current_user|session_user|version)\b",
+    re.IGNORECASE,
+)
+_LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+
+
+class Generator(Source):
+    """`rows` rows a checkpoint: column expressions in Spark SQL over `id`, which counts from 0.
+
+    Generator(rows=1000, columns={"id": "id", "amount": "cast(id % 100 as decimal(12,2))"})
+
+    rows: rows a checkpoint.
+    total: rows after which the source is at its end; None: it never ends.
+    partitions: Spark partitions of a range; None: as many as Spark likes.
+    """
+
+    kind = "generator"
+
+    def __init__(
+        self,
+        rows: int = 1000,
+        total: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self.rows = rows
+        self.total = total
+        self.columns = columns if columns is not None else {"id": "id"}
+        self.partitions = partitions
+
+    def describe(self) -> Json:
+        """See Source."""
+        return {
+            "kind": self.kind,
+            "rows": self.rows,
+            "total": self.total,
+            "columns": dict(self.columns),
+            "partitions": self.partitions,
+        }
+
+    def problems(self) -> list[str]:
+        """See Source."""
+        found = [
+            f"{name} is {value!r}; it must be a whole number, at least {least}"
+            for name, value, least in (
+                ("rows", self.rows, 1),
+                ("total", self.total, 0),
+                ("partitions", self.partitions, 1),
+            )
+            if not (value is None and name != "rows") and not _is_count(value, least)
+        ]
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            return [*found, 'columns must name at least one column, like {"id": "id"}']
+        lowered: set[str] = set()
+        for name, expression in self.columns.items():
+            found += _column_problems(name, expression, lowered)
+        return found
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        """The next `rows` offsets."""
+        first = _offset(start, context)
+        last = first + self.rows if self.total is None else max(first, min(first + self.rows, self.total))
+        return Planned(
+            end=start if first == last else {"offset": last},
+            splits={"from": first, "to": last},
+            empty=first == last,
+            more=last != first and (self.total is None or last < self.total),
+            summary=f"{last - first:,} rows" if first != last else "at its end",
+        )
+
+    def verify(self, splits: Json, context: SourceContext) -> None:
+        """Nothing outside can change: rows are made from their offsets."""
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """The rows of the planned offsets."""
+        ids = spark.range(splits["from"], splits["to"], 1, self.partitions)
+        return ids.selectExpr(*(f"{expression} AS {quote(name)}" for name, expression in self.columns.items()))
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _column_problems(name: object, expression: object, lowered: set[str]) -> list[str]:
+    if not isinstance(name, str) or not name:
+        return [f"column name {name!r} must be a string that is not empty"]
+    found = (
+        [f"column {name!r} is there twice (Spark does not tell upper from lower case)"]
+        if name.lower() in lowered
+        else []
+    )
+    lowered.add(name.lower())
+    if not isinstance(expression, str) or not expression.strip():
+        return [*found, f"column {name!r}: {expression!r} is no SQL expression; write it like 'id % 10'"]
+    unrepeatable = _UNREPEATABLE.search(_LITERAL.sub("''", expression))
+    if unrepeatable:
+        found.append(
+            f"column {name!r} uses {unrepeatable.group()}(), which gives other rows at every read; "
+            "derive values from id, for example with hash(id)"
+        )
+    return found
+
+
+def _offset(start: Json | None, context: SourceContext) -> int:
+    if start is None:
+        return 0
+    offset = start.get("offset")
+    if not _is_count(offset, 0) or set(start) != {"offset"}:
+        raise Invalid(
+            f"source {context.source!r} cannot go on from position {start!r}",
+            expected='a position of a generator, like {"offset": 1000}',
+            help="give the source another name, so that it starts afresh, or put the former source back",
+            reason="FOREIGN_POSITION",
+        )
+    assert isinstance(offset, int)
+    return offset
