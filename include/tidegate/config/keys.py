@@ -1,0 +1,189 @@
+"""The keys: what each setting accepts, in words for the message and as a function.
+
+A duration is a number of seconds, or a number with one unit: 30, "90 s", "10 min", "1 h", "1 day".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.model.place import is_url
+
+__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry"]
+
+ENV_PREFIX = "TIDEGATE_"
+
+UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+_UNIT_NAMES = {"sec": "s", "second": "s", "seconds": "s", "minute": "min", "minutes": "min"}
+_UNIT_NAMES |= {"hour": "h", "hours": "h", "d": "day", "days": "day"}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([a-z]*)")
+_LONGEST_S = 366 * UNITS["day"]
+_MEMORY = re.compile(r"([0-9]{1,6})([mgt])b?")
+_MASTER = re.compile(r"local|local\[(\*|[1-9][0-9]{0,3})(,\s*[1-9][0-9]{0,3})?\]|yarn|(spark|k8s)://[^\s@]+")
+
+
+class Bad(ValueError):
+    """A value that its key does not accept. The text says why, if the allowed range does not."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting: what it accepts, in words and as a function."""
+
+    name: str
+    default: object
+    expected: str
+    parse: Callable[[object], Any]
+    table: bool = False
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return ENV_PREFIX + self.name.upper().replace(".", "_")
+
+
+# -- what values are accepted --------------------------------------------------------------------------
+
+
+def _duration(least: float, never: bool = False) -> Callable[[object], float | None]:
+    def parse(value: object) -> float | None:
+        if never and value == "never":
+            return None
+        seconds = _seconds(value)
+        if not least <= seconds <= _LONGEST_S:
+            raise Bad
+        return seconds
+
+    return parse
+
+
+def _seconds(value: object) -> float:
+    """Seconds in 30, 1.5, "30", "90 s", "10 min"."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    if not match:
+        raise Bad
+    unit = _UNIT_NAMES.get(match[2], match[2]) or "s"
+    if unit not in UNITS:
+        raise Bad(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
+    return float(match[1]) * UNITS[unit]
+
+
+def duration_text(seconds: float | None) -> str:
+    """Seconds as a person would write them, in a form that is accepted again: "10 min", "90 s", "never"."""
+    if seconds is None:
+        return "never"
+    for unit in ("day", "h", "min"):
+        if seconds and seconds % UNITS[unit] == 0:
+            return f"{seconds / UNITS[unit]:.0f} {unit}"
+    return f"{seconds:.15g} s"
+
+
+def _whole(least: int, most: int = 1_000_000) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise Bad
+        return value
+
+    return parse
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise Bad
+    return value
+
+
+def _folder(value: object) -> str:
+    """A path or URL as written; it becomes absolute when all layers are known."""
+    path = os.fspath(value) if isinstance(value, Path) else _text(value)
+    if is_url(path) and "@" in path.split("://", 1)[1].split("/", 1)[0] and not path.startswith("abfs"):
+        raise Bad("a URL must not hold a password; log in with the setting storage_options")
+    return path
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in choices:
+            raise Bad
+        return str(value)
+
+    return parse
+
+
+def _remote(value: object) -> str:
+    if not _text(value).startswith("sc://") or len(str(value)) < 6:
+        raise Bad
+    return str(value)
+
+
+def _master(value: object) -> str:
+    if not _MASTER.fullmatch(_text(value)):
+        raise Bad
+    return str(value)
+
+
+def _memory(value: object) -> str:
+    match = _MEMORY.fullmatch(_text(value).lower())
+    if not match or int(match[1]) * {"m": 1, "g": 1 << 10, "t": 1 << 20}[match[2]] < 512:
+        raise Bad
+    return match[1] + match[2]
+
+
+def _entry(value: object) -> str:
+    """One value of a table, as the text that Spark and the object stores take."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise Bad("each value must be a text, a number or true/false")
+    return str(value)
+
+
+_OWNED_CONF = {
+    "spark.master": "spark.master",
+    "spark.remote": "spark.remote",
+    "spark.driver.memory": "spark.memory",
+}
+
+
+def parse_entry(key: Key, name: str, value: object) -> str:
+    """One entry of a table: its name is checked too."""
+    if key.name == "spark.conf" and not name.startswith("spark."):
+        raise Bad(f"{name!r} does not start with 'spark.'")
+    if key.name == "spark.conf" and name in _OWNED_CONF:
+        raise Bad(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
+    return _entry(value)
+
+
+_SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
+_PATH = "a folder (relative paths start from the project folder) or a URL without a password"
+
+KEYS: Mapping[str, Key] = {
+    key.name: key
+    for key in (
+        Key("interval", "5 min", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
+        Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
+        Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
+        Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
+        Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
+        Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
+        Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),
+        Key("root", "tidegate-data/ledger", _PATH, _folder),
+        Key("data", ".", _PATH, _folder),
+        Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),
+        Key("spark.mode", "connect", '"connect" or "local"', _one_of("connect", "local")),
+        Key("spark.remote", None, 'the URL of a Spark Connect server, "sc://host:port"', _remote),
+        Key("spark.master", "local[*]", '"local[N]", "local[*]", "spark://…", "k8s://…" or "yarn"', _master),
+        Key("spark.memory", "2g", 'a size such as "512m" or "2g", at least 512m', _memory),
+        Key("spark.idle_timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
+        Key("spark.conf", {}, 'a table of Spark settings, "spark.…" = value', _entry, table=True),
+    )
+}

@@ -1,0 +1,245 @@
+"""Defaults ← tidegate.toml ← TIDEGATE_* variables ← the pipeline's code ← -D key=value; later wins.
+
+Tables (`storage_options`, `spark.conf`) are merged entry by entry. What a later layer overrides is
+checked all the same: a mistake is a mistake. `tidegate.toml` is found by walking up from the working
+directory; its folder is the *project folder*, from which relative paths start (without a file: the
+working directory).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tidegate.config.keys import ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
+from tidegate.config.settings import MASK, Settings, SparkSettings, looks_secret, without_tokens
+from tidegate.errors import Invalid
+from tidegate.model.place import is_url
+
+__all__ = ["FILE_NAME", "load_settings"]
+
+FILE_NAME = "tidegate.toml"
+OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG"})
+"""Variables with the prefix that are no settings: the folder of the jars, tracebacks in the CLI."""
+
+_PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One value as it was found: under which key, in which layer."""
+
+    key: str
+    value: object
+    origin: str
+    entry: str = ""
+    """The entry's name if the key is a table."""
+
+
+def load_settings(
+    cli: Mapping[str, str] | None = None,
+    code: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    start: Path | None = None,
+) -> Settings:
+    """The effective settings, or Invalid with everything that is wrong.
+
+    cli: -D key=value. code: what the pipeline's code says. start: where the search for tidegate.toml begins.
+    """
+    problems: list[str] = []
+    folder = Path(start or Path.cwd()).absolute()
+    file = next((at / FILE_NAME for at in (folder, *folder.parents) if (at / FILE_NAME).is_file()), None)
+    given: list[_Given] = []
+    for layer in (
+        _from_file(file, problems),
+        _from_environment(os.environ if env is None else env, problems),
+        _flat(code or {}, lambda _: "code", problems),
+        _flat(cli or {}, lambda _: "-D", problems),
+    ):
+        given.extend(layer)
+    values, origins = _effective(given, problems)
+    _check_together(values, origins, problems)
+    if problems:
+        head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
+        raise Invalid(
+            "\n".join([f"{head}:", *(f"  - {problem}" for problem in problems)]),
+            help="`tidegate config` shows every key with its value and where that came from",
+            reason="BAD_SETTINGS",
+        )
+    return _settings(values, origins, file.parent if file else folder)
+
+
+def _from_file(file: Path | None, problems: list[str]) -> Iterable[_Given]:
+    if file is None:
+        return []
+    try:
+        text = file.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{file} is not TOML: {error}")
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{file} cannot be read: {error}")
+        return []
+    lines = _line_numbers(text)
+    return _flat(tables, lambda key: f"{file} line {lines[key]}" if key in lines else str(file), problems)
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """The line of each plainly written key. Left out where multi-line texts could mislead."""
+    if '"""' in text or "'''" in text:
+        return {}
+    section, lines = "", {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*\[([^\[\]]+)\]", line):
+            section = head[1].replace('"', "").strip() + "."
+        elif pair := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            lines[section + pair[1].replace('"', "").replace("'", "")] = number
+    return lines
+
+
+def _from_environment(env: Mapping[str, str], problems: list[str]) -> Iterable[_Given]:
+    variables = {key.variable: key for key in KEYS.values()}
+    for name in sorted(env):
+        if not name.startswith(ENV_PREFIX) or name in OTHER_VARIABLES:
+            continue
+        key = variables.get(name)
+        if key is None:
+            near = _did_you_mean(name, sorted({*variables, *OTHER_VARIABLES}), ENV_PREFIX)
+            problems.append(f"{name} is no setting of tidegate{near}; unset or rename it")
+        elif not key.table:
+            yield _Given(key.name, env[name], name)
+        else:
+            yield from _table_from_json(key, env[name], problems)
+
+
+def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Given]:
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        shown = MASK if key.secret else _short(key.name, text)
+        problems.append(f'{key.name} = {shown} ({key.variable}): expected a JSON object, {{"name": "value"}}')
+        return
+    for name, value in table.items():
+        yield _Given(key.name, value, key.variable, entry=name)
+
+
+def _flat(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_Given]:
+    """Nested tables and dotted names alike: {"spark": {"mode": …}} is spark.mode; entries keep their dots."""
+    for path, value in _leaves(layer):
+        table = next((key for key in KEYS.values() if key.table and path.startswith(f"{key.name}.")), None)
+        if path in KEYS and not KEYS[path].table:
+            yield _Given(path, value, origin(path))
+        elif table is not None:
+            yield _Given(table.name, value, origin(path), entry=path.removeprefix(f"{table.name}."))
+        elif path in KEYS and value != {}:
+            problems.append(
+                f"{path} = {_short(path, value)} ({origin(path)}): expected {KEYS[path].expected}"
+                f" (on the command line: -D {path}.NAME=VALUE)"
+            )
+        elif path not in KEYS and value != {}:
+            wrong = f"{path} = {_short(path, value)} ({origin(path)})"
+            problems.append(f"{wrong}: there is no such setting{_did_you_mean(path, KEYS)}")
+
+
+def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in layer.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value and path not in _PLAIN_KEYS:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _effective(given: Iterable[_Given], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Each value checked, the last layer winning, and where each came from."""
+    values: dict[str, Any] = {key.name: {} if key.table else key.default for key in KEYS.values()}
+    origins = {key.name: "default" for key in KEYS.values()}
+    for key in KEYS.values():
+        if not key.table and key.default is not None:
+            values[key.name] = key.parse(key.default)
+    for item in given:
+        key, full = KEYS[item.key], f"{item.key}.{item.entry}" if item.entry else item.key
+        try:
+            value = parse_entry(key, item.entry, item.value) if item.entry else key.parse(item.value)
+        except Bad as error:
+            why = f" ({error})" if str(error) else ""
+            shown = MASK if key.secret else _short(full, item.value)
+            problems.append(f"{full} = {shown} ({item.origin}): expected {key.expected}{why}")
+            continue
+        if key.table:
+            values[key.name][item.entry] = value
+        else:
+            values[key.name] = value
+        origins[full] = item.origin
+    return values, origins
+
+
+def _check_together(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
+    """What only makes sense together, and the default that follows another value."""
+    if values["max_unpublished"] is None:
+        values["max_unpublished"] = values["num_retained"]
+        origins["max_unpublished"] = "default (= num_retained)"
+    at_once = values["max_concurrent_checkpoints"]
+    if values["min_pause"] > 0 and at_once > 1:
+        problems.append(
+            f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 1,"
+            f" because min_pause = {duration_text(values['min_pause'])} ({origins['min_pause']}) spaces"
+            " checkpoints, which leaves one at a time"
+        )
+
+
+def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
+    return Settings(
+        interval=values["interval"],
+        timeout=values["timeout"],
+        min_pause=values["min_pause"],
+        max_concurrent_checkpoints=values["max_concurrent_checkpoints"],
+        tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
+        num_retained=values["num_retained"],
+        max_unpublished=values["max_unpublished"],
+        root=_absolute(values["root"], project),
+        data=_absolute(values["data"], project),
+        storage_options=MappingProxyType(values["storage_options"]),
+        spark=SparkSettings(
+            mode=values["spark.mode"],
+            remote=values["spark.remote"],
+            master=values["spark.master"],
+            memory=values["spark.memory"],
+            idle_timeout=values["spark.idle_timeout"],
+            conf=MappingProxyType(values["spark.conf"]),
+        ),
+        project=project,
+        origins=MappingProxyType(origins),
+    )
+
+
+def _absolute(path: str, project: Path) -> str:
+    if is_url(path):
+        return path.rstrip("/")
+    return os.path.normpath(project / Path(path.removeprefix("file://")).expanduser())
+
+
+def _short(key: str, value: object) -> str:
+    """A wrong value for the message: not a secret, not a page long, no control characters."""
+    if looks_secret(key):
+        return MASK
+    text = without_tokens(str(value) if isinstance(value, Path) else ascii(value))
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The nearest known name, or all of them. What all share says nothing about nearness."""
+    wanted, names = name.removeprefix(prefix), [each.removeprefix(prefix) for each in known]
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{near[0]}?" if near else f"; the settings are {', '.join(known)}"

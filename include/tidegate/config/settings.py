@@ -1,0 +1,114 @@
+"""The effective settings: typed attributes for the code, masked rows for people, JSON for the plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.config.keys import KEYS, Key, duration_text
+from tidegate.model.place import Place
+
+__all__ = ["MASK", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
+
+MASK = "***"
+_SECRET = re.compile(r"secret|passw|token|credential|(access|account|api|private)[._-]?key|storage", re.I)
+_TOKEN = re.compile(r"(token|password|secret)=[^;&\s]*", re.I)
+_LOGIN = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@")
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a value under this name might be a login; then it is never shown."""
+    return bool(_SECRET.search(name))
+
+
+def without_tokens(text: str) -> str:
+    """A text as it may be shown: `token=…` and `user:password@` are masked."""
+    return _LOGIN.sub(f"{MASK}@", _TOKEN.sub(rf"\1={MASK}", text))
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """How jobs get their Spark session. May hold a login: `remote` and `conf` are never printed."""
+
+    mode: str
+    remote: str | None = field(repr=False)
+    master: str
+    memory: str
+    idle_timeout: float
+    conf: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One row for people: secrets are masked."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The effective settings of one pipeline, or of none in particular. Durations are in seconds."""
+
+    interval: float | None
+    """None: never by itself."""
+    timeout: float
+    min_pause: float
+    max_concurrent_checkpoints: int
+    tolerable_failed_checkpoints: int
+    num_retained: int
+    max_unpublished: int
+    root: str
+    data: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    spark: SparkSettings
+    project: Path
+    origins: Mapping[str, str] = field(repr=False)
+    """Where each value came from, by key; an entry of a table by "key.entry"."""
+
+    def place(self) -> Place:
+        """Where relative paths of sources and sinks start."""
+        return Place(self.data, self.storage_options)
+
+    def shown(self) -> list[Shown]:
+        """Every effective value with its origin, for people."""
+        rows = []
+        for key in KEYS.values():
+            value = self._value(key.name)
+            if not key.table:
+                rows.append(Shown(key.name, _public(key, key.name, value), self.origins[key.name]))
+                continue
+            for name in sorted(value):
+                full = f"{key.name}.{name}"
+                rows.append(Shown(full, _public(key, name, value[name]), self.origins[full]))
+        return rows
+
+    def record(self) -> dict[str, Any]:
+        """What the plan of a checkpoint keeps: every value in a form that is accepted again, no secrets."""
+        kept: dict[str, Any] = {}
+        for key in KEYS.values():
+            value = self._value(key.name)
+            if key.table:
+                kept[key.name] = {name: _public(key, name, text) for name, text in sorted(value.items())}
+            elif isinstance(value, int):
+                kept[key.name] = value
+            elif value is not None or key.name == "interval":
+                kept[key.name] = _public(key, key.name, value)
+        return kept
+
+    def _value(self, name: str) -> Any:
+        owner: object = self.spark if name.startswith("spark.") else self
+        return getattr(owner, name.removeprefix("spark."))
+
+
+def _public(key: Key, name: str, value: Any) -> str:
+    """A value as text, without secrets."""
+    if isinstance(value, float) or (value is None and key.name == "interval"):
+        return duration_text(value)
+    if key.secret or (key.table and looks_secret(name)):
+        return MASK
+    return "" if value is None else without_tokens(str(value))
