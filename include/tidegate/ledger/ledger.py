@@ -242,10 +242,15 @@ class Ledger:
 
     def create_decision(self, decision: Decision) -> Created[Decision]:
         """THE commit point. What comes back is what holds, whoever wrote it."""
-        point = "S9.decision" if decision.outcome == "completed" else "A1.abort"
-        seams.fault(f"{point}.before")
-        made = self._create(f"{_folder(decision.id)}/decision.json", decision)
-        seams.fault(f"{point}.after")
+        path = f"{_folder(decision.id)}/decision.json"
+        if decision.outcome == "aborted":
+            seams.fault("A1.abort.before")
+            made = self._create(path, decision)
+            seams.fault("A1.abort.after")
+            return made
+        seams.fault("S9.decision.before")
+        made = self._create(path, decision)
+        seams.fault("S9.decision.after")
         return made
 
     def create_published(self, published: Published) -> None:

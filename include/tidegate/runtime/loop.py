@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator, Outcome
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Schedule", "run_checkpoints"]
 
-JOB_TRIES = 3
-"""How often a job is tried before its checkpoint is given up, if Spark or storage does not answer."""
+TRIES = 4
+"""How often a step is tried before it is given up, if Spark or storage does not answer."""
 
 POLL_S = 1.0
+
+T = TypeVar("T")
 
 
 class Observer:
@@ -91,7 +93,10 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     run = new_run()
     while not schedule.stop():
         try:
-            triggered = coordinator.trigger(run, give_up=gone, only_if_new=schedule.until_idle)
+            triggered = _patiently(
+                lambda: coordinator.trigger(run, give_up=gone, only_if_new=schedule.until_idle),
+                lambda error, left: observer.waiting(str(error)),
+            )
         except Rejected as error:
             if error.reason != "CHECKPOINT_IN_PROGRESS":
                 raise
@@ -116,39 +121,55 @@ def _one(
     try:
         for job in plan.acks:
             acks.append(_job(coordinator, plan, job, session, observer))
-    except Fenced as fenced:
-        error = fenced
-    except Corrupt as corrupt:
-        coordinator.complete(plan.id, failure=("JOB_FAILED", str(corrupt)))
-        raise
-    except TidegateError as failed:
-        error = failed
     except KeyboardInterrupt:
         coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
         raise
-    failure = ("JOB_FAILED", str(error)) if error is not None else None
+    except TidegateError as failed:
+        error = failed
+    except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
+        coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
+        raise
+    outcome = _patiently(
+        lambda: _finish(coordinator, plan, error, observer), lambda again, left: observer.retrying(plan, again, left)
+    )
+    observer.decided(plan, outcome, acks, seams.monotonic() - began)
+    if isinstance(error, Corrupt):
+        raise error
+    return outcome, error if outcome.state != "completed" else None
+
+
+def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
+    """Decide, publish, forget. Each step finds what was done before, so all of it can be repeated."""
     observer.step(plan, "completing")
-    outcome = coordinator.complete(plan.id, failure)
+    outcome = coordinator.complete(plan.id, ("JOB_FAILED", str(error)) if error is not None else None)
     observer.step(plan, "publishing")
     for table, stuck in coordinator.publish().stuck.items():
         observer.stuck(table, stuck)
     coordinator.retire()
-    observer.decided(plan, outcome, acks, seams.monotonic() - began)
-    return outcome, error if outcome.state != "completed" else None
+    return outcome
 
 
 def _job(
     coordinator: Coordinator, plan: Plan, job: str, session: Callable[[], SparkSession], observer: Observer
 ) -> Ack:
     """One job, tried again while Spark or storage does not answer."""
-    for left in reversed(range(JOB_TRIES)):
+    return _patiently(
+        lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)),
+        lambda error, left: observer.retrying(plan, error, left),
+    )
+
+
+def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:
+    """Do it, and again with growing pauses while something outside does not answer."""
+    pause = POLL_S
+    for left in range(TRIES - 1, 0, -1):
         try:
-            return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
+            return do()
         except Unavailable as error:
-            if not left:
-                raise
-            observer.retrying(plan, error, left)
-    raise Invalid("JOB_TRIES must be at least 1")
+            tell(error, left)
+            seams.sleep(pause)
+            pause *= 2
+    return do()
 
 
 def _pause(seconds: float, schedule: Schedule, observer: Observer) -> None:

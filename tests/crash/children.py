@@ -1,0 +1,28 @@
+"""What a forked child of the zygote does: one DAG run, with or without a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.crash.world import Limits, World, dag_run
+from tidegate import seams
+from tidegate.testing.faults import Fault, lose_answers
+
+
+def perform(request: dict[str, Any]) -> dict[str, Any]:
+    """Run `runs` in turn in this process, the fault armed from the start."""
+    world = World(Path(request["root"]), Limits(num_retained=request["num_retained"]))
+    fault = request.get("fault")
+    armed = seams.Seams()
+    if fault is not None:
+        point, mode, nth = fault
+        if mode == "A":
+            lose_answers(point)
+        else:
+            armed = Fault(point, mode, nth, Path(request["gate"])).installed()
+    from tests.crash.spark import client
+
+    spark = client(request["spark"])
+    with seams.installed(armed):
+        return {"ids": [dag_run(world, run, spark, impatient=request["impatient"]) for run in request["runs"]]}
