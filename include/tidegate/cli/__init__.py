@@ -1,0 +1,1 @@
+"""The `tidegate` command: look at checkpoints and make them, by hand or from scripts."""

@@ -1,0 +1,99 @@
+"""The ledger's part of `tidegate doctor`: every record can be read, and is the one that others name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.cli.doctor import Finding
+from tidegate.cli.targets import Target
+from tidegate.errors import Corrupt, TidegateError
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.names import entry_id, entry_name
+from tidegate.model.records import Blob, Payload
+from tidegate.model.view import Entry
+
+__all__ = ["check_ledger"]
+
+
+def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
+    """All entries that can be read, and what was found."""
+    try:
+        if target.ledger.identity() is None:
+            return [], [Finding(target.name, "ledger", "ok", "not started yet")]
+    except TidegateError as error:
+        return [], [Finding(target.name, "ledger", "bad", error.what, error.help)]
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for id in target.ledger.ids():
+        try:
+            entry = target.ledger.entry(id)
+        except TidegateError as error:
+            problems.append(error.what)
+            continue
+        if entry is None:
+            problems += _without_plan(target.ledger, id)
+            continue
+        entries.append(entry)
+        problems += _entry(target.ledger, entry)
+    problems += _log(target.ledger, entries)
+    if not problems:
+        return entries, [Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")]
+    advice = "restore the named files from a copy of the storage; never edit or delete records by hand"
+    return entries, [Finding(target.name, "ledger", "bad", problem, advice) for problem in problems]
+
+
+def _without_plan(ledger: Ledger, id: int) -> list[str]:
+    """The last folder may lack its plan: its creator stopped in between. Also one that is being retired."""
+    if id == ledger.ids()[-1] and not ledger.store.names(f"checkpoints/{entry_name(id)}"):
+        return []
+    return [] if ledger.retired(id) else [f"checkpoint {id} has a folder but no plan.json"]
+
+
+def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """Hashes between the records of one entry, and their side files."""
+    if entry.manifest is not None:
+        for job, handle in entry.manifest.jobs.items():
+            acked = entry.acks.get(job)
+            if acked is None:
+                yield f"checkpoint {entry.id} is completed, but the ack of job {job} is missing"
+            elif acked.handle != handle:
+                yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
+    if not entry.open and entry_name(entry.id) not in _run_index(ledger, entry):
+        yield f"checkpoint {entry.id} is decided, but runs/ does not know that its run made it"
+    payloads: list[Payload] = [part.splits for part in entry.plan.sources.values()]
+    payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
+    for blob in {payload.blob for payload in payloads if payload.blob is not None}:
+        yield from _blob(ledger, blob, entry.id)
+    try:
+        ledger.published(entry.id)
+    except TidegateError as error:
+        yield error.what
+
+
+def _run_index(ledger: Ledger, entry: Entry) -> list[str]:
+    return [entry_name(id) for id in ledger.run_ids(entry.plan.run)]
+
+
+def _blob(ledger: Ledger, blob: Blob, id: int) -> Iterator[str]:
+    try:
+        ledger.get_blob(blob)
+    except Corrupt as error:
+        yield f"checkpoint {id}: {error.what}"
+
+
+def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
+    """The log as a whole: no holes, each base below it, completed ones only on completed ones."""
+    by_id = {entry.id: entry for entry in entries}
+    try:
+        ledger.view()
+    except TidegateError as error:
+        yield error.what
+    for entry in entries:
+        base = by_id.get(entry.plan.base) if entry.plan.base is not None else None
+        if entry.plan.base is not None and entry.plan.base >= entry.id:
+            yield f"checkpoint {entry.id} names {entry.plan.base} as its base, which is not below it"
+        if base is not None and entry.completed and not base.completed:
+            yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
+    for name in ledger.store.names("checkpoints"):
+        if entry_id(name) is None:
+            yield f"{ledger.store.url(f'checkpoints/{name}')} is no checkpoint's folder"

@@ -1,0 +1,99 @@
+"""A checkpoint's records as one flat document: what `list` and `show` print, for people and as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.records import Ack, Published
+from tidegate.model.view import Entry
+
+__all__ = ["clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+
+
+def state_of(entry: Entry, published: Published | None) -> str:
+    """open, aborted, completed, or completed but not yet visible on every table."""
+    if entry.decision is None:
+        return "open"
+    if entry.completed and published is None:
+        return "completed, unpublished"
+    return entry.decision.outcome
+
+
+def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
+    """One checkpoint in short."""
+    plan, decision = entry.plan, entry.decision
+    published = ledger.published(entry.id)
+    return {
+        "id": entry.id,
+        "state": state_of(entry, published),
+        "reason": decision.reason if decision else "",
+        "detail": decision.detail if decision else "",
+        "kind": plan.kind,
+        "base": plan.base,
+        "run": plan.run,
+        "planned": plan.created,
+        "decided": decision.created if decision else None,
+        "seconds": seconds_between(plan.created, decision.created) if decision else None,
+        "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
+        "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
+        "missing_acks": [job for job in plan.acks if job not in entry.acks],
+        "rows": _rows(entry),
+        "tables": {
+            name: {"uri": table.uri, "version": table.version, "rows": table.rows, "log_hash": table.log_hash}
+            for name, table in (published.tables if published else {}).items()
+        },
+    }
+
+
+def _job(ack: Ack) -> dict[str, Any]:
+    stats = ack.stats
+    return {
+        "attempt": ack.attempt,
+        "acked": ack.created,
+        "seconds": dict(stats.seconds),
+        "rows": dict(stats.rows),
+        "bytes": dict(stats.bytes),
+        "files": dict(stats.files),
+    }
+
+
+def _rows(entry: Entry) -> dict[str, int]:
+    """Staged rows per sink."""
+    rows: dict[str, int] = {}
+    for acked in entry.acks.values():
+        for sink, count in acked.ack.stats.rows.items():
+            rows[sink] = rows.get(sink, 0) + count
+    return rows
+
+
+# -- small texts ---------------------------------------------------------------------------------------
+
+
+def clock(created: str | None) -> str:
+    """A record's time for people, in UTC, to the second."""
+    return (created or "")[:19].replace("T", " ")
+
+
+def seconds_between(earlier: str, later: str) -> float | None:
+    """How long, by the writers' clocks; None if they make no sense."""
+    try:
+        seconds = (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+    except ValueError:
+        return None
+    return round(seconds, 3) if seconds >= 0 else None
+
+
+def rows_text(rows: dict[str, int]) -> str:
+    """ "orders 120, rejected 3"."""
+    return ", ".join(f"{name} {count:,}" for name, count in rows.items())
+
+
+def size_text(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")

@@ -1,0 +1,252 @@
+"""`tidegate explain`: what happened in a checkpoint and why, what it waits for, and what had changed, in prose."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.cli.documents import clock, rows_text, seconds_between, state_of
+from tidegate.cli.output import Output
+from tidegate.cli.show import checkpoint_id
+from tidegate.cli.targets import Target, entry_of, find
+from tidegate.config import duration_text
+from tidegate.errors import TidegateError
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.names import entry_name
+from tidegate.model.records import Ack, Plan, Published
+from tidegate.model.view import Entry
+from tidegate.runtime.runs import gone
+
+__all__ = ["add_parser", "run"]
+
+REASONS = {
+    "CANCELLED": "a person stopped it",
+    "JOB_FAILED": "one of its jobs failed for good",
+    "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
+    "BASE_ABORTED": "the checkpoint that it was built on was aborted",
+    "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
+}
+"""What an abort's reason code means."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="what happened in a checkpoint, and why, in prose",
+        description="Tell what happened in a checkpoint: its input, attempts, decision, what it still waits for, and "
+        "what had changed in settings and code since the checkpoint before it.",
+        epilog="example:\n  tidegate explain orders 5",
+    )
+    parser.add_argument(
+        "pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline (then losing attempts are listed)"
+    )
+    parser.add_argument("id", type=checkpoint_id, metavar="ID", help="the checkpoint's number")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    story = tell(target, entry_of(target.ledger, args.id))
+    out.document(story.document())
+    out.line(f"Checkpoint {story.id} of {target.name}: {story.state}", "bold")
+    for text in (*story.events, *story.waits_for, *story.changes):
+        out.line(f"- {text}")
+    if story.next_step:
+        out.line(f"Next: {story.next_step}", "bold")
+    return 0
+
+
+@dataclass(frozen=True)
+class Story:
+    """What there is to say about one checkpoint."""
+
+    pipeline: str
+    id: int
+    state: str
+    events: list[str]
+    waits_for: list[str]
+    changes: list[str]
+    next_step: str
+
+    def document(self) -> dict[str, Any]:
+        """For scripts. `waits_for` is empty once nothing is open."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def tell(target: Target, entry: Entry) -> Story:
+    """The whole story."""
+    ledger = target.ledger
+    published = ledger.published(entry.id)
+    base = ledger.entry(entry.plan.base) if entry.plan.base is not None else None
+    waits = list(_waits_for(ledger, entry, base, published))
+    return Story(
+        pipeline=target.name,
+        id=entry.id,
+        state=state_of(entry, published),
+        events=[
+            *_planned(entry),
+            *_acked(entry),
+            *_losers(target, entry),
+            *_decided(ledger, entry),
+            *_shown(published),
+        ],
+        waits_for=waits,
+        changes=list(_changes(entry, base)),
+        next_step=_next_step(entry, published, waits),
+    )
+
+
+# -- what happened -------------------------------------------------------------------------------------
+
+
+def _planned(entry: Entry) -> Iterator[str]:
+    plan = entry.plan
+    on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
+    yield f"It was planned at {clock(plan.created)} UTC ({plan.kind}), {on}, by {_runner(plan)}."
+    for name, part in plan.sources.items():
+        if part.empty:
+            yield f"Source {name} had nothing new."
+        else:
+            more = " More was waiting already: a bound of the source cut it short." if part.more else ""
+            yield f"Source {name} reads {part.summary or 'a range'}, exactly that, however often it is tried.{more}"
+
+
+def _runner(plan: Plan) -> str:
+    parts = plan.run.split(":")
+    return f"process {parts[2]} on {parts[1]}" if parts[0] == "process" and len(parts) == 5 else f"run {plan.run!r}"
+
+
+def _acked(entry: Entry) -> Iterator[str]:
+    for job, acked in sorted(entry.acks.items()):
+        ack = acked.ack
+        after = seconds_between(entry.plan.created, ack.created)
+        when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(ack.created)} UTC"
+        yield (
+            f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
+            f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
+        )
+
+
+def _slowest(ack: Ack) -> str:
+    if not ack.stats.seconds:
+        return ""
+    step, seconds = max(ack.stats.seconds.items(), key=lambda pair: pair[1])
+    return f"; it spent the most time on {step!r}, {seconds:.1f} s"
+
+
+def _losers(target: Target, entry: Entry) -> Iterator[str]:
+    """Attempts that staged files and never counted: crashed, fenced, or slower. Needs the pipeline's code."""
+    if target.pipeline is None:
+        return
+    from tidegate.cli.doctor_tables import contexts
+
+    winners = {acked.ack.attempt for acked in entry.acks.values()}
+    for sinking, context in contexts(target):
+        try:
+            found = [attempt for attempt in sinking.sink.attempts(entry.id, context) if attempt not in winners]
+        except TidegateError:
+            continue
+        if found:
+            names = ", ".join(found)
+            yield f"Sink {sinking.name} also holds files of {len(found)} attempts that do not count: {names}."
+
+
+def _decided(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    decision = entry.decision
+    if decision is None:
+        yield "It is not decided yet: nothing of it is visible anywhere."
+    elif entry.completed:
+        yield f"It was completed at {clock(decision.created)} UTC: from then on it counts, whatever crashes."
+    else:
+        why = f", {REASONS[decision.reason]}" if decision.reason in REASONS else ""
+        counted = "It counts as a failure." if decision.counts else "It does not count as a failure."
+        yield f"It was aborted at {clock(decision.created)} UTC: {decision.reason}{why}. {counted}"
+        if decision.detail:
+            yield f"In its own words: {decision.detail}"
+        retaken = _retaken(ledger, entry)
+        where = f"checkpoint {retaken} took" if retaken else "the next checkpoint takes"
+        yield f"Nothing of it became visible; {where} the same input."
+
+
+def _retaken(ledger: Ledger, entry: Entry) -> int | None:
+    """The next entry that starts where this one did."""
+    for id in ledger.ids(after=entry.id):
+        later = ledger.entry(id)
+        if later is not None and later.plan.base == entry.plan.base:
+            return id
+    return None
+
+
+def _shown(published: Published | None) -> Iterator[str]:
+    if published is not None and published.tables:
+        tables = ", ".join(f"{name} at version {table.version}" for name, table in published.tables.items())
+        yield f"With it the tables stand at: {tables}."
+
+
+# -- what it waits for ---------------------------------------------------------------------------------
+
+
+def _waits_for(ledger: Ledger, entry: Entry, base: Entry | None, published: Published | None) -> Iterator[str]:
+    if entry.completed and published is None:
+        yield "It waits to be published on its tables. The next run does that first."
+    if not entry.open:
+        return
+    if base is not None and base.open:
+        yield f"It waits for checkpoint {base.id}, its base, to be decided."
+    missing = [job for job in entry.plan.acks if job not in entry.acks]
+    if missing:
+        yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
+        if gone(entry.plan):
+            yield "The process that made it is gone: the next run ends it and takes its input again."
+    elif base is None or not base.open:
+        yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
+
+
+def _time_left(ledger: Ledger, plan: Plan) -> str:
+    age = ledger.store.age(f"checkpoints/{entry_name(plan.id)}/plan.json")
+    if age is None:
+        return ""
+    left = plan.timeout_s - age
+    return (
+        f" It expires in {duration_text(round(left))}." if left > 0 else " Its timeout is over: the next run ends it."
+    )
+
+
+def _next_step(entry: Entry, published: Published | None, waits: list[str]) -> str:
+    if entry.aborted and entry.decision is not None and entry.decision.reason == "JOB_FAILED":
+        return "mend what the detail says, then run the pipeline again: the same input is planned once more"
+    if entry.completed and published is None:
+        return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"
+    return "run the pipeline again" if waits and entry.open and gone(entry.plan) else ""
+
+
+# -- what had changed ----------------------------------------------------------------------------------
+
+
+def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
+    """Settings, code, sources and sinks against the checkpoint below."""
+    if base is None:
+        return
+    now, then = entry.plan, base.plan
+    changed = False
+    for key in sorted(set(now.config) | set(then.config)):
+        before, after = then.config.get(key), now.config.get(key)
+        if before != after:
+            changed = True
+            yield f"Setting {key} was {before!r} in checkpoint {base.id} and is {after!r} here."
+    for what, ours, theirs in (
+        ("source", set(now.sources), set(then.sources)),
+        ("sink", set(now.commits), set(then.commits)),
+    ):
+        for name in sorted(ours ^ theirs):
+            changed = True
+            yield f"The {what} {name} {'is new' if name in ours else 'is gone'} since checkpoint {base.id}."
+    if now.code_fingerprint != then.code_fingerprint:
+        changed = True
+        prints = f"{then.code_fingerprint} → {now.code_fingerprint}"
+        yield f"The pipeline's code changed since checkpoint {base.id} ({prints})."
+    if not changed:
+        yield f"Settings and code are those of checkpoint {base.id}."

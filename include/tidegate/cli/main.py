@@ -1,0 +1,191 @@
+"""`tidegate`: parse the command line, run one command, turn errors into messages and exit codes.
+
+0  it is done, the answer is yes
+1  no: a limit, a gate or a check says so
+2  what was given is wrong: the command line, a setting, the pipeline, its input
+3  cannot: storage or Spark does not answer, or something is damaged
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, NoReturn
+
+from tidegate.cli.output import Output, clean
+from tidegate.cli.targets import override
+from tidegate.errors import Invalid, Rejected, TidegateError
+
+__all__ = ["main"]
+
+NO, WRONG, CANNOT = 1, 2, 3
+
+COMMANDS = {
+    "run": "make checkpoints in this process, with live progress",
+    "list": "the pipelines, or one pipeline's checkpoints",
+    "show": "one checkpoint: its plan, acks, decision and tables",
+    "explain": "what happened in a checkpoint, and why, in prose",
+    "read": "rows of a sink's table as of one checkpoint",
+    "config": "the effective settings and where each came from",
+    "doctor": "check the machine, the storage, the ledger and the tables",
+    "spark": "start, look at or stop the embedded Spark server",
+}
+
+
+class _Wrong(Exception):
+    """The command line cannot be understood. Carries the usage to print."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        self.usage = usage
+        super().__init__(message)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of exiting, so that --json can answer in JSON; knows no abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise _Wrong(message, self.format_usage())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; answers with the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    out = Output(sys.stdout, sys.stderr, json=as_json)
+    debug = "--debug" in arguments or bool(os.environ.get("TIDEGATE_DEBUG"))
+    try:
+        with _clean_stdout(out):
+            return _run(arguments, out)
+    except _Wrong as wrong:
+        out.document({"error": {"kind": "usage", "reason": "USAGE", "what": str(wrong), "expected": "", "help": ""}})
+        print(clean(wrong.usage), end="", file=sys.stderr)
+        out.problem(f"{wrong}\n  Help: `tidegate --help`, or --help behind a command, shows examples")
+        return WRONG
+    except TidegateError as error:
+        if debug:
+            traceback.print_exc()
+        out.error(error)
+        return exit_code(error)
+    except KeyboardInterrupt:
+        out.problem("stopped by hand")
+        return NO
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _unexpected(error, out, debug)
+
+
+def exit_code(error: TidegateError) -> int:
+    """The exit code that an error stands for."""
+    if isinstance(error, Rejected):
+        return NO
+    return WRONG if isinstance(error, Invalid) else CANNOT
+
+
+def _run(arguments: list[str], out: Output) -> int:
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    parser = build_parser([command] if command in COMMANDS else list(COMMANDS))
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as done:  # --help and --version have printed what they had to
+        return int(done.code or 0)
+    args.settings = dict(args.settings or ())
+    code: int = args.run(args, out)
+    return code
+
+
+def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser. Only the modules of `commands` are imported: a command starts fast if it needs little."""
+    parser = _Parser(
+        prog="tidegate",
+        description="Checkpoints that commit offsets, state and sinks together, for Airflow + Spark + Delta.",
+        epilog="example:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n\n"
+        "exit codes: 0 done, 1 no, 2 what was given is wrong, 3 cannot",
+    )
+    parser.add_argument("--version", action="version", version=f"tidegate {_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for name in commands:
+        module = importlib.import_module(f"tidegate.cli.{_MODULES.get(name, name)}")
+        known = set(subparsers.choices)
+        module.add_parser(subparsers)
+        for added in set(subparsers.choices) - known:
+            _finish(subparsers.choices[added], module.run)
+    return parser
+
+
+_MODULES = {"list": "listing", "config": "settings"}
+"""Commands whose module has another name."""
+
+
+def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
+    """What every command has: how to run it, and the options that all share."""
+    parser.set_defaults(run=run)
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in nested:
+        for below in action.choices.values():
+            _finish(below, run)
+    if nested:
+        return
+    taken = {option for action in parser._actions for option in action.option_strings}
+    shared = parser.add_argument_group("for every command")
+    if "--json" not in taken:
+        shared.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
+    if "-D" not in taken:
+        shared.add_argument(
+            "-D",
+            dest="settings",
+            action="append",
+            type=override,
+            metavar="KEY=VALUE",
+            help="set a setting, as often as needed",
+        )
+    if "--debug" not in taken:
+        shared.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def _version() -> str:
+    from tidegate import __version__
+
+    return __version__
+
+
+@contextlib.contextmanager
+def _clean_stdout(out: Output) -> Iterator[None]:
+    """With --json, whatever else prints (a pipeline's module, Spark) goes to standard error."""
+    if not out.json:
+        yield
+        return
+    kept: IO[str] = out.out
+    with contextlib.redirect_stdout(sys.stderr):
+        out.out = kept
+        yield
+
+
+def _unexpected(error: Exception, out: Output, debug: bool) -> int:
+    """A mistake of ours, or something nobody thought of: one line, and a file for whoever reports it."""
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    if debug:
+        traceback.print_exc()
+        advice = "the traceback is above"
+    else:
+        handle, path = tempfile.mkstemp(prefix="tidegate-error-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        advice = f"the traceback is in {path}; --debug shows it here"
+    out.document(
+        {"error": {"kind": "unexpected", "reason": "UNEXPECTED", "what": what, "expected": "", "help": advice}}
+    )
+    out.problem(f"{what}\n  Help: this should not happen; {advice}")
+    return CANNOT

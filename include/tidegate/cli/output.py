@@ -1,0 +1,138 @@
+"""What a command says: one JSON document for scripts, colour and tables on a terminal, plain text else.
+
+Names, paths and error texts come from outside. They are never read as markup, and a control character
+in them is written out (`\\x1b`), so that they can neither colour nor move nor hide anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Output", "clean", "error_document"]
+
+
+def clean(value: object) -> str:
+    """Any value as text that only shows: control, invisible and direction characters are written out."""
+    if value is None:
+        return ""
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text.expandtabs(4))
+
+
+class Output:
+    """Where a command writes. With `json`, only `document` writes to `out`; without, all but `document`."""
+
+    def __init__(self, out: IO[str], err: IO[str], *, json: bool = False) -> None:
+        self.out = out
+        self.err = err
+        self.json = json
+        self.terminal = not json and out.isatty() and os.environ.get("TERM") != "dumb"
+        self._told = False
+        self._console: Console | None = None
+
+    # -- for scripts ---------------------------------------------------------------------------------
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """The command's one JSON document; later ones are dropped. ASCII only, so that no terminal is moved by it."""
+        if self.json and not self._told:
+            self._told = True
+            self.out.write(json.dumps(value, indent=1, default=str) + "\n")
+            self.out.flush()
+
+    # -- for people ----------------------------------------------------------------------------------
+
+    def line(self, text: object = "", style: str = "") -> None:
+        """One line, or several. `style` is Rich's, and shows on terminals only."""
+        if self.json:
+            return
+        if self.terminal:
+            from rich.text import Text
+
+            self.console.print(Text(clean(text), style=style))
+        else:
+            print(clean(text), file=self.out, flush=True)
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), title: str = ""
+    ) -> None:
+        """A table. `right`: columns of numbers."""
+        if self.json:
+            return
+        texts = [[clean(value).replace("\n", " ") for value in row] for row in rows]
+        if self.terminal:
+            self._rich_table(columns, texts, frozenset(right), title)
+        else:
+            self._plain_table(columns, texts, frozenset(right), title)
+
+    def error(self, error: TidegateError) -> None:
+        """What happened, what was expected, what to do next. On the error stream, and in the document."""
+        self.document({"error": error_document(error)})
+        self.problem(str(error))
+
+    def problem(self, text: str) -> None:
+        """A text on the error stream, its first line marked."""
+        print(f"tidegate: {clean(text)}", file=self.err, flush=True)
+
+    @property
+    def console(self) -> Console:
+        """Rich's console; only on terminals, and imported only then."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(file=self.out, markup=False, emoji=False, highlight=False)
+        return self._console
+
+    def _rich_table(self, columns: Sequence[str], rows: list[list[str]], right: frozenset[str], title: str) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, title=Text(clean(title)) if title else None, title_justify="left")
+        for column in columns:
+            table.add_column(Text(column), justify="right" if column in right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(value, style=_STYLES.get(value, "")) for value in row))
+        self.console.print(table)
+
+    def _plain_table(self, columns: Sequence[str], rows: list[list[str]], right: frozenset[str], title: str) -> None:
+        if title:
+            print(clean(title), file=self.out)
+        widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+        for row in [list(columns), *rows]:
+            cells = zip(columns, row, widths, strict=True)
+            padded = [text.rjust(width) if column in right else text.ljust(width) for column, text, width in cells]
+            print("  ".join(padded).rstrip(), file=self.out)
+        self.out.flush()
+
+
+_STYLES = {
+    "completed": "green",
+    "ok": "green",
+    "aborted": "red",
+    "bad": "bold red",
+    "cannot tell": "yellow",
+    "note": "yellow",
+    "open": "yellow",
+    "completed, unpublished": "yellow",
+}
+
+
+def error_document(error: TidegateError) -> dict[str, str]:
+    """An error for scripts: `kind` and `reason` are stable, the texts are not."""
+    return {
+        "kind": error.kind,
+        "reason": error.reason,
+        "what": error.what,
+        "expected": error.expected,
+        "help": error.help,
+    }

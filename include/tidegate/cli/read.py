@@ -1,0 +1,186 @@
+"""`tidegate read`: rows of a sink's table exactly as of one checkpoint, through delta-rs. No JVM."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import math
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from tidegate.cli.output import Output
+from tidegate.cli.show import checkpoint_id
+from tidegate.cli.targets import Target, entry_of, find
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.model.records import Published, PublishedTable
+from tidegate.tables import Location, Snapshot, open_table
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "read",
+        help="rows of a sink's table as of one checkpoint",
+        description="Read a sink's table exactly as it stood after one checkpoint; all tables read at one checkpoint "
+        "agree with each other. Without SINK: list the tables.",
+        epilog="examples:\n  tidegate read orders\n  tidegate read orders order_events --checkpoint 3 --limit 5\n"
+        "  tidegate read orders orders --limit 1000 --json",
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+    parser.add_argument("sink", nargs="?", metavar="SINK", help="the sink's name in the pipeline")
+    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
+    parser.add_argument("--limit", type=_limit, default=20, metavar="K", help="at most K rows (20)")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    published = _published(target, args.checkpoint)
+    if args.sink is None:
+        return _list_tables(target, published, out)
+    table = published.tables.get(args.sink)
+    if table is None:
+        raise _no_table(target, published, args.sink)
+    snapshot = open_as_of(target, table)
+    sample = take(snapshot, args.limit)
+    out.document(
+        {
+            "pipeline": target.name,
+            "sink": args.sink,
+            "checkpoint": published.id,
+            "table": table.uri,
+            "version": table.version,
+            "total": sample.total,
+            "columns": sample.columns,
+            "rows": [{name: plain(value) for name, value in row.items()} for row in sample.rows],
+        }
+    )
+    out.table(sample.columns, [[shown(row[name]) for name in sample.columns] for row in sample.rows])
+    out.line(
+        f"{len(sample.rows):,} of {sample.total:,} rows of {args.sink} as of checkpoint {published.id}"
+        f" (version {table.version} of {table.uri})",
+        "dim",
+    )
+    return 0
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text[:12]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 1000000")
+    return int(text)
+
+
+# -- which version -------------------------------------------------------------------------------------
+
+
+def _published(target: Target, id: int | None) -> Published:
+    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
+    ledger = target.ledger
+    if id is None:
+        for candidate in reversed(ledger.ids()):
+            if (found := ledger.published(candidate)) is not None:
+                return found
+        raise Rejected(
+            f"pipeline {target.name!r} has published nothing yet", help=f"run it: tidegate run {target.text}"
+        )
+    entry = entry_of(ledger, id)
+    found = ledger.published(id)
+    if found is not None:
+        return found
+    state = "is not decided yet" if entry.open else "was aborted" if entry.aborted else "is not on all tables yet"
+    raise Rejected(
+        f"checkpoint {id} of {target.name!r} {state}",
+        expected="a checkpoint that is completed and published",
+        help=f"tidegate explain {target.argument} {id}",
+        reason="NOT_PUBLISHED",
+    )
+
+
+def _no_table(target: Target, published: Published, sink: str) -> Invalid:
+    return Invalid(
+        f"pipeline {target.name!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
+        expected=" or ".join(published.tables) or "a sink that has taken rows by then",
+        help=f"tidegate read {target.argument}  lists them",
+        reason="NO_SUCH_SINK",
+    )
+
+
+def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
+    """The table at the version that was published, and only if that is still the same commit."""
+    snapshot = open_table(Location(table.uri, target.settings.storage_options), table.version)
+    if snapshot is None or snapshot.log_hash != table.log_hash:
+        state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"
+        raise Corrupt(
+            f"the table {table.uri} {state}",
+            expected=f"version {table.version} with log hash {table.log_hash[:16]}…",
+            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs",
+            reason="TABLE_DAMAGED",
+        )
+    return snapshot
+
+
+def _list_tables(target: Target, published: Published, out: Output) -> int:
+    found = {}
+    for name, table in published.tables.items():
+        found[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
+    out.document({"pipeline": target.name, "checkpoint": published.id, "tables": found})
+    out.table(
+        ["sink", "rows", "version", "table"],
+        [[name, f"{row['rows']:,}", row["version"], row["table"]] for name, row in found.items()],
+        right=["rows", "version"],
+        title=f"{target.name} as of checkpoint {published.id}",
+    )
+    for name in list(found)[:1]:
+        out.line(f"Rows:  tidegate read {target.argument} {name} --checkpoint {published.id} --limit 5", "dim")
+    return 0
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of a table, in no particular order, and how many there are in all."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    total: int
+
+
+def take(snapshot: Snapshot, limit: int) -> Sample:
+    """Up to `limit` rows. Reads only as many files as it needs."""
+    data = snapshot.handle.to_pyarrow_dataset()
+    rows = data.head(limit).to_pylist() if limit else []
+    return Sample(list(data.schema.names), rows, data.count_rows())
+
+
+def count_rows(snapshot: Snapshot) -> int:
+    """How many rows there are."""
+    return int(snapshot.handle.to_pyarrow_dataset().count_rows())
+
+
+def plain(value: Any) -> Any:
+    """A cell as JSON. What JSON lacks becomes text: decimals and times exactly, bytes as base64."""
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def shown(value: Any) -> str:
+    """A cell for people, at most 256 characters."""
+    text = "" if value is None else str(plain(value))
+    return text if len(text) <= 256 else f"{text[:255]}…"

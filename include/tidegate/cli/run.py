@@ -1,0 +1,180 @@
+"""`tidegate run`: make checkpoints in this process, without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.cli.interrupts import Interrupts
+from tidegate.cli.output import Output, error_document
+from tidegate.cli.progress import Progress, progress_for
+from tidegate.cli.read import count_rows, open_as_of
+from tidegate.cli.targets import Target, find
+from tidegate.config import Settings
+from tidegate.errors import Invalid, TidegateError
+from tidegate.model.records import Published
+from tidegate.runtime.loop import Schedule, run_checkpoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "run",
+        help="make checkpoints in this process, with live progress",
+        description="Make checkpoints in this process, one after the other. Ctrl-C stops after the running checkpoint; "
+        "a second Ctrl-C aborts it, which undoes nothing that was completed.",
+        epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
+        "  tidegate run jobs.orders:pipeline --until-idle\n"
+        "  tidegate run jobs.orders:pipeline --forever -D interval='30 s'",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:pipeline", help="the pipeline's code, such as jobs.orders:pipeline")
+    how_long = parser.add_mutually_exclusive_group(required=True)
+    how_long.add_argument("--checkpoints", type=_count, metavar="N", help="make N checkpoints, back to back")
+    how_long.add_argument("--until-idle", action="store_true", help="until no source has anything new")
+    how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    if ":" not in args.pipeline:
+        raise Invalid(
+            f"{args.pipeline!r} names no pipeline's code",
+            expected="MODULE:pipeline, such as jobs.orders:pipeline",
+            reason="BAD_PIPELINE_ARGUMENT",
+        )
+    target = find(args.pipeline, args.settings, started=False)
+    assert target.pipeline is not None
+    place = target.settings.place()
+    coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+    schedule = _schedule(args, target.settings)
+    progress = progress_for(out)
+    stopped = False
+    try:
+        stopped = _run(coordinator, schedule, progress, target.settings, out)
+    except KeyboardInterrupt:
+        out.document(_document(target, progress, stopped=True))
+        out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
+        return 1
+    except TidegateError as error:
+        out.document(_document(target, progress, stopped=False) | {"error": error_document(error)})
+        raise
+    out.document(_document(target, progress, stopped=stopped))
+    _closing(target, progress, stopped, out)
+    return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
+    return int(text)
+
+
+def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
+    if args.forever and settings.interval is None:
+        raise Invalid(
+            "--forever needs an interval, and interval is 'never'",
+            expected="an interval of at least 1 s",
+            help="give one: -D interval='5 min'; or use --until-idle",
+            reason="NO_INTERVAL",
+        )
+    return Schedule(
+        checkpoints=args.checkpoints,
+        until_idle=args.until_idle,
+        interval_s=(settings.interval or 0.0) if args.forever else 0.0,
+        min_pause_s=settings.min_pause,
+        tolerable_failures=settings.tolerable_failed_checkpoints,
+    )
+
+
+def _run(coordinator: Coordinator, schedule: Schedule, progress: Progress, settings: Settings, out: Output) -> bool:
+    """The loop with signals and Spark around it. True: a person stopped it."""
+    sessions: list[SparkSession] = []
+
+    def cancel() -> None:
+        for spark in sessions:
+            spark.interruptAll()
+
+    notice = None if out.terminal else out.err.fileno()
+    with Interrupts(progress.stopping, cancel, notice) as interrupts, progress:
+        schedule.stop = interrupts
+
+        def session() -> SparkSession:
+            spark = _connect(settings)
+            sessions[:] = [spark]
+            interrupts.install()
+            return spark
+
+        run_checkpoints(coordinator, session, schedule, progress)
+        return interrupts()
+
+
+def _connect(settings: Settings) -> SparkSession:
+    raise NotImplementedError
+
+
+# -- at the end ----------------------------------------------------------------------------------------
+
+
+def _document(target: Target, progress: Progress, *, stopped: bool) -> dict[str, Any]:
+    return {
+        "pipeline": target.name,
+        "checkpoints": progress.checkpoints,
+        "stopped": stopped,
+        "tables": _tables(target),
+    }
+
+
+def _tables(target: Target) -> dict[str, dict[str, Any]]:
+    """What is in each sink's table as of the last checkpoint that is on all of them."""
+    published = _last_published(target)
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in (published.tables if published else {}).items():
+        try:
+            rows: int | None = count_rows(open_as_of(target, table))
+        except TidegateError:
+            rows = None  # what was run is done; `tidegate doctor` looks into tables
+        found[name] = {"rows": rows, "version": table.version, "table": table.uri}
+    return found
+
+
+def _last_published(target: Target) -> Published | None:
+    for id in reversed(target.ledger.ids()):
+        if (found := target.ledger.published(id)) is not None:
+            return found
+    return None
+
+
+def _closing(target: Target, progress: Progress, stopped: bool, out: Output) -> None:
+    if out.json:
+        return
+    if not progress.checkpoints:
+        out.line("Stopped before a checkpoint was made." if stopped else "Nothing new: no checkpoint was needed.")
+    tables = _tables(target)
+    if tables:
+        out.line()
+        out.table(
+            ["sink", "rows", "version", "table"],
+            [
+                [name, "?" if t["rows"] is None else f"{t['rows']:,}", t["version"], t["table"]]
+                for name, t in tables.items()
+            ],
+            right=["rows", "version"],
+            title=f"What is in the sinks of {target.name}",
+        )
+    commands: list[tuple[str, str]] = [(f"tidegate read {target.argument} {name} --limit 5", "rows") for name in tables]
+    commands.append((f"tidegate list {target.argument}", "its checkpoints"))
+    if progress.checkpoints:
+        commands.append(
+            (f"tidegate explain {target.argument} {progress.checkpoints[-1]['id']}", "what happened, in prose")
+        )
+    out.line()
+    out.line("Look at it:")
+    width = max(len(command) for command, _ in commands)
+    for command, what in commands:
+        out.line(f"  {command:<{width}}  # {what}")

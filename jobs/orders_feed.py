@@ -1,0 +1,108 @@
+"""Puts files of order events into landing/orders, for `jobs/orders.py` to read: the same ones on every machine.
+
+    python -m jobs.orders_feed --files 10 --rows 1000
+
+Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
+alone, so whoever knows the files knows what must be in the tables. About one event in 20 comes a file
+or two late, one in 30 comes twice, and one in 40 is bad in one of four ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tidegate.config import load_settings
+
+FOLDER = "landing/orders"
+STEPS = ("placed", "paid", "shipped", "delivered")
+COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def feed(data: Path, files: int, rows: int) -> list[Path]:
+    """Write the next `files` files below `data`; answers with their paths."""
+    folder = data / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [int(match[1]) for path in folder.iterdir() if (match := re.fullmatch(r"orders-(\d+)\.json", path.name))]
+    first = max(taken, default=0) + 1
+    return [write(folder, number, rows) for number in range(first, first + files)]
+
+
+def write(folder: Path, number: int, rows: int) -> Path:
+    """File `number`, whole or not at all: readers ignore names that end in .tmp."""
+    path = folder / f"orders-{number:06d}.json"
+    aside = path.with_suffix(".json.tmp")
+    aside.write_text("".join(f"{line}\n" for line in lines(number, rows)), encoding="utf-8")
+    aside.rename(path)
+    return path
+
+
+def lines(number: int, rows: int) -> Iterator[str]:
+    """The lines of file `number`."""
+    for event_id in range((number - 1) * rows, number * rows):
+        event = event_of(event_id, rows)
+        yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
+        if picked(event_id, "twice", 30):
+            yield json.dumps(event)
+
+
+def event_of(event_id: int, rows: int) -> dict[str, Any]:
+    """A good event: one step in the life of one order. Steps of an order are `rows` events, one file, apart."""
+    order_id = event_id % rows + event_id // rows // len(STEPS) * rows
+    step = event_id // rows % len(STEPS)
+    happened = START + timedelta(seconds=event_id)
+    if picked(event_id, "late", 20):
+        # It happened before the order's last step, which is in the tables already: it must not undo that.
+        happened -= timedelta(seconds=rows + rows // 2)
+    return {
+        "event_id": event_id,
+        "order_id": order_id,
+        "customer_id": number_of(order_id, "customer") % 500,
+        "country": COUNTRIES[number_of(order_id, "country") % len(COUNTRIES)],
+        "status": STEPS[step],
+        "amount": f"{number_of(order_id, 'amount') % 50_000 / 100:.2f}",
+        "at": happened.isoformat(),
+    }
+
+
+def spoiled(event: dict[str, Any], event_id: int) -> str:
+    """The event as a broken producer would send it."""
+    match number_of(event_id, "how") % 4:
+        case 0:
+            return json.dumps(event)[:-15]
+        case 1:
+            return json.dumps(event | {"order_id": None})
+        case 2:
+            return json.dumps(event | {"amount": "-1.00"})
+        case _:
+            return json.dumps({name: value for name, value in event.items() if name != "at"})
+
+
+def picked(event_id: int, what: str, one_in: int) -> bool:
+    """Whether the event is one of those; the same on every machine."""
+    return number_of(event_id, what) % one_in == 0
+
+
+def number_of(id: int, what: str) -> int:
+    """A number that looks random and is not."""
+    return int.from_bytes(hashlib.sha256(f"{what} {id}".encode()).digest()[:6], "big")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Put the next files of order events into landing/orders.")
+    parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files (10)")
+    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="events a file (1000)")
+    args = parser.parse_args()
+    written = feed(Path(load_settings().data), args.files, args.rows)
+    print(f"{len(written)} files of order events in {written[0].parent}: {written[0].name} to {written[-1].name}")
+
+
+if __name__ == "__main__":
+    main()
