@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.ledger.store import Store
+from tidegate.ledger.store import Store, parts
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -34,7 +34,7 @@ class ObjectStore(Store):
 
         with self._failures("create", path):
             try:
-                self._client.put(path, data, mode="create")
+                self._client.put(_checked(path), data, mode="create")
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
@@ -42,13 +42,13 @@ class ObjectStore(Store):
     def read(self, path: str) -> bytes | None:
         with self._failures("read", path):
             try:
-                return bytes(self._client.get(path).bytes())
+                return bytes(self._client.get(_checked(path)).bytes())
             except FileNotFoundError:
                 return None
 
     def names(self, folder: str, after: str = "") -> list[str]:
         """Objects and common prefixes directly below; listed from the hint on, not from the beginning."""
-        prefix = f"{folder}/" if folder else ""
+        prefix = f"{_checked(folder)}/" if folder else ""
         found: set[str] = set()
         with self._failures("list", folder):
             if after:
@@ -62,11 +62,11 @@ class ObjectStore(Store):
 
     def replace(self, path: str, data: bytes) -> None:
         with self._failures("write", path):
-            self._client.put(path, data, mode="overwrite")
+            self._client.put(_checked(path), data, mode="overwrite")
 
     def delete(self, path: str) -> None:
         with self._failures("delete", path):
-            below = [meta["path"] for batch in self._client.list(f"{path}/") for meta in batch]
+            below = [meta["path"] for batch in self._client.list(f"{_checked(path)}/") for meta in batch]
             for name in [*below, path]:
                 with contextlib.suppress(FileNotFoundError):
                     self._client.delete(name)
@@ -76,7 +76,7 @@ class ObjectStore(Store):
         probe = f"clock/{seams.new_id()}.probe"
         with self._failures("look at", path):
             try:
-                made: datetime = self._client.head(path)["last_modified"]
+                made: datetime = self._client.head(_checked(path))["last_modified"]
             except FileNotFoundError:
                 return None
             self._client.put(probe, b"")
@@ -94,8 +94,17 @@ class ObjectStore(Store):
         if self._opened is None:
             from obstore.store import from_url
 
-            with self._failures("open", ""):
+            try:
                 self._opened = from_url(self.root, client_options={"timeout": "30s"}, **self._options)  # type: ignore[call-overload]
+            except BaseException as error:  # obstore panics, which is no Exception, on some options
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                raise Invalid(
+                    f"cannot open {self.root}: {str(error).splitlines()[0][:300]}",
+                    expected="s3://bucket/path, gs://bucket/path or abfss://…, with options that this store knows",
+                    help="correct the setting 'root' or the names in storage_options",
+                    reason="BAD_STORE",
+                ) from None
         return self._opened
 
     @contextlib.contextmanager
@@ -103,8 +112,13 @@ class ObjectStore(Store):
         """A client error as one that says what to do. Options never reach a message: they may be secrets."""
         try:
             yield
-        except FileNotFoundError:
-            raise
+        except FileNotFoundError as error:
+            raise Invalid(
+                f"cannot {action} {self.root}/{path}: there is no such bucket or container",
+                expected="a bucket that exists",
+                help="create it, or correct the setting 'root'",
+                reason="NO_BUCKET",
+            ) from error
         except Exception as error:
             from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -120,3 +134,7 @@ class ObjectStore(Store):
                 first = str(error).splitlines()[0][:300]
                 raise Unavailable(f"cannot {action} {where}: {first}", help="try again", reason="STORAGE") from None
             raise
+
+
+def _checked(path: str) -> str:
+    return "/".join(parts(path))

@@ -13,6 +13,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
@@ -61,6 +62,19 @@ class Store(ABC):
         return f"{self.root}/{path}"
 
 
+def parts(path: str) -> list[str]:
+    """The names in a path. Refuses the store's own folder, and whatever could lead out of it."""
+    found = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in found):
+        raise Invalid(
+            f"ledger path {path!r} is not allowed",
+            expected="plain names joined by '/'",
+            help="the ledger makes its paths itself: check who calls it",
+            reason="BAD_PATH",
+        )
+    return found
+
+
 class LocalStore(Store):
     """A local folder, with plain system calls: no runtime to break in a forked child, and real fsync.
 
@@ -73,26 +87,25 @@ class LocalStore(Store):
 
     def create(self, path: str, data: bytes) -> bool:
         """Write aside, fsync, link into place (fails if taken), fsync the folder."""
-        target = self._path(path)
         with self._failures("create", path):
-            self._make_folders(target.parent)
+            target = self._path(path)
             aside = self._write_aside(target, data)
             try:
-                os.link(aside, target, follow_symlinks=False)
+                self._link(aside, target)
             except FileExistsError:
                 return False
             finally:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     os.unlink(aside)
+        with self._failures("sync", path, landed=True):
             _sync_folder(target.parent)
-            return True
+        return True
 
     def read(self, path: str) -> bytes | None:
-        target = self._path(path)
         with self._failures("read", path):
             try:
-                fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except (FileNotFoundError, NotADirectoryError):
+                fd = os.open(self._path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
                 return None
             with os.fdopen(fd, "rb") as file:
                 return file.read()
@@ -100,34 +113,38 @@ class LocalStore(Store):
     def names(self, folder: str, after: str = "") -> list[str]:
         with self._failures("list", folder):
             try:
-                found = os.listdir(self._path(folder))
+                found = os.listdir(self._path(folder) if folder else self._root)
             except FileNotFoundError:
                 return []
         return sorted(name for name in found if name > after and not name.startswith("."))
 
     def replace(self, path: str, data: bytes) -> None:
-        target = self._path(path)
         with self._failures("write", path):
-            self._make_folders(target.parent)
-            os.replace(self._write_aside(target, data), target)
+            target = self._path(path)
+            aside = self._write_aside(target, data)
+            try:
+                os.replace(aside, target)
+            except OSError:
+                os.unlink(aside)
+                raise
 
     def delete(self, path: str) -> None:
-        target = self._path(path)
+        """Several may delete the same at once: what another was faster with is fine."""
         with self._failures("delete", path):
-            if target.is_dir() and not target.is_symlink():
-                shutil.rmtree(target, ignore_errors=False)
+            target = self._path(path)
+            if target.is_dir():
+                shutil.rmtree(target, onerror=_unless_missing)
             else:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(target)
-            if target.parent.is_dir():
+            with contextlib.suppress(FileNotFoundError):
                 _sync_folder(target.parent)
 
     def age(self, path: str) -> float | None:
         """Both times come from the file system that holds the ledger, so no machine's clock matters."""
-        target = self._path(path)
         with self._failures("look at", path):
             try:
-                made = os.stat(target, follow_symlinks=False).st_mtime
+                made = os.stat(self._path(path), follow_symlinks=False).st_mtime
             except FileNotFoundError:
                 return None
             probe = self._write_aside(self._root / _PROBE, b"")
@@ -137,8 +154,8 @@ class LocalStore(Store):
                 os.unlink(probe)
 
     def settle(self, path: str) -> None:
-        target = self._path(path)
         with self._failures("sync", path):
+            target = self._path(path)
             fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
@@ -148,11 +165,8 @@ class LocalStore(Store):
 
     def _path(self, path: str) -> Path:
         """The absolute path, refusing to leave the root or to pass through a symlink below it."""
-        parts = path.split("/") if path else []
-        if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise Invalid(f"ledger path {path!r} is not allowed", expected="plain names joined by '/'")
         target = self._root
-        for part in parts:
+        for part in parts(path):
             target = target / part
             if target.is_symlink():
                 raise Corrupt(
@@ -162,6 +176,20 @@ class LocalStore(Store):
                     reason="SYMLINK",
                 )
         return target
+
+    def _link(self, aside: Path, target: Path) -> None:
+        """The one step that claims the name."""
+        try:
+            os.link(aside, target, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            raise Invalid(
+                f"the file system of {self.root} has no hard links: {error.strerror}",
+                expected="a file system where a file can be given a second name, such as ext4, xfs, btrfs or apfs",
+                help="choose another folder with the setting 'root'",
+                reason="NO_HARD_LINKS",
+            ) from error
 
     def _make_folders(self, folder: Path) -> None:
         """Create what is missing and make each new name durable in its parent."""
@@ -191,12 +219,15 @@ class LocalStore(Store):
         return aside
 
     @contextlib.contextmanager
-    def _failures(self, action: str, path: str) -> Iterator[None]:
-        """An operating system error as one that says what to do."""
+    def _failures(self, action: str, path: str, landed: bool = False) -> Iterator[None]:
+        """An operating system error as one that says what to do. What has landed is never said to have failed."""
         try:
             yield
         except OSError as error:
-            raise _explained(error, action, f"{self.root}/{path}") from error
+            explained = _explained(error, action, f"{self.root}/{path}")
+            if landed and not isinstance(explained, Unavailable):
+                explained = Unavailable(explained.what, help=explained.help, reason=explained.reason)
+            raise explained from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -207,6 +238,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def _unless_missing(_: object, path: str, info: tuple[Any, BaseException, Any]) -> None:
+    """For rmtree: a file that is gone is what was wanted."""
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]
+
+
 def _explained(error: OSError, action: str, where: str) -> Corrupt | Invalid | Unavailable:
     what = f"cannot {action} {where}: {error.strerror or error}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -215,6 +252,13 @@ def _explained(error: OSError, action: str, where: str) -> Corrupt | Invalid | U
             expected="a folder that this user may read and write",
             help="change its owner or mode, or choose another folder with the setting 'root'",
             reason="NO_ACCESS",
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return Invalid(
+            what,
+            expected="a path that the operating system accepts",
+            help="choose a shorter folder with the setting 'root'",
+            reason="BAD_PATH",
         )
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
         return Corrupt(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, TypeVar
+import json
+import math
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -26,8 +28,8 @@ class _Format(msgspec.Struct):
 
 
 def encode(record: Record) -> bytes:
-    """The record as indented JSON. Refuses one that is too large to be read back."""
-    data = _dump(msgspec.to_builtins(record))
+    """The record as indented JSON. Refuses one that could not be read back as it is."""
+    data = msgspec.json.format(_json(record, record.title), indent=1) + b"\n"
     if len(data) > RECORD_LIMIT:
         raise Invalid(
             f"{record.title} would have {len(data):,} bytes",
@@ -46,7 +48,7 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
         raise _corrupt(path, f"it has {len(data):,} bytes, more than the {RECORD_LIMIT:,} that tidegate ever writes")
     try:
         found = msgspec.json.decode(data, type=_Format).format
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _corrupt(path, f"it is not a record: {error}") from None
     if found != FORMAT:
         raise Corrupt(
@@ -56,21 +58,25 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
             reason="UNKNOWN_FORMAT",
         )
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        record = msgspec.json.decode(data, type=kind)
+        json.loads(data, object_pairs_hook=_each_once)
+    except _UNREADABLE as error:
         raise _corrupt(path, str(error)) from None
+    if (flaw := record.flaw()) is not None:
+        raise _corrupt(path, flaw)
+    return record
 
 
 def encode_json(value: Json) -> bytes:
     """A payload as bytes: always the same for equal values."""
-    return msgspec.json.encode(value, order="sorted")
+    return _json(value, "a payload", order="sorted")
 
 
 def decode_json(data: bytes, path: str) -> Json:
     """A payload's bytes as a JSON object."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _corrupt(path, str(error)) from None
 
 
@@ -84,8 +90,44 @@ def fingerprint(value: object) -> str:
     return sha256(msgspec.json.encode(value, order="sorted"))[:16]
 
 
-def _dump(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What decoding raises on bytes that tidegate has not written (a UnicodeDecodeError is a ValueError)."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that has a field twice: which of the two would count?"""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"field {name!r} is there twice")
+        seen.add(name)
+
+
+def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> bytes:
+    """JSON of `value`. Refuses what JSON cannot hold; msgspec would write NaN as null without a word."""
+    try:
+        plain = msgspec.to_builtins(value)
+        data = msgspec.json.encode(plain, order=order)
+        if msgspec.json.decode(data) != plain and (found := _not_json(plain)):
+            raise ValueError(found)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Invalid(
+            f"{title} cannot be written as JSON: {error}",
+            expected="text in Unicode, finite numbers, true, false, null, lists, and dicts with texts as keys",
+            help="look at the names, settings and files that the source or sink was given",
+            reason="NOT_JSON",
+        ) from None
+    return data
+
+
+def _not_json(value: object) -> str:
+    """The first NaN, infinity or key that is no text in `value`; empty if there is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value!r} is not finite"
+    if isinstance(value, dict):
+        odd = [key for key in value if not isinstance(key, str)]
+        return f"key {odd[0]!r} is no text" if odd else next(filter(None, map(_not_json, value.values())), "")
+    return next(filter(None, map(_not_json, value)), "") if isinstance(value, list | tuple) else ""
 
 
 def _corrupt(path: str, why: str) -> Corrupt:

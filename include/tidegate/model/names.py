@@ -8,7 +8,10 @@ import re
 from tidegate.errors import Invalid
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_ENTRY = re.compile(r"[0-9]{8,}")
+_ENTRY = re.compile(r"[0-9]{8,18}")
+
+RUN_LIMIT = 1000
+"""Run ids are kept in the plan; Airflow's are at most 250 long."""
 
 
 def check_name(what: str, name: object) -> str:
@@ -36,3 +39,25 @@ def entry_id(name: str) -> int | None:
 def run_key(run: str) -> str:
     """A run id as a file name. Run ids come from outside and may hold anything: hashed, never a path."""
     return hashlib.sha256(run.encode()).hexdigest()
+
+
+def check_run(run: object) -> str:
+    """Return `run` if it may be a run id: any text that a record can hold."""
+    if not isinstance(run, str) or not run.strip() or len(run) > RUN_LIMIT or not _is_unicode(run):
+        shown = repr(run) if len(repr(run)) <= 100 else f"{repr(run)[:100]}…"
+        raise Invalid(
+            f"run id {shown} is not allowed",
+            expected=f"1 to {RUN_LIMIT} characters of Unicode text",
+            help="give each run an id of its own, such as Airflow's run_id",
+            reason="BAD_RUN",
+        )
+    return run
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tidegate.errors import Invalid
 
-_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://")
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_FILE = re.compile(r"^file://", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,35 @@ class Place:
 
     def url(self, path: str) -> str:
         """`path` as an absolute local path or a URL."""
-        if not path or "\0" in path:
-            raise Invalid(f"path {path!r} is not usable", expected="a path or URL", reason="BAD_PATH")
-        if path.startswith("file://"):
-            return path.removeprefix("file://")
-        if is_url(path):
+        if is_url(check_path(path)):
             return path.rstrip("/")
-        if is_url(self.base) and not path.startswith("/"):
+        if is_url(self.base) and not path.startswith("/") and not _FILE.match(path):
             return f"{self.base.rstrip('/')}/{path.rstrip('/')}"
-        return str(Path(self.base, path))
+        # Without "..", so that one table has one name: two sinks on one target are refused by it.
+        return os.path.abspath(os.path.join(self.base, local_path(path)))
+
+
+def check_path(path: object) -> str:
+    """Return `path` if a file could have it as its name; otherwise refuse it."""
+    if not isinstance(path, str) or not path.strip() or any(ord(letter) < 32 for letter in path):
+        raise _bad_path(path, "a path or URL without control characters")
+    return path
+
+
+def local_path(path: str) -> str:
+    """A local path as the file system knows it: without file://, if it has that."""
+    if not _FILE.match(path):
+        return path
+    bare = path[len("file://") :]
+    if not bare.startswith("/"):
+        raise _bad_path(path, "file:///absolute/path, with three slashes, or the path alone")
+    return bare
 
 
 def is_url(path: str) -> bool:
     """Whether `path` names an object store, not a local folder."""
-    return bool(_SCHEME.match(path)) and not path.startswith("file://")
+    return bool(_SCHEME.match(path)) and not _FILE.match(path)
+
+
+def _bad_path(path: object, expected: str) -> Invalid:
+    return Invalid(f"path {path!r} is not usable", expected=expected, help="correct the path", reason="BAD_PATH")

@@ -16,7 +16,7 @@ a newer tidegate may have meant something by it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -25,6 +25,12 @@ FORMAT = 1
 
 Json = dict[str, Any]
 """A JSON object that belongs to a source or a sink: opaque to everyone else."""
+
+Id = Annotated[int, msgspec.Meta(ge=1)]
+"""A checkpoint: its position in the log."""
+
+Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+"""A sha256 in hex. Checked, because some are parts of file names."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,13 +48,18 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     created: str
     """Wall-clock time in UTC, for people. Nothing is decided by it."""
 
+    def flaw(self) -> str | None:
+        """What is wrong with the fields together, each by itself being right. Asked after reading."""
+        return None
+
 
 class Blob(Struct, frozen=True, kw_only=True):
     """A long list that lies beside its record: where, and what it must hash to."""
 
-    path: str
-    sha: str
-    size: int
+    path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
+    """Below the ledger. Retention deletes by it, so it can name nothing but a side file."""
+    sha: Sha
+    size: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Payload(Struct, frozen=True, kw_only=True):
@@ -61,8 +72,8 @@ class Payload(Struct, frozen=True, kw_only=True):
 class Handle(Struct, frozen=True, kw_only=True):
     """Names one ack: the entry that it lies in and the hash of its bytes."""
 
-    entry: int
-    sha: str
+    entry: Id
+    sha: Sha
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -102,11 +113,11 @@ class Plan(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "plan.json"
 
-    id: int
+    id: Id
     kind: Literal["scheduled", "manual"]
     run: str
     generation: int = 0
-    base: int | None
+    base: Id | None
     interval: tuple[str, str] | None = None
     sources: dict[str, Range]
     triggers: list[str]
@@ -116,6 +127,11 @@ class Plan(Record, frozen=True, kw_only=True):
     config: Json
     config_fingerprint: str
     code_fingerprint: str
+
+    def flaw(self) -> str | None:
+        if self.base is not None and self.base >= self.id:
+            return f"checkpoint {self.id} cannot rest on {self.base}"
+        return None
 
 
 class JobStats(Struct, frozen=True, kw_only=True):
@@ -132,7 +148,7 @@ class Ack(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "ack"
 
-    id: int
+    id: Id
     job: str
     prev: Handle | None
     sinks: dict[str, Payload]
@@ -142,7 +158,7 @@ class Ack(Record, frozen=True, kw_only=True):
 class TablePart(Struct, frozen=True, kw_only=True):
     """What checkpoint `id` publishes on one table, and which entry must be the last one there before it."""
 
-    after: int | None
+    after: Id | None
     committables: list[Payload]
 
 
@@ -151,9 +167,9 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "manifest"
 
-    id: int
-    base: int | None
-    base_manifest: str | None
+    id: Id
+    base: Id | None
+    base_manifest: Sha | None
     positions: dict[str, Position]
     jobs: dict[str, Handle]
     tables: dict[str, TablePart]
@@ -164,13 +180,18 @@ class Decision(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "decision.json"
 
-    id: int
+    id: Id
     outcome: Literal["completed", "aborted"]
-    manifest: str | None = None
+    manifest: Sha | None = None
     reason: str = ""
     detail: str = ""
     counts: bool = False
     """Whether an abort counts towards the tolerable failures."""
+
+    def flaw(self) -> str | None:
+        if (self.outcome == "completed") != (self.manifest is not None):
+            return "a completed decision names a manifest, an aborted one names none"
+        return None
 
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
@@ -187,7 +208,7 @@ class Published(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "published.json"
 
-    id: int
+    id: Id
     tables: dict[str, PublishedTable]
 
 
@@ -196,7 +217,7 @@ class Retired(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "retired.json"
 
-    id: int
+    id: Id
 
 
 class Latest(Record, frozen=True, kw_only=True):
@@ -204,4 +225,4 @@ class Latest(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "latest.json"
 
-    id: int
+    id: Id

@@ -1,0 +1,177 @@
+"""One of each record with every field filled, and hypothesis strategies for any."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tidegate.model.records import (
+    Ack,
+    Blob,
+    Decision,
+    Handle,
+    JobStats,
+    Latest,
+    Manifest,
+    Payload,
+    PipelineRecord,
+    Plan,
+    Position,
+    Published,
+    PublishedTable,
+    Range,
+    Record,
+    Retired,
+    TablePart,
+)
+
+STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
+BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
+
+SAMPLES: dict[str, Record] = {
+    "pipeline": PipelineRecord(**STAMP, uid="a1b2c3d4e5f60718", name="orders"),
+    "plan": Plan(
+        **STAMP,
+        id=42,
+        kind="scheduled",
+        run="scheduled__2026-03-01T10:00:00+00:00",
+        generation=2,
+        base=41,
+        interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
+        sources={
+            "orders": Range(
+                kind="files",
+                start={"last": "a.json"},
+                end={"last": "ü.json", "seen": [{"path": BLOB.path, "sha": BLOB.sha, "size": BLOB.size}]},
+                splits=Payload(blob=BLOB),
+                empty=False,
+                more=True,
+                summary="3 files, 1.2 MB",
+            ),
+            "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),
+        },
+        triggers=["orders", "rates"],
+        acks=["main"],
+        commits=["orders", "rejects"],
+        timeout_s=600.0,
+        config={"num_retained": 10, "interval": None},
+        config_fingerprint="0123456789abcdef",
+        code_fingerprint="fedcba9876543210",
+    ),
+    "ack": Ack(
+        **STAMP,
+        id=42,
+        job="main",
+        prev=Handle(entry=41, sha="ab" * 32),
+        sinks={"orders": Payload(data={"files": [{"path": "x.parquet", "rows": 3}]}), "rejects": Payload(blob=BLOB)},
+        stats=JobStats(seconds={"read": 0.125}, rows={"orders": 3}, bytes={"orders": 512}, files={"orders": 1}),
+    ),
+    "manifest": Manifest(
+        **STAMP,
+        id=42,
+        base=41,
+        base_manifest="cd" * 32,
+        positions={
+            "orders": Position(kind="files", at={"last": "ü.json"}),
+            "rates": Position(kind="generator", at=None),
+        },
+        jobs={"main": Handle(entry=42, sha="ef" * 32)},
+        tables={
+            "orders": TablePart(after=40, committables=[Payload(data={"files": []})]),
+            "rejects": TablePart(after=None, committables=[]),
+        },
+    ),
+    "decision": Decision(**STAMP, id=42, outcome="completed", manifest="ef" * 32),
+    "abort": Decision(**STAMP, id=42, outcome="aborted", reason="JOB_FAILED", detail="out of memory", counts=True),
+    "published": Published(
+        **STAMP,
+        id=42,
+        tables={"orders": PublishedTable(uri="/data/orders", version=7, log_hash="ee" * 32, rows=3)},
+    ),
+    "retired": Retired(**STAMP, id=42),
+    "latest": Latest(**STAMP, id=42),
+}
+
+# -- any record ------------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ids = st.integers(1, 10**9)
+shas = st.text("0123456789abcdef", min_size=64, max_size=64)
+jsons = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(texts, jsons, max_size=3)
+maybe = st.none() | objects
+blobs = st.builds(Blob, path=st.just(BLOB.path), sha=shas, size=st.integers(0, 2**40))
+payloads = st.builds(Payload, data=objects) | st.builds(Payload, blob=blobs)
+handles = st.builds(Handle, entry=ids, sha=shas)
+stamps = {"attempt": texts, "created": texts}
+ranges = st.builds(
+    Range, kind=texts, start=maybe, end=maybe, splits=payloads, empty=st.booleans(), more=st.booleans(), summary=texts
+)
+names = st.lists(texts, max_size=3)
+numbers = st.dictionaries(texts, st.integers(0, 2**60), max_size=3)
+seconds = st.dictionaries(texts, st.floats(0, 1e9), max_size=3)
+
+
+def by_name(values):
+    return st.dictionaries(texts, values, max_size=3)
+
+
+RECORDS: dict[str, st.SearchStrategy[Record]] = {
+    "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
+    "plan": st.builds(
+        Plan,
+        **stamps,
+        id=st.integers(10**9 + 1, 2**62),
+        kind=st.sampled_from(["scheduled", "manual"]),
+        run=texts,
+        generation=st.integers(0, 9),
+        base=st.none() | ids,
+        interval=st.none() | st.tuples(texts, texts),
+        sources=by_name(ranges),
+        triggers=names,
+        acks=names,
+        commits=names,
+        timeout_s=st.floats(0, 1e9),
+        config=objects,
+        config_fingerprint=texts,
+        code_fingerprint=texts,
+    ),
+    "ack": st.builds(
+        Ack,
+        **stamps,
+        id=ids,
+        job=texts,
+        prev=st.none() | handles,
+        sinks=by_name(payloads),
+        stats=st.builds(JobStats, seconds=seconds, rows=numbers, bytes=numbers, files=numbers),
+    ),
+    "manifest": st.builds(
+        Manifest,
+        **stamps,
+        id=ids,
+        base=st.none() | ids,
+        base_manifest=st.none() | shas,
+        positions=by_name(st.builds(Position, kind=texts, at=maybe)),
+        jobs=by_name(handles),
+        tables=by_name(st.builds(TablePart, after=st.none() | ids, committables=st.lists(payloads, max_size=2))),
+    ),
+    "decision": st.builds(Decision, **stamps, id=ids, outcome=st.just("completed"), manifest=shas),
+    "abort": st.builds(
+        Decision, **stamps, id=ids, outcome=st.just("aborted"), reason=texts, detail=texts, counts=st.booleans()
+    ),
+    "published": st.builds(
+        Published,
+        **stamps,
+        id=ids,
+        tables=by_name(
+            st.builds(
+                PublishedTable, uri=texts, version=st.integers(0, 2**40), log_hash=texts, rows=st.none() | st.integers()
+            )
+        ),
+    ),
+    "retired": st.builds(Retired, **stamps, id=ids),
+    "latest": st.builds(Latest, **stamps, id=ids),
+}
