@@ -1,0 +1,186 @@
+"""The abstract store: what lies in the ledger and in the tables, small enough to be hashed.
+
+One record is one field that goes from nothing to something, once. The functions at the end turn these
+facts into the very `View` that `tidegate.checkpoint.protocol` decides on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from tidegate.model.records import (
+    Ack,
+    Decision,
+    Handle,
+    JobStats,
+    Manifest,
+    Payload,
+    Plan,
+    Position,
+    Range,
+    TablePart,
+)
+from tidegate.model.view import Acked, Entry, View
+
+Attempts = tuple[str | None, ...]
+"""Who staged what a job wrote, table by table; all the same unless something is broken."""
+
+Content = tuple[str, ...]
+"""What one checkpoint puts into one table: offset and attempt of each job that writes to it."""
+
+
+class Shape(NamedTuple):
+    """The pipeline that is explored: which job writes to which tables, and who has nothing to say when."""
+
+    jobs: tuple[tuple[int, ...], ...] = ((0, 1),)
+    tables: int = 2
+    gaps: bool = False
+    """True: table 1 gets nothing from even offsets, so its publishes skip entries."""
+
+    def job_names(self) -> list[str]:
+        return [f"job{number}" for number in range(len(self.jobs))]
+
+    def empty(self, table: int, end: int) -> bool:
+        return self.gaps and table == 1 and end % 2 == 0
+
+
+FUSED = Shape()
+
+
+class Made(NamedTuple):
+    """A manifest: the acks it rests on; per table what comes before and what is added (nothing: None)."""
+
+    acks: tuple[Attempts, ...]
+    after: tuple[int | None, ...]
+    content: tuple[Content | None, ...]
+
+
+class Fact(NamedTuple):
+    """Everything that has been written about one entry."""
+
+    run: str
+    base: int | None
+    start: int
+    end: int
+    acks: tuple[Attempts, ...]
+    indexed: bool = False
+    aborted: bool = False
+    made: Made | None = None
+    beside: str | None = None
+    """Only where that is broken on purpose: content that is written beside the ack."""
+
+    @property
+    def open(self) -> bool:
+        return not self.aborted and self.made is None
+
+    def acked(self, job: int) -> bool:
+        return None not in self.acks[job]
+
+
+class Commit(NamedTuple):
+    """One version of a table."""
+
+    id: int
+    content: Content
+
+
+Log = tuple[Fact, ...]
+Table = tuple[Commit, ...]
+
+
+class State(NamedTuple):
+    """Everything: the store, and where each process stands."""
+
+    log: Log
+    tables: tuple[Table, ...]
+    hint: int
+    pcs: tuple[tuple[object, ...], ...]
+    unsynced: frozenset[tuple[object, ...]] = frozenset()
+    """Facts that can be seen but would not survive a power loss. Only used where power can be lost."""
+    losses: int = 0
+    """How often power can still be lost."""
+
+
+def last(table: Table) -> int | None:
+    """The last entry that was published there: Delta's txn version."""
+    return table[-1].id if table else None
+
+
+# -- facts as the records that the protocol knows ----------------------------------------------------------
+
+
+def view_of(shape: Shape, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...] = ()) -> View:
+    """What a reader hands to the protocol, from the facts that it read: `facts[0]` is entry `first`."""
+    return View(
+        entries=tuple(entry_of(shape, first + number, fact) for number, fact in enumerate(facts)),
+        own_elsewhere=tuple(entry_of(shape, id, fact) for id, fact in elsewhere),
+    )
+
+
+@cache
+def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
+    """One entry as the ledger would hand it out."""
+    acks = {}
+    for job, name in enumerate(shape.job_names()):
+        if fact.acked(job):
+            handle = handle_of(id, fact.acks[job])
+            ack = Ack(attempt="x", created="", id=id, job=name, prev=None, sinks={}, stats=JobStats())
+            acks[name] = Acked(ack=ack, handle=handle)
+    decision = manifest = None
+    if fact.aborted:
+        decision = Decision(attempt="x", created="", id=id, outcome="aborted")
+    elif fact.made is not None:
+        decision = Decision(attempt="x", created="", id=id, outcome="completed", manifest="sha")
+        manifest = manifest_of(shape, id, fact.made)
+    return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest)
+
+
+def handle_of(id: int, attempts: Attempts) -> Handle:
+    """The hash of an ack names its content, so here it is its content."""
+    return Handle(entry=id, sha=repr(attempts))
+
+
+def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
+    """plan.json"""
+    offsets = Range(kind="toy", start={"at": fact.start}, end={"at": fact.end}, splits=Payload(), empty=False)
+    return Plan(
+        attempt="x",
+        created="",
+        id=id,
+        kind="scheduled",
+        run=fact.run,
+        base=fact.base,
+        sources={"in": offsets},
+        triggers=[],
+        acks=shape.job_names(),
+        commits=[],
+        timeout_s=1.0,
+        config={},
+        config_fingerprint="",
+        code_fingerprint="",
+    )
+
+
+def manifest_of(shape: Shape, id: int, made: Made) -> Manifest:
+    """manifest-<sha>.json"""
+    tables = {}
+    for table in range(shape.tables):
+        content = made.content[table]
+        committables = [] if content is None else [Payload(data={"content": list(content)})]
+        tables[table_name(table)] = TablePart(after=made.after[table], committables=committables)
+    jobs = {name: handle_of(id, made.acks[job]) for job, name in enumerate(shape.job_names())}
+    return Manifest(
+        attempt="x",
+        created="",
+        id=id,
+        base=None,
+        base_manifest=None,
+        positions={"in": Position(kind="toy", at={})},
+        jobs=jobs,
+        tables=tables,
+    )
+
+
+def table_name(table: int) -> str:
+    return f"table{table}"

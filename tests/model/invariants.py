@@ -1,0 +1,126 @@
+"""What must hold in every state, and on the way from one state to the next (design/5, I1 to I8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.model.facts import Fact, Log, State, last
+from tests.model.process import steps
+from tests.model.world import START, Actor, World
+
+PATIENCE = 400
+"""A lone process that needs more steps than this is taken to be stuck."""
+
+
+def broken_by(world: World, before: State, after: State) -> str | None:
+    """The first thing that is wrong with `after`, or with having come there from `before`."""
+    if before.log is not after.log or before.tables is not after.tables:
+        for check in (_rewritten, _log, _tables):
+            if (problem := next(check(world, before, after), None)) is not None:
+                return problem
+    for pc in after.pcs:
+        if pc[0] == "CORRUPT":
+            return f"a false alarm: {pc[1]}"
+    if (before.log, before.tables, before.hint) != (after.log, after.tables, after.hint):
+        return world.remembered(alone, after.log, after.tables, after.hint)  # type: ignore[return-value]
+    return None
+
+
+def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
+    """Records are written once. A power loss may take back what nobody may rely on yet."""
+    if after.losses < before.losses:
+        return
+    for id, (old, new) in enumerate(zip(before.log, after.log, strict=False), 1):
+        if (old.run, old.base, old.start, old.end) != (new.run, new.base, new.start, new.end):
+            yield f"I3: plan {id} was rewritten"
+        if not old.open and (old.aborted, old.made) != (new.aborted, new.made):
+            yield f"I3: the decision of {id} was rewritten"
+
+
+def _log(world: World, before: State, after: State) -> Iterator[str]:
+    """I1, I3: completed entries tile the input, each run has at most one, each rests on a completed one."""
+    reached, runs = 0, {}
+    for id, fact in enumerate(after.log, 1):
+        if fact is None:
+            yield f"entry {id} is gone, entry {id + 1} is not: the ledger is damaged for ever"
+            return
+        if fact.aborted:
+            continue
+        if (other := runs.setdefault(fact.run, id)) != id:
+            yield f"run {fact.run} has checkpoint {other} and checkpoint {id}"
+        if fact.made is None:
+            continue
+        yield from _completed(id, fact, after.log, reached)
+        reached = fact.end
+
+
+def _completed(id: int, fact: Fact, log: Log, reached: int) -> Iterator[str]:
+    if fact.start != reached:
+        what = "again" if fact.start < reached else "and skips some"
+        yield f"I1: completed checkpoint {id} reads ({fact.start}, {fact.end}] {what}; {reached} were read before"
+    if fact.base is not None and log[fact.base - 1].made is None:
+        yield f"I3: checkpoint {id} is completed, its base {fact.base} is not"
+    assert fact.made is not None
+    for job, attempts in enumerate(fact.made.acks):
+        if len(set(attempts)) > 1:
+            yield f"checkpoint {id} mixes attempts {attempts} of job {job}"
+        if attempts != fact.acks[job]:
+            yield f"I6: the manifest of {id} names an ack of job {job} by {attempts}, the ack is by {fact.acks[job]}"
+
+
+def _tables(world: World, before: State, after: State) -> Iterator[str]:
+    """I1, I4: a table shows the contents of a prefix of the completed entries: none twice, no hole, none beyond."""
+    for table, commits in enumerate(after.tables):
+        owed = [
+            (id, fact.made.content[table])
+            for id, fact in enumerate(after.log, 1)
+            if fact.made is not None and fact.made.content[table] is not None
+        ]
+        shown = [(commit.id, commit.content) for commit in commits]
+        if shown == owed[: len(shown)]:
+            continue
+        for id, content in shown:
+            if not 1 <= id <= len(after.log) or after.log[id - 1].made is None:
+                yield f"I4: table {table} shows checkpoint {id}, which is not completed"
+            elif (id, content) not in owed:
+                yield f"I4: table {table} shows {content} for checkpoint {id}, decided was something else"
+        yield f"I1: table {table} shows checkpoints {[id for id, _ in shown]}, completed are {[id for id, _ in owed]}"
+
+
+# -- I8 ------------------------------------------------------------------------------------------------
+
+
+def alone(world: World, log: Log, tables: tuple[object, ...], hint: int) -> str | None:
+    """I8: from here, one new run alone ends what is open, completes its own, and publishes all that is owed."""
+    patient = world.remembered(_patient)
+    assert isinstance(patient, World)
+    state = State(log=log, tables=tables, hint=hint, pcs=(START,))  # type: ignore[arg-type]
+    for _ in range(PATIENCE):
+        if state.pcs[0][0] == "END":
+            return _owed(state)
+        choices = list(steps(patient, state, 0))
+        if not choices:
+            return f"I8: a lone process is stuck at {state.pcs[0]}"
+        before, state = state, choices[-1][1]  # the last alternative is the one that gives others up
+        if state.tables is not before.tables and (problem := next(_tables(patient, before, state), None)):
+            return problem
+        if state.pcs[0][0] == "CORRUPT":
+            return f"I8: a lone process is told: {state.pcs[0][1]}"
+    return f"I8: a lone process is not done after {PATIENCE} steps"
+
+
+def _patient(world: World) -> World:
+    """The same rules with one process, and as many ids as it likes."""
+    return replace(world, actors=(Actor("lone", run="lone"),), max_open=1, max_ids=1000, give_up=True)
+
+
+def _owed(state: State) -> str | None:
+    for table, commits in enumerate(state.tables):
+        completed = [
+            id for id, f in enumerate(state.log, 1) if f.made is not None and f.made.content[table] is not None
+        ]
+        if completed and last(commits) != completed[-1]:
+            return f"I8: after a lone process was done, checkpoint {completed[-1]} is still not on table {table}"
+    mine = [fact for fact in state.log if fact.run == "lone" and fact.made is not None]
+    return None if mine else "I8: a lone process completed nothing"

@@ -1,0 +1,65 @@
+"""What a process does, one access to the store per step; every decision is the protocol's own function.
+
+A process is one run's whole chain, as doubled tasks of Airflow would do it: trigger, jobs, completion,
+publish. It may stop for ever after any step (it is simply never chosen again: a crash) and may go on
+any time later (a zombie). Its program counter says where it stands and what it remembers:
+
+    T                            read the log, ask on_trigger
+    TR  first, count, seen       reading the log entry by entry
+    TA  id, ahead                create the abort of id (ahead: what a broken coordinator plans next)
+    TC  id, base, start          create entry id
+    TI  id                       create the run's index
+    J   id, job                  read entry and base, ask on_job
+    JA  id, job, part            create the ack
+    C   id                       read entry and base, ask on_completion
+    CA  id                       create the abort
+    CI  id, made                 create the run's index
+    CD  id, made                 create the decision: THE commit point
+    P   table, contradicted …    read the table's head
+    PV  table, head …            read the log, ask on_publish
+    PC  table, head, id …        commit by compare-and-swap
+    H   upto                     read the log for the hint
+    HW  id                       write the hint
+    S   ids, next                settle what others wrote; only where power can be lost
+    SYNC record, next            settle what it has just created itself; likewise
+    END                          done
+    CORRUPT why                  told the user that something is damaged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.model import chain, publishing
+from tests.model.facts import State
+from tests.model.stepper import Step, Stepper
+from tests.model.world import World
+
+_STEPS: dict[object, Callable[..., Iterator[Step]]] = {
+    "T": chain.trigger,
+    "TR": chain.trigger_reads,
+    "TA": chain.trigger_abort,
+    "TC": chain.trigger_create,
+    "TI": chain.trigger_index,
+    "J": chain.job,
+    "JA": chain.job_ack,
+    "C": chain.completion,
+    "CA": chain.complete_abort,
+    "CI": chain.complete_index,
+    "CD": chain.complete_decide,
+    "P": publishing.publish_head,
+    "PV": publishing.publish_view,
+    "PC": publishing.publish_commit,
+    "H": publishing.hint_read,
+    "HW": publishing.hint_write,
+    "S": publishing.settle,
+    "SYNC": publishing.sync,
+}
+
+
+def steps(world: World, state: State, number: int) -> Iterator[Step]:
+    """All that this actor could do next, each with a description."""
+    pc = state.pcs[number]
+    step = _STEPS.get(pc[0])
+    if step is not None:
+        yield from step(Stepper(world, state, number), *pc[1:])

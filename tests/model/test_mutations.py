@@ -1,0 +1,15 @@
+"""The model would have noticed: each rule that is broken on purpose leads to damage, with a short story."""
+
+import pytest
+
+from tests.model.explore import explore
+from tests.model.mutations import MUTATIONS, Mutation
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
+    result = explore(mutation.broken_world())
+    print(f"{mutation.name}: {result}")
+    assert result.problem is not None, f"{result}: {mutation.name} goes unnoticed"
+    assert mutation.shows in result.problem, result
+    assert 0 < len(result.trace) <= 60

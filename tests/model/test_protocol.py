@@ -1,0 +1,15 @@
+"""The protocol holds whatever the order of steps: every state of these worlds has been looked at."""
+
+import pytest
+
+from tests.model.explore import explore
+from tests.model.worlds import SMALL, Exploration
+
+
+@pytest.mark.parametrize("exploration", SMALL, ids=lambda exploration: exploration.name)
+def test_no_interleaving_breaks_an_invariant(exploration: Exploration) -> None:
+    result = explore(exploration.world)
+    print(f"{exploration.what}: {result}")
+    assert result.problem is None, result
+    assert result.exhausted
+    assert result.states >= exploration.at_least, "the model has shrunk: what does it no longer try?"

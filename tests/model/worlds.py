@@ -1,0 +1,76 @@
+"""The worlds that are explored. Crashes and zombies need no mention: any process may stay behind anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from tests.model.facts import Shape
+from tests.model.world import PUBLISH, Actor, World
+
+ONE_TABLE = Shape(((0,),), tables=1)
+TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
+
+A1, A2, A3 = Actor("a1", "A"), Actor("a2", "A"), Actor("a3", "A")
+B1, C1 = Actor("b1", "B"), Actor("c1", "C")
+PUBLISHER = Actor("p", "-", PUBLISH)
+READER = Actor("p", "-", PUBLISH, careful=True)
+
+ONE_AT_A_TIME = World((A1, A2, B1), max_open=1)
+TWO_AT_A_TIME = World((A1, A2, B1), max_open=2)
+THREE_RUNS = World((A1, B1, C1), max_open=2, shape=ONE_TABLE)
+ONE_RUN_AGAIN = World((A1, A2, A3, B1), give_up=False, shape=ONE_TABLE)
+WITH_PUBLISHER = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TABLE)
+WITH_READER = World((A1, B1, READER), max_open=2, max_ids=2)
+POWER = World((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
+
+
+class Exploration(NamedTuple):
+    """A world in which nothing may be wrong, and how many states it has at least: it must not shrink unseen."""
+
+    name: str
+    world: World
+    at_least: int
+    what: str
+
+
+SMALL = [
+    Exploration("one at a time", replace(ONE_AT_A_TIME, max_ids=2), 90_000, "doubled run A, run B, k = 1, 2 ids"),
+    Exploration("two at a time", TWO_AT_A_TIME, 700_000, "doubled run A, run B, k = 2, 3 ids"),
+    Exploration("three runs", THREE_RUNS, 370_000, "runs A, B and C, k = 2, 3 ids, one table"),
+    Exploration(
+        "two jobs",
+        World((A1, B1, C1), shape=TWO_JOBS, max_open=2, give_up=False),
+        160_000,
+        "runs A, B and C, k = 2, a job and an ack per table, some with nothing to publish",
+    ),
+    Exploration("torn reads", WITH_READER, 200_000, "runs A and B, a publisher that reads entry by entry"),
+    Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
+]
+
+LARGE = [
+    Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),
+    Exploration("again and again", ONE_RUN_AGAIN, 470_000, "run A three times, run B, 3 ids, one table"),
+    Exploration("three runs, two tables", World((A1, B1, C1), max_open=2), 800_000, "runs A, B and C, k = 2, 3 ids"),
+    Exploration(
+        "power loss, 3 ids", replace(POWER, max_ids=3), 2_500_000, "doubled run A, run B, k = 2, power may fail once"
+    ),
+    Exploration(
+        "power loss twice",
+        replace(POWER, power_losses=2, actors=(A1, B1)),
+        300_000,
+        "runs A and B, k = 2, power fails twice",
+    ),
+    Exploration(
+        "torn reads everywhere",
+        World((A1._replace(careful=True), B1._replace(careful=True), PUBLISHER), max_open=2, shape=ONE_TABLE),
+        300_000,
+        "every reader reads entry by entry",
+    ),
+    Exploration(
+        "four processes",
+        World((A1, A2, B1, C1), max_open=2, shape=ONE_TABLE, give_up=False),
+        1_000_000,
+        "doubled run A, runs B and C, k = 2, 3 ids, one table",
+    ),
+]
