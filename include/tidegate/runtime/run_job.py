@@ -13,17 +13,18 @@ own that nobody names.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
 from tidegate.pipeline.graph import Graph, Job, Staged
-from tidegate.runtime.spark_errors import translated
+from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
 
@@ -100,7 +101,7 @@ class Attempt:
             self._keep(streams, list(streams), kept)
             for stage in self.job.stages:
                 with self._timed("plan"):
-                    streams |= _results(stage, stage.function(*(streams[name] for name in stage.inputs)))
+                    streams |= _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
                 self._keep(streams, stage.produces, kept)
             yield
         finally:
@@ -172,6 +173,25 @@ class Attempt:
             yield
         finally:
             self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
+
+
+def _call(stage: Staged, frames: list[DataFrame]) -> object:
+    """The stage's function on its inputs. Whatever it raises is told with the stage's name and the user's line."""
+    try:
+        return stage.function(*frames)
+    except TidegateError:
+        raise
+    except Exception as error:
+        told = translate(error)
+        if isinstance(told, Unavailable):
+            raise told from error
+        frames_up = traceback.extract_tb(error.__traceback__)
+        line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
+        raise Invalid(
+            f"stage {stage.name!r} failed: {told.what if told else f'{type(error).__name__}: {error}'}",
+            help=f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}",
+            reason="STAGE_FAILED",
+        ) from error
 
 
 def _results(stage: Staged, returned: object) -> dict[str, DataFrame]:
