@@ -9,6 +9,7 @@
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
     latest.json              Latest           a hint: an entry up to which all is decided and published
+    kept.json                Kept             a hint: how many completed entries there are from one to another
 
 `format` comes first in every record. A field that the reader does not know is an error, not ignored:
 a newer tidegate may have meant something by it.
@@ -226,3 +227,18 @@ class Latest(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "latest.json"
 
     id: Id
+
+
+class Kept(Record, frozen=True, kw_only=True):
+    """Of the entries `low` to `upto`, all decided, so many are completed. Any old value is true, only slower."""
+
+    title: ClassVar[str] = "kept.json"
+
+    low: Id
+    upto: Id
+    completed: Annotated[int, msgspec.Meta(ge=0)]
+
+    def flaw(self) -> str | None:
+        if not 0 <= self.completed <= self.upto - self.low + 1:
+            return f"{self.completed} of the entries {self.low} to {self.upto} cannot be completed"
+        return None

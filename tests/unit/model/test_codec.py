@@ -228,7 +228,7 @@ def test_a_side_file_lies_in_its_own_folder_and_nowhere_else(path):
 @pytest.mark.parametrize(
     "value",
     [float("nan"), float("inf"), -float("inf"), [1, {"deep": [float("nan")]}], {1: "x"}, {None: 1}, "\ud800", object()],
-    ids=str,
+    ids=lambda value: str(value).partition(" at ")[0].encode("ascii", "replace").decode(),
 )
 def test_what_is_not_json_is_refused_before_it_is_written(value):
     with pytest.raises(Invalid) as caught:

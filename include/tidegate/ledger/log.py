@@ -1,0 +1,194 @@
+"""The log of checkpoints as a reader sees it: entries, and the view of its end that the protocol decides on."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+
+from tidegate.errors import Corrupt
+from tidegate.ledger.records import Records, folder
+from tidegate.model.codec import decode, sha256
+from tidegate.model.names import entry_id, entry_name, run_key
+from tidegate.model.records import Ack, Decision, Handle, Kept, Latest, Manifest, Plan, Published, Retired
+from tidegate.model.view import Acked, Entry, View
+
+__all__ = ["Log"]
+
+
+class Log(Records):
+    """Reads, and never writes. A listing only proposes, and what is read may be old when it is used."""
+
+    def view(self, run: str | None = None) -> View:
+        """The log from its last settled entry on, and all that `run` has started. One consistent proposal."""
+        settled, entries = self._end_of_log()
+        seen = {entry.id for entry in entries}
+        own: list[Entry | int] = []
+        for id in self.run_ids(run) if run is not None else ():
+            if id not in seen:
+                own.append(self.entry(id) or id)
+        return View(entries=entries, settled=settled, own_elsewhere=tuple(own))
+
+    def entry(self, id: int) -> Entry | None:
+        """One entry with all its records, or None if it does not exist or was retired.
+
+        Retention removes the plan first. So if that is still there when all else has been read, nothing was
+        missing because retention was faster: what is read as open is open.
+        """
+        plan = self._plan(id)
+        if plan is None:
+            return None
+        try:
+            entry = self._filled(plan)
+        except Corrupt:
+            if self._plan(id) is None:
+                return None
+            raise
+        whole = entry.decision is not None and len(entry.acks) == len(plan.acks)
+        return entry if whole or self._plan(id) is not None else None
+
+    def ids(self, after: int = 0, before: int | None = None) -> list[int]:
+        """All entry ids between these that have a folder, ascending: a proposal, like every listing."""
+        names = self.store.names("checkpoints", after=entry_name(after) if after > 0 else "")
+        if before is not None:
+            names = names[: bisect.bisect_left(names, entry_name(before))]
+        return [id for name in names if (id := entry_id(name)) is not None]
+
+    def run_ids(self, run: str) -> list[int]:
+        """The entries that `run` has started, by the index that is never deleted."""
+        names = self.store.names(f"runs/{run_key(run)}")
+        return [id for name in names if (id := entry_id(name)) is not None]
+
+    def _hint(self) -> int:
+        """An entry that is completed and published, with nothing open below it; 0: begin at the beginning.
+
+        A lost or damaged hint only costs time.
+        """
+        latest = self._read_hint("latest.json", Latest)
+        return latest.id if latest is not None else 0
+
+    def kept(self) -> Kept | None:
+        """What retention has counted before. Lost or damaged: count again."""
+        return self._read_hint("kept.json", Kept)
+
+    def _end_of_log(self) -> tuple[int, tuple[Entry, ...]]:
+        """The hint that was good enough to begin at, or 0, and the entries from there on."""
+        while True:
+            hint = self._hint()
+            try:
+                return self._entries_from(hint)
+            except Corrupt:
+                if self._hint() == hint:
+                    raise  # otherwise others went on meanwhile, and retention took what was being read
+
+    def _entries_from(self, hint: int) -> tuple[int, tuple[Entry, ...]]:
+        ids = self._listed(after=max(hint - 1, 0))
+        if hint and not ids:
+            raise self._hole(hint)
+        if hint and ids[0] == hint:
+            entries = self._entries(ids)
+            if entries[0].completed:
+                return hint, entries
+        # The hint is lost, or damaged, or somebody slow has written an old one over a newer one.
+        return 0, self._entries_left()
+
+    def _entries_left(self) -> tuple[Entry, ...]:
+        """All that retention has left. What is missing below must have been settled: the first entry says so."""
+        listed = self._listed()
+        if not listed and self.store.names("runs"):
+            listed = self._listed()  # a run is indexed behind its entry: so there is one, unless it was lost
+            if not listed:
+                raise self._hole(1)
+        entries = self._entries(list(itertools.dropwhile(self._going, listed)))
+        if listed and not entries:
+            raise self._hole(listed[-1])
+        if entries and entries[0].id > 1:
+            first = next((entry for entry in entries if not entry.aborted), None)
+            if first is None or self.published(first.id) is None:
+                raise self._hole(entries[0].id - 1)
+            entries = entries[first.id - entries[0].id :]
+        return entries
+
+    def _listed(self, after: int = 0) -> list[int]:
+        """Entry ids above `after`, without a last one of which there is nothing but a folder yet."""
+        ids = self.ids(after)
+        if ids and self._plan(ids[-1]) is None:
+            if self.store.names(folder(ids[-1])) and self._plan(ids[-1]) is None:
+                raise self._hole(ids[-1])
+            ids.pop()
+        return ids
+
+    def _entries(self, ids: list[int]) -> tuple[Entry, ...]:
+        """These entries, checked to have no holes: a missing record is never 'nothing yet'."""
+        for before, after in itertools.pairwise(ids):
+            if after != before + 1:
+                raise self._hole(before + 1)
+        return tuple(map(self._entry, ids))
+
+    def _going(self, id: int) -> bool:
+        """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""
+        return self.retired(id) or self._plan(id) is None
+
+    def _entry(self, id: int) -> Entry:
+        entry = self.entry(id)
+        if entry is None:
+            raise self._hole(id)
+        return entry
+
+    def _plan(self, id: int) -> Plan | None:
+        return self._read(f"{folder(id)}/plan.json", Plan, id)
+
+    def _filled(self, plan: Plan) -> Entry:
+        decision = self.decision(plan.id)
+        manifest = None
+        if decision is not None and decision.manifest is not None:
+            manifest = self.manifest(plan.id, decision.manifest)
+        acks = {job: acked for job in plan.acks if (acked := self.ack(plan.id, job)) is not None}
+        return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest)
+
+    def decision(self, id: int) -> Decision | None:
+        """What was decided about `id`, if anything."""
+        return self._read(f"{folder(id)}/decision.json", Decision, id)
+
+    def ack(self, id: int, job: str) -> Acked | None:
+        """The job's ack for `id`, with the hash that names it."""
+        path = f"{folder(id)}/acks/{job}.json"
+        data = self.store.read(path)
+        if data is None:
+            return None
+        ack = decode(data, Ack, self.store.url(path))
+        if (ack.id, ack.job) != (id, job):
+            raise self._misplaced(path, f"job {ack.job!r} of checkpoint {ack.id}")
+        return Acked(ack=ack, handle=Handle(entry=id, sha=sha256(data)))
+
+    def manifest(self, id: int, sha: str) -> Manifest:
+        """The manifest that a decision names, checked against the hash in its name."""
+        path = f"{folder(id)}/manifest-{sha}.json"
+        data = self.store.read(path)
+        if data is None or sha256(data) != sha:
+            state = "is missing" if data is None else "is not what was written (its hash differs)"
+            raise Corrupt(
+                f"{self.store.url(path)} {state}, but checkpoint {id} is completed by it",
+                expected=f"a manifest with sha256 {sha}",
+                help="restore the file from a copy of the storage; nothing has been changed",
+                reason="BAD_MANIFEST",
+            )
+        manifest = decode(data, Manifest, self.store.url(path))
+        if manifest.id != id:
+            raise self._misplaced(path, f"checkpoint {manifest.id}")
+        return manifest
+
+    def published(self, id: int) -> Published | None:
+        """Where the tables stood after `id`: for readers."""
+        return self._read(f"{folder(id)}/published.json", Published, id)
+
+    def retired(self, id: int) -> bool:
+        """Whether retention has claimed the entry."""
+        return self._read(f"{folder(id)}/retired.json", Retired, id) is not None
+
+    def _hole(self, id: int) -> Corrupt:
+        return Corrupt(
+            f"{self.store.url(folder(id))}/plan.json is missing, but the log refers to checkpoint {id}",
+            expected="every entry from the last settled one on",
+            help="restore the folder from a copy of the storage; never delete entries by hand",
+            reason="LEDGER_DAMAGED",
+        )
