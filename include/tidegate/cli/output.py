@@ -68,6 +68,8 @@ class Output:
         """A table. `right`: columns of numbers."""
         if self.json:
             return
+        columns = [clean(column) for column in columns]
+        right = [clean(column) for column in right]
         texts = [[clean(value).replace("\n", " ") for value in row] for row in rows]
         if self.terminal:
             self._rich_table(columns, texts, frozenset(right), title)
