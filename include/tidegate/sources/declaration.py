@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.model.place import is_url
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.folder import Pattern, is_ignored
+from tidegate.sources.options import option_problems
 
 if TYPE_CHECKING:
     from tidegate.sources.files import Files
@@ -94,7 +95,7 @@ def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
 def _option_problems(source: Files) -> list[str]:
     if not isinstance(source.options, Mapping):
         return [f"options is {source.options!r}; it must be a mapping like {{'header': 'true'}}"]
-    return []
+    return option_problems(source.options, source.format)
 
 
 def _similar(word: str, known: Mapping[str, object]) -> str:

@@ -104,7 +104,9 @@ class Files(Source):
         found = {file.name: file for file in folder.find(pattern)}
         unread = seen.missing(found)
         waiting, late = self._waiting([found[name] for name in unread], position.after)
-        looks = self._take(folder, waiting)
+        looks, more = self._take(folder, waiting)
+        if self.format == "parquet":
+            _refuse_no_parquet(folder, looks)
         files: list[Json] = [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
         end = start
         if files:
@@ -113,13 +115,13 @@ class Files(Source):
             end=end,
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
-            more=len(files) < len(waiting),
+            more=more,
             summary=_summary(files, late),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> None:
-        """Every file is still what was planned; Parquet files hold the columns that the schema asks for."""
-        from tidegate.sources.reading import check_columns
+        """Every file is still what was planned, and holds the columns that the schema asks for."""
+        from tidegate.sources.checks import check_contents
 
         folder = open_folder(context.place, splits["folder"])
         changes = [change for file in splits["files"] if (change := _change(folder, file))]
@@ -133,15 +135,14 @@ class Files(Source):
                 "the files as they are then, and skips those that are gone",
                 reason="SOURCE_CHANGED",
             )
-        if self.format == "parquet":
-            check_columns(self, folder, [file["name"] for file in splits["files"]], context)
+        check_contents(self, folder, [file["name"] for file in splits["files"]], context)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of exactly the planned files."""
         from tidegate.sources.reading import read_files
 
         folder = open_folder(context.place, splits["folder"])
-        return read_files(spark, self, [folder.full(file["name"]) for file in splits["files"]], context)
+        return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
 
     def _waiting(self, unread: list[Found], after: str) -> tuple[list[Found], list[str]]:
         """What may be read next, in order; and what came too late for the order by name."""
@@ -160,11 +161,13 @@ class Files(Source):
             return unread[: young.index(True)] if True in young else unread, late
         return [file for file, is_young in zip(unread, young, strict=True) if not is_young], late
 
-    def _take(self, folder: Folder, waiting: list[Found]) -> dict[str, Fingerprint]:
-        """As many files as the bounds allow, looked at."""
+    def _take(self, folder: Folder, waiting: list[Found]) -> tuple[dict[str, Fingerprint], bool]:
+        """As many files as the bounds allow, looked at; and whether more are waiting."""
         taken: dict[str, Fingerprint] = {}
         total = 0
-        for file in waiting[: self.max_files]:
+        for file in waiting:
+            if len(taken) == self.max_files:
+                return taken, True
             try:
                 with folder.open(file.name) as stream:
                     look = fingerprint(stream)
@@ -172,11 +175,9 @@ class Files(Source):
                 continue  # deleted since it was listed: nothing that was ever planned
             total += look.size
             if taken and self.max_bytes is not None and total > self.max_bytes:
-                break
+                return taken, True
             taken[file.name] = look
-        if self.format == "parquet":
-            _refuse_no_parquet(folder, taken)
-        return taken
+        return taken, False
 
 
 @dataclass(frozen=True)
