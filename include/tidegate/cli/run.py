@@ -15,6 +15,7 @@ from tidegate.config import Settings
 from tidegate.errors import Invalid, TidegateError
 from tidegate.model.records import Published
 from tidegate.runtime.loop import Schedule, run_checkpoints
+from tidegate.runtime.sessions import Sessions, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,28 +95,13 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
 
 def _run(coordinator: Coordinator, schedule: Schedule, progress: Progress, settings: Settings, out: Output) -> bool:
     """The loop with signals and Spark around it. True: a person stopped it."""
-    sessions: list[SparkSession] = []
-
-    def cancel() -> None:
-        for spark in sessions:
-            spark.interruptAll()
-
+    sessions = Sessions(spark_settings(settings))
     notice = None if out.terminal else out.err.fileno()
-    with Interrupts(progress.stopping, cancel, notice) as interrupts, progress:
+    with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
         schedule.stop = interrupts
-
-        def session() -> SparkSession:
-            spark = _connect(settings)
-            sessions[:] = [spark]
-            interrupts.install()
-            return spark
-
-        run_checkpoints(coordinator, session, schedule, progress)
+        sessions.opened = interrupts.install  # Spark takes the signals for itself when it starts
+        run_checkpoints(coordinator, sessions, schedule, progress)
         return interrupts()
-
-
-def _connect(settings: Settings) -> SparkSession:
-    raise NotImplementedError
 
 
 # -- at the end ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator, Outcome
@@ -51,6 +51,13 @@ class Observer:
         """A table could not be published to; it is tried again with the next checkpoint."""
 
 
+class SessionSource(Protocol):
+    """Gives the jobs their Spark session: `tidegate.runtime.sessions.Sessions`."""
+
+    def __call__(self) -> SparkSession: ...
+    def drop(self) -> None: ...
+
+
 @dataclass
 class Schedule:
     """How long to go on."""
@@ -66,7 +73,7 @@ class Schedule:
 
 
 def run_checkpoints(
-    coordinator: Coordinator, session: Callable[[], SparkSession], schedule: Schedule, observer: Observer
+    coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
 ) -> list[Outcome]:
     """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
     outcomes: list[Outcome] = []
@@ -112,7 +119,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
 
 
 def _one(
-    coordinator: Coordinator, plan: Plan, session: Callable[[], SparkSession], observer: Observer
+    coordinator: Coordinator, plan: Plan, session: SessionSource, observer: Observer
 ) -> tuple[Outcome, TidegateError | None]:
     """One planned checkpoint to its end: completed and published, or aborted with the reason."""
     began = seams.monotonic()
@@ -149,13 +156,15 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
     return outcome
 
 
-def _job(
-    coordinator: Coordinator, plan: Plan, job: str, session: Callable[[], SparkSession], observer: Observer
-) -> Ack:
+def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> Ack:
     """One job, tried again while Spark or storage does not answer."""
+
+    def again(error: TidegateError, left: int) -> None:
+        session.drop()  # it may be what failed
+        observer.retrying(plan, error, left)
+
     return _patiently(
-        lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)),
-        lambda error, left: observer.retrying(plan, error, left),
+        lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)), again
     )
 
 
