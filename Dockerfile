@@ -11,7 +11,7 @@ RUN mkdir -p /usr/share/man/man1 \
 FROM base AS build
 WORKDIR /opt/tidegate
 ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
-COPY LICENSE pyproject.toml uv.lock ./
+COPY LICENSE README.md pyproject.toml uv.lock ./
 COPY tools tools
 COPY include/tidegate/runtime/jars.toml include/tidegate/runtime/jars.toml
 RUN tools/setup.sh && rm -rf .cache/uv .cache/setup.lock
