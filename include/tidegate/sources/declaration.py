@@ -37,9 +37,9 @@ def format_of(pattern: object) -> str | None:
 def files_problems(source: Files) -> list[str]:
     """Every problem of the declaration."""
     found = _pattern_problems(source.pattern)
-    if source.format is None:
+    if source.format is None and not found:
         found.append(f"the suffix of pattern {source.pattern!r} tells no format; say format='json', 'csv' or 'parquet'")
-    elif source.format not in FORMATS:
+    elif source.format is not None and source.format not in FORMATS:
         found.append(f"format {source.format!r} is unknown{_similar(str(source.format), FORMATS)}")
     try:
         columns = {column.name.lower(): column.type for column in parse_ddl(source.schema)}
@@ -77,7 +77,7 @@ def _pattern_problems(pattern: object) -> list[str]:
     for part in parts:
         if "**" in part and part != "**":
             found.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
-        if is_ignored(part) or part.lower().endswith((".tmp", ".crc", ".inprogress")):
+        if is_ignored(part) and part != "..":
             found.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
     return found
 

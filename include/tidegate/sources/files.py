@@ -14,6 +14,7 @@ from tidegate.sources.declaration import files_problems, format_of
 from tidegate.sources.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
 from tidegate.sources.seen import Seen
+from tidegate.tables.files import unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,8 @@ class Files(Source):
     format: json, csv or parquet; None: told by the suffix.
     schema: the columns as DDL. Parquet: a file that lacks one is refused, others are left out.
     order: "name": in order of names; a file that turns up later with a smaller name than the last one read is
-        never read, and each plan's summary counts such files. "arrival": whatever was not read before.
+        never read, and each plan's summary counts such files. "arrival": whatever was not read before,
+        smaller names first.
     max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
     on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
         adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only.
@@ -110,7 +112,7 @@ class Files(Source):
         files: list[Json] = [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
         end = start
         if files:
-            end = _Position(pattern.folder, files[-1]["name"], seen.with_added(looks)).json
+            end = _Position(pattern.folder, max(position.after, files[-1]["name"]), seen.with_added(looks)).json
         return Planned(
             end=end,
             splits={"folder": pattern.folder, "files": files},
@@ -150,9 +152,6 @@ class Files(Source):
         if self.order == "name":
             late = [file.name for file in unread if after and file.name <= after]
             unread = [file for file in unread if not after or file.name > after]
-        else:
-            # Round and round from where the last plan ended: no file waits for ever behind a stream of smaller names.
-            unread = sorted(unread, key=lambda file: (file.name <= after, file.name))
         if not self.min_age:
             return unread, late
         now = seams.now().timestamp()
@@ -168,10 +167,7 @@ class Files(Source):
         for file in waiting:
             if len(taken) == self.max_files:
                 return taken, True
-            try:
-                with folder.open(file.name) as stream:
-                    look = fingerprint(stream)
-            except FileNotFoundError:
+            if (look := _look(folder, file.name)) is None:
                 continue  # deleted since it was listed: nothing that was ever planned
             total += look.size
             if taken and self.max_bytes is not None and total > self.max_bytes:
@@ -182,7 +178,7 @@ class Files(Source):
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a plan ended: the last name, and the set of all names consumed so far."""
+    """Where a plan ended: the last of all names consumed so far, and their set."""
 
     folder: str
     after: str
@@ -214,12 +210,20 @@ class _Position:
         return _Position(**start)
 
 
+def _look(folder: Folder, name: str) -> Fingerprint | None:
+    """A file's fingerprint; None: there is no such file."""
+    try:
+        with folder.open(name) as stream:
+            return fingerprint(stream)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unavailable(folder.full(name), error) from error
+
+
 def _change(folder: Folder, file: Json) -> str | None:
     """What happened to a planned file, or None."""
-    try:
-        with folder.open(file["name"]) as stream:
-            look = fingerprint(stream)
-    except FileNotFoundError:
+    if (look := _look(folder, file["name"])) is None:
         return f"{file['name']!r} was deleted"
     if look.size < file["size"]:
         return f"{file['name']!r} was truncated: {look.size:,} bytes, {file['size']:,} planned"

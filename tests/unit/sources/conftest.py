@@ -1,0 +1,28 @@
+"""A landing folder and a context to plan in, without a ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sources.kit import MemoryBlobs
+from tidegate.model.place import Place
+from tidegate.sources import SourceContext
+
+
+@pytest.fixture
+def blobs() -> MemoryBlobs:
+    return MemoryBlobs()
+
+
+@pytest.fixture
+def context(tmp_path: Path, blobs: MemoryBlobs) -> SourceContext:
+    return SourceContext("shop", "orders", Place(str(tmp_path)), blobs)
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    return folder
