@@ -49,6 +49,7 @@ def checked(events: DataFrame) -> dict[str, DataFrame]:
 
 
 checked["good"].sink("order_events", DeltaAppend("tables/order_events"))
-# Events come late and twice. An order's state is that of its highest `at`, in whatever order they come.
+# Within a checkpoint an order's latest event counts, in whatever order and however often they come; between
+# checkpoints the later one.
 checked["good"].sink("orders", DeltaUpsert("tables/orders", keys=["order_id"], order_by="at"))
 checked["bad"].sink("orders_rejected", DeltaAppend("tables/orders_rejected"))

@@ -3,8 +3,10 @@
     python -m jobs.orders_feed --files 10 --rows 1000
 
 Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
-alone, so whoever knows the files knows what must be in the tables. About one event in 20 comes a file
-or two late, one in 30 comes twice, and one in 40 is bad in one of four ways.
+alone, so whoever knows the files knows what must be in the tables. An order is placed and paid in one
+file, shipped and delivered in the next. About one pair of events in 15 comes in the wrong order, one
+event in 20 is of an order by telephone that was entered hours late, one in 30 comes twice, and one in
+40 is bad in one of four ways.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ FOLDER = "landing/orders"
 STEPS = ("placed", "paid", "shipped", "delivered")
 COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
 START = datetime(2026, 1, 1, tzinfo=UTC)
+BY_TELEPHONE = 1_000_000_000
 
 
 def feed(data: Path, files: int, rows: int) -> list[Path]:
-    """Write the next `files` files below `data`; answers with their paths."""
+    """Write the next `files` files of `rows` events below `data`; answers with their paths."""
     folder = data / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     taken = [int(match[1]) for path in folder.iterdir() if (match := re.fullmatch(r"orders-(\d+)\.json", path.name))]
     first = max(taken, default=0) + 1
-    return [write(folder, number, rows) for number in range(first, first + files)]
+    return [write(folder, number, rows + rows % 2) for number in range(first, first + files)]
 
 
 def write(folder: Path, number: int, rows: int) -> Path:
@@ -46,27 +49,29 @@ def write(folder: Path, number: int, rows: int) -> Path:
 
 def lines(number: int, rows: int) -> Iterator[str]:
     """The lines of file `number`."""
-    for event_id in range((number - 1) * rows, number * rows):
-        event = event_of(event_id, rows)
-        yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
-        if picked(event_id, "twice", 30):
-            yield json.dumps(event)
+    for first in range((number - 1) * rows, number * rows, 2):
+        pair = [first + 1, first] if picked(first, "swapped", 15) else [first, first + 1]
+        for event_id in pair:
+            event = event_of(event_id, rows)
+            yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
+            if picked(event_id, "twice", 30):
+                yield json.dumps(event)
 
 
 def event_of(event_id: int, rows: int) -> dict[str, Any]:
-    """A good event: one step in the life of one order. Steps of an order are `rows` events, one file, apart."""
-    order_id = event_id % rows + event_id // rows // len(STEPS) * rows
-    step = event_id // rows % len(STEPS)
+    """A good event: one step in the life of one order."""
+    file, place = divmod(event_id, rows)
+    order_id = file // 2 * (rows // 2) + place // 2
+    status = STEPS[file % 2 * 2 + place % 2]
     happened = START + timedelta(seconds=event_id)
     if picked(event_id, "late", 20):
-        # It happened before the order's last step, which is in the tables already: it must not undo that.
-        happened -= timedelta(seconds=rows + rows // 2)
+        order_id, status, happened = BY_TELEPHONE + event_id, "delivered", happened - timedelta(hours=3)
     return {
         "event_id": event_id,
         "order_id": order_id,
         "customer_id": number_of(order_id, "customer") % 500,
         "country": COUNTRIES[number_of(order_id, "country") % len(COUNTRIES)],
-        "status": STEPS[step],
+        "status": status,
         "amount": f"{number_of(order_id, 'amount') % 50_000 / 100:.2f}",
         "at": happened.isoformat(),
     }
@@ -98,7 +103,7 @@ def number_of(id: int, what: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Put the next files of order events into landing/orders.")
     parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files (10)")
-    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="events a file (1000)")
+    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="events a file, even (1000)")
     args = parser.parse_args()
     written = feed(Path(load_settings().data), args.files, args.rows)
     print(f"{len(written)} files of order events in {written[0].parent}: {written[0].name} to {written[-1].name}")

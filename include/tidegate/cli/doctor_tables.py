@@ -151,9 +151,9 @@ def _left_over(
     elif dead:
         yield Finding(target.name, check, "ok", f"removed {len(dead)} attempts of aborted checkpoints {_ids(dead)}")
     if lost:
-        detail = f"{len(lost)} slower attempts of completed checkpoints {_ids(lost)}"
-        yield Finding(target.name, check, "ok", f"{detail}; they go when those are retired")
-    if not dead and not lost:
+        detail = f"of {len(lost)} attempts of completed checkpoints {_ids(lost)}; they go when those are retired"
+        yield Finding(target.name, f"files that lost for {sinking.name}", "ok", detail)
+    if not dead:
         yield Finding(target.name, check, "ok", "nothing")
 
 

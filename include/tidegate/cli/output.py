@@ -86,6 +86,14 @@ class Output:
         print(f"tidegate: {clean(text)}", file=self.err, flush=True)
 
     @property
+    def err_fd(self) -> int | None:
+        """The error stream's file, for those who may not print; None if it is no file."""
+        try:
+            return self.err.fileno()
+        except OSError:
+            return None
+
+    @property
     def console(self) -> Console:
         """Rich's console; only on terminals, and imported only then."""
         if self._console is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.interrupts import Interrupts
@@ -16,9 +16,6 @@ from tidegate.errors import Invalid, TidegateError
 from tidegate.model.records import Published
 from tidegate.runtime.loop import Schedule, run_checkpoints
 from tidegate.runtime.sessions import Sessions, spark_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["add_parser", "run"]
 
@@ -96,7 +93,7 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
 def _run(coordinator: Coordinator, schedule: Schedule, progress: Progress, settings: Settings, out: Output) -> bool:
     """The loop with signals and Spark around it. True: a person stopped it."""
     sessions = Sessions(spark_settings(settings))
-    notice = None if out.terminal else out.err.fileno()
+    notice = None if out.terminal else out.err_fd
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
         schedule.stop = interrupts
         sessions.opened = interrupts.install  # Spark takes the signals for itself when it starts
