@@ -1,0 +1,89 @@
+"""Locks between processes that the kernel lets go of when their holder dies.
+
+A flock belongs to an open file, and a forked child has the same open file: it would hold the lock on after
+its parent has gone. So every child closes what it inherited, which does not take the lock from the parent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from tidegate import seams
+from tidegate.errors import Unavailable
+
+__all__ = ["Lock", "lock", "try_lock"]
+
+
+class Lock:
+    """A held lock. Given up by `release`, at the end of a `with` block, or when the process ends."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        _track(self)
+
+    def release(self) -> None:
+        """Give the lock up. A second call does nothing."""
+        if self in _held:
+            _held.discard(self)
+            os.close(self.descriptor)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+_held: set[Lock] = set()
+_tracking = False
+
+
+def _track(held: Lock) -> None:
+    global _tracking
+    _held.add(held)
+    if not _tracking:
+        _tracking = True
+        os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _close_inherited() -> None:
+    for inherited in _held:
+        os.close(inherited.descriptor)
+    _held.clear()
+
+
+def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
+    """Take the lock on a file, which is made if missing; None when somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        # Somebody may have removed the file in between: then this is a lock on nothing.
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return Lock(path, descriptor)
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def lock(path: Path, *, shared: bool = False, timeout: float, what: str) -> Lock:
+    """Take the lock on a file, waiting for it. `what` says in an error what the lock is for."""
+    deadline = seams.monotonic() + timeout
+    while (held := try_lock(path, shared=shared)) is None:
+        if seams.monotonic() > deadline:
+            raise Unavailable(
+                f"{what} is held by another process since more than {timeout:g} s ({path}).",
+                help="Try again. If it stays so, look for a stopped or hanging tidegate process and end it.",
+                reason="LOCKED",
+            )
+        seams.sleep(0.02)
+    return held

@@ -1,0 +1,118 @@
+"""Which process is meant: a pid alone is not enough, because pids are used again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.errors import Invalid
+
+__all__ = ["ProcessId", "identify", "is_alive", "kill", "lock_holders", "machine", "wait_gone"]
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process: its pid, and when and where it was started, which no other process with that pid shares."""
+
+    pid: int
+    start: str
+
+    @classmethod
+    def from_json(cls, value: object) -> ProcessId:
+        """Read what `to_json` wrote."""
+        match value:
+            case {"pid": int(pid), "start": str(start)} if pid > 1:
+                return cls(pid, start)
+        raise Invalid(f"This is no process: {value!r}.", expected='{"pid": number, "start": text}')
+
+    def to_json(self) -> dict[str, object]:
+        return {"pid": self.pid, "start": self.start}
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has this pid now, or None. One that has ended and waits for its parent has gone."""
+    start = _start(pid)
+    return ProcessId(pid, start) if start else None
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether exactly this process still runs. False too for one of another container or before a reboot."""
+    return identify(process.pid) == process
+
+
+def kill(process: ProcessId, number: signal.Signals) -> bool:
+    """Send a signal to this process and to no other. False when it is gone."""
+    try:
+        handle = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
+    except OSError:
+        return False
+    try:
+        # Asked after the handle was opened: from here on the handle means this process or none.
+        if not is_alive(process):
+            return False
+        if handle is None:
+            os.kill(process.pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
+    return True
+
+
+def wait_gone(process: ProcessId, timeout: float) -> bool:
+    """Wait until this process has ended. False when it still runs after so many seconds."""
+    deadline = seams.monotonic() + timeout
+    while is_alive(process):
+        if seams.monotonic() > deadline:
+            return False
+        seams.sleep(0.02)
+    return True
+
+
+def lock_holders(path: Path) -> list[int]:
+    """The pids that hold a flock on a file, for people to read. Empty where the system does not tell."""
+    try:
+        inode = path.stat().st_ino
+        lines = (_PROC / "locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF"
+    fields = [line.split() for line in lines]
+    return sorted(
+        {int(f[4]) for f in fields if f[1:2] == ["FLOCK"] and len(f) > 5 and f[5].endswith(f":{inode}")} - {-1}
+    )
+
+
+def _start(pid: int) -> str:
+    """When the process was started, in terms that a reboot or another container does not repeat."""
+    if not _PROC.joinpath("self/stat").exists():
+        told = subprocess.run(
+            ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout.split(maxsplit=1)
+        return told[1].strip() if len(told) == 2 and not told[0].startswith("Z") else ""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The name in parentheses may hold anything, so count from its end: state is field 3, the start field 22.
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else f"{fields[19]}/{machine()}"
+
+
+@cache
+def machine() -> str:
+    """This boot of this machine, and the pid namespace: the same pid means another process elsewhere."""
+    if not _PROC.joinpath("self/ns/pid").exists():
+        return ""
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"

@@ -1,0 +1,53 @@
+"""A Spark session for as long as a `with` block: on a server (`connect`) or inside this process (`local`).
+
+    with session(SparkSettings()) as spark:      # milliseconds on a server that runs, seconds on one that does not
+        for checkpoint in ...:
+            with translated():
+                run(spark, checkpoint)
+
+Hold a session over many checkpoints: Python workers are warm per session. When a block raised Unavailable, leave
+it and open another: the server may be a new one. Nothing is opened at import, and nothing survives a fork: a child
+opens its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.runtime import connect_client, connect_server, local_session
+from tidegate.runtime.spark_conf import SparkSettings, session_conf
+from tidegate.runtime.spark_errors import translate, translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkSettings", "session", "translate", "translated"]
+
+_LOOPBACK_PATIENCE = 3  # retries within a second: what was on this machine and has gone does not come back
+_REMOTE_PATIENCE = 8  # about half a minute: a connection may break without the server's doing
+
+
+@contextlib.contextmanager
+def session(settings: SparkSettings) -> Iterator[SparkSession]:
+    """A session of one's own, released at the end of the block.
+
+    connect: several at once in one process are fine. While one is open, `pyspark.sql.functions` works for Connect
+    only, so do not mix both modes in a process at the same time.
+    local: the first one starts Spark in this process and the last one stops it.
+    """
+    conf = session_conf(settings)
+    with contextlib.ExitStack() as held:
+        if settings.mode == "local":
+            yield held.enter_context(local_session.opened(settings, conf))
+            return
+        patience = _REMOTE_PATIENCE
+        if settings.remote is not None:
+            builder = connect_client.remote(settings.remote)
+        else:
+            server = held.enter_context(connect_server.acquire(settings))
+            builder = connect_client.loopback(server.port, server.token)
+            patience = _LOOPBACK_PATIENCE
+        timeout = settings.answer_timeout
+        yield held.enter_context(connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience))

@@ -1,0 +1,253 @@
+"""What a Spark session of tidegate is configured with: our defaults, the user's wishes, and what safety fixes.
+
+Two kinds of keys. *Session* keys may differ between sessions of one server, so they are set on each session and
+two pipelines with different ones share a server. All others make a server what it is: changing one of them
+means another server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from tidegate.errors import Invalid
+from tidegate.runtime.jars import jar_paths
+
+__all__ = ["FIXED", "STATIC_SQL_KEYS", "SparkSettings", "properties", "server_conf", "session_conf"]
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_COMMITTER = "mapreduce.fileoutputcommitter"
+
+# What the user cannot change, and why. The first value is ours, the others are as safe. Keys that begin with
+# mapreduce are Hadoop's: the user may also have written them with `spark.hadoop.` in front.
+FIXED: dict[str, tuple[tuple[str, ...], str]] = {
+    "spark.sql.session.timeZone": (("UTC",), "days and hours must not depend on who runs the job"),
+    "spark.sql.parquet.outputTimestampType": (("TIMESTAMP_MICROS",), "the Delta log needs their statistics"),
+    "spark.sql.parquet.writeLegacyFormat": (("false",), "delta-rs must read what Spark writes"),
+    f"{_COMMITTER}.algorithm.version": (("1",), "version 2 leaves files of failed tasks in the folder"),
+    f"{_COMMITTER}.marksuccessfuljobs": (("false",), "a staged folder holds data files only"),
+    "spark.sql.sources.commitProtocolClass": (
+        (
+            "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
+            "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+        ),
+        "a staged folder must hold exactly the files of successful tasks",
+    ),
+    "spark.sql.parquet.output.committer.class": (
+        (
+            "org.apache.parquet.hadoop.ParquetOutputCommitter",
+            "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
+        ),
+        "a staged folder must hold exactly the files of successful tasks",
+    ),
+    "spark.sql.catalog.spark_catalog": ((_DELTA_CATALOG,), "tables are Delta tables"),
+    "spark.ui.enabled": (("false",), "the web UI asks nobody who they are"),
+    "spark.driver.host": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.driver.bindAddress": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.connect.grpc.binding.address": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and tells which"),
+}
+
+# What is said in another way. The text completes "Use …".
+_ELSEWHERE = {
+    "spark.master": "the setting `master`",
+    "spark.driver.memory": "the setting `memory`",
+    "spark.remote": "the setting `remote`",
+    "spark.api.mode": "the setting `mode`",
+    "spark.connect.authenticate.token": "the token that is made anew for each server; there is nothing to set",
+    "spark.connect.grpc.interceptor.classes": "a server of your own and the setting `remote`",
+    "spark.submit.deployMode": "a server of your own and the setting `remote`",
+    "spark.pyspark.python": "the Python that runs tidegate: workers must be the same",
+    "spark.pyspark.driver.python": "the Python that runs tidegate: workers must be the same",
+    "spark.jars.packages": "`spark.jars` with files: nothing is downloaded at run time",
+    "spark.jars.repositories": "`spark.jars` with files: nothing is downloaded at run time",
+    "spark.jars.ivySettings": "`spark.jars` with files: nothing is downloaded at run time",
+}
+
+# Of the keys that look like session keys, those that Spark takes only at its start (StaticSQLConf of 4.2; a
+# test compares this list with Spark's own).
+STATIC_SQL_KEYS = frozenset(
+    "spark.sql." + key
+    for key in """
+    artifact.cleaner.threads artifact.copyFromLocalToFs.allowDestLocal broadcastExchange.maxThreadThreshold
+    cache.serializer catalogImplementation codegen.cache.maxEntries codegen.comments debug
+    defaultUrlStreamHandlerFactory.enabled event.truncate.length extensions extensions.test.loadFromCp
+    filesourceTableRelationCacheSize globalTempDatabase hive.thriftServer.singleSession
+    legacy.sessionInitWithConfigDefaults metadataCacheTTLSeconds queryExecutionListeners
+    resultQueryStage.maxThreadThreshold shuffleExchange.maxThreadThreshold sources.disabledJdbcConnProviderList
+    sources.schemaStringLengthThreshold streaming.streamingQueryListeners streaming.ui.enabled
+    streaming.ui.enabledCustomMetricList streaming.ui.retainedProgressUpdates streaming.ui.retainedQueries
+    subquery.maxThreadThreshold ui.retainedExecutions warehouse.dir
+    """.split()  # noqa: SIM905
+)
+_SESSION_PREFIXES = ("spark.sql.", "spark.databricks.")
+_SERVER_PREFIXES = ("spark.sql.catalog.", "spark.sql.hive.", "spark.sql.connect.ui.")
+_KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_MASTER = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
+_MEMORY = re.compile(r"[1-9]\d*[mgt]")
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """Where Spark runs and how it is configured.
+
+    mode: `connect` (a server, embedded or remote) or `local` (inside this process, for tests).
+    remote: the sc:// URL of a server that somebody else runs; None is the embedded one.
+    conf: Spark's own keys; they override our defaults, except what FIXED fixes.
+    idle_timeout: after so many seconds without a client the embedded server goes away.
+    answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
+    start_timeout: an embedded server that is not up after so many seconds has failed.
+    home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
+        the working folder, so one server per user and checkout: two checkouts may have different versions of
+        everything, and whoever looks for the log finds it. Give an absolute path where the working folder varies.
+    python_path: folders that Python workers import your modules from.
+    """
+
+    mode: Literal["connect", "local"] = "connect"
+    remote: str | None = field(default=None, repr=False)  # may hold a token
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
+    idle_timeout: float = 600.0
+    answer_timeout: float = 30.0
+    start_timeout: float = 90.0
+    home: Path = field(default_factory=lambda: Path.cwd() / ".tidegate" / "spark")
+    master: str = "local[*]"
+    memory: str = "2g"
+    python_path: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))
+        if self.mode not in ("connect", "local"):
+            raise _bad("mode", self.mode, "connect or local")
+        if self.remote is not None and (self.mode != "connect" or not self.remote.startswith("sc://")):
+            raise Invalid(
+                "The Spark setting `remote` does not fit.",
+                expected="sc://host:port with mode connect",
+                help="Correct `remote`, or leave it out to use the embedded server.",
+            )
+        for name in ("idle_timeout", "answer_timeout", "start_timeout"):
+            if not 0 < getattr(self, name) < 1e9:
+                raise _bad(name, getattr(self, name), "a number of seconds above 0")
+        if not _MASTER.fullmatch(self.master):
+            raise _bad("master", self.master, "local[*], local[N], local[N,retries] or local-cluster[N,cores,MB]")
+        if not _MEMORY.fullmatch(self.memory):
+            raise _bad("memory", self.memory, "a size like 2g or 1500m")
+        if not self.home.is_absolute():
+            raise _bad("home", str(self.home), "an absolute path")
+        for key, value in self.conf.items():
+            _check(key, value)
+
+
+def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
+    """What makes a server: everything but the user's session keys. `scratch` is for what Spark throws away."""
+    # Delta's jars and extension come first; what the user asks for comes in addition.
+    jars = [str(path) for path in jar_paths()]
+    ours = {
+        "spark.app.name": "tidegate",
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.memory,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(_cores(settings.master)),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # Errors reach people through errors.py: first line only. The whole trace is in the log.
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        # A client that was killed must not keep the cores busy for the default five minutes.
+        "spark.connect.execute.manager.detachedTimeout": "30s",
+        "spark.connect.execute.manager.maintenanceInterval": "10s",
+        # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.
+        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+    }
+    if not settings.master.startswith("local-cluster"):
+        # Spark's own ports, too, answer nobody else on this machine. In local mode it makes a secret by itself.
+        ours["spark.authenticate"] = "true"
+    fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
+    wished = {key: value for key, value in settings.conf.items() if not _of_session(key)}
+    merged = ours | fixed | wished
+    merged["spark.jars"] = _joined(jars, wished.get("spark.jars", ""))
+    merged["spark.sql.extensions"] = _joined([_DELTA_EXTENSION], wished.get("spark.sql.extensions", ""))
+    return merged
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """What is set on each session. A remote server has its own configuration, so it gets ours here."""
+    wished = {key: value for key, value in settings.conf.items() if _of_session(key)}
+    if settings.remote is None:
+        return wished
+    if others := sorted(settings.conf.keys() - wished.keys()):
+        raise Invalid(
+            f"A remote Spark server takes {', '.join(others)} only at its own start.",
+            expected="session keys only (spark.sql.…, spark.databricks.…)",
+            help="Set it where the server is started, or leave out `remote` to use the embedded server.",
+        )
+    fixed = {key: values[0] for key, (values, _) in FIXED.items() if _of_session(key) or key.startswith("mapreduce")}
+    return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | wished
+
+
+def properties(conf: Mapping[str, str]) -> str:
+    """A Java properties file. Spark reads its configuration from there, so that no `ps` shows a password."""
+    lines = []
+    for key, value in sorted(conf.items()):
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+        lines.append(f"{key}={escaped}\n")
+    return "".join(lines)
+
+
+def _check(key: str, value: str) -> None:
+    """Refuse what is no key of Spark's, and what would break a promise."""
+    if not isinstance(value, str) or not _KEY.fullmatch(key):
+        raise Invalid(
+            f"The Spark configuration has {key!r} with a value of type {type(value).__name__}.",
+            expected="a key that begins with `spark.`, and text as its value",
+            help="Write numbers and true/false in quotes; Hadoop's keys begin with `spark.hadoop.`.",
+        )
+    if key in _ELSEWHERE:
+        raise Invalid(f"{key} cannot be set in the Spark configuration.", help=f"Use {_ELSEWHERE[key]}.")
+    values, why = FIXED.get(key.removeprefix("spark.hadoop.")) or ((value,), "")
+    if value not in values:
+        raise Invalid(
+            f"{key} cannot be set to {value!r}: {why}.",
+            expected=" or ".join(values),
+            help="Leave it out; a stage that needs it otherwise converts in its own code.",
+        )
+
+
+def _of_session(key: str) -> bool:
+    return key.startswith(_SESSION_PREFIXES) and not key.startswith(_SERVER_PREFIXES) and key not in STATIC_SQL_KEYS
+
+
+def _hadoop(key: str) -> str:
+    return key if key.startswith("spark.") else f"spark.hadoop.{key}"
+
+
+def _joined(ours: list[str], theirs: str) -> str:
+    return ",".join(dict.fromkeys([*ours, *(part.strip() for part in theirs.split(",") if part.strip())]))
+
+
+def _cores(master: str) -> int:
+    """How many tasks run at once."""
+    match = _MASTER.fullmatch(master)
+    if match is not None and match[3] and match[4]:
+        return int(match[3]) * int(match[4])
+    if match is not None and match[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(match[1]) if match is not None and match[1] else 1
+
+
+def _bad(name: str, value: object, expected: str) -> Invalid:
+    return Invalid(
+        f"The Spark setting `{name}` is {value!r}.",
+        expected=expected,
+        help=f"Correct spark.{name}; `tidegate config` shows where it comes from.",
+    )
