@@ -6,6 +6,7 @@
     head      before each publish                            yes: retried until it works
     publish   after the decision, by anyone, any number      yes: retried until it works
     locate    after a publish whose answer was lost          yes: readers wait for the hint
+    verify    before anyone relies on a published version    yes: Corrupt
     attempts  when an entry is cleaned up                    yes: cleaned up later
     discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
     retire    long after the publish, by retention           its failure leaves an orphan, never a loss
@@ -23,7 +24,9 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "AtLeastOnceSink",
@@ -46,6 +49,8 @@ class SinkContext:
     uid: str
     sink: str
     place: Place
+    spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
+    """Gives a session to a sink whose target needs one to be published; None: this process has no Spark."""
 
     @property
     def app_id(self) -> str:
@@ -143,6 +148,13 @@ class Sink(ABC):
     @abstractmethod
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         """Where checkpoint `id` was published, if the target's history still tells."""
+
+    def verify(self, at: PublishedTable, context: SinkContext) -> None:  # noqa: B027
+        """Corrupt if the target's history no longer shows that publication, though it goes back that far.
+
+        For rollbacks, reads of an older checkpoint and `doctor`: a table that was dropped and made again, or a
+        version that was overwritten. A target without history has nothing to compare.
+        """
 
     @abstractmethod
     def attempts(self, id: int, context: SinkContext) -> list[str]:

@@ -1,27 +1,68 @@
 """The Delta log through delta-rs: stage, commit by compare-and-swap, restore, read a version. No JVM."""
 
+from tidegate.tables.features import (
+    refuse_unsafe,
+    required_columns,
+    spark_reasons,
+    spark_reasons_to_rewrite,
+)
 from tidegate.tables.files import Location, locate
 from tidegate.tables.footers import StagedFile, missing_files, stage
-from tidegate.tables.log import Committed, Snapshot, Stamp, append, commit, create, find_commit, open_table
+from tidegate.tables.live import LiveFile, live_files, read_table
+from tidegate.tables.log import (
+    Committed,
+    Snapshot,
+    Stamp,
+    add_columns,
+    append,
+    create,
+    find_commit,
+    open_table,
+    replace,
+    sync_commit,
+    verify,
+)
 from tidegate.tables.owner import owner_of, refuse_owner
-from tidegate.tables.schema import from_spark, schema_problems
+from tidegate.tables.partitions import nameable, partition_values
+from tidegate.tables.rawlog import Commit, read_commit
+from tidegate.tables.restore import Foreign, foreign_commits, restore, vacuum
+from tidegate.tables.schema import differences, from_spark, schema_problems
 
 __all__ = [
+    "Commit",
     "Committed",
+    "Foreign",
+    "LiveFile",
     "Location",
     "Snapshot",
     "StagedFile",
     "Stamp",
+    "add_columns",
     "append",
-    "commit",
     "create",
+    "differences",
     "find_commit",
+    "foreign_commits",
     "from_spark",
+    "live_files",
     "locate",
     "missing_files",
+    "nameable",
     "open_table",
     "owner_of",
+    "partition_values",
+    "read_commit",
+    "read_table",
     "refuse_owner",
+    "refuse_unsafe",
+    "replace",
+    "required_columns",
+    "restore",
     "schema_problems",
+    "spark_reasons",
+    "spark_reasons_to_rewrite",
     "stage",
+    "sync_commit",
+    "vacuum",
+    "verify",
 ]

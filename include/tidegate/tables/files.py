@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import Unavailable
+from tidegate.errors import Invalid, Unavailable
 from tidegate.model.place import Place, is_url
 
 __all__ = ["Location", "file_system", "locate", "unavailable"]
@@ -48,6 +48,21 @@ class Location:
             return None
         except OSError as error:
             raise unavailable(self.full(path), error) from error
+
+    def open(self, path: str) -> Any:
+        """The file as a pyarrow input, for readers that need parts of it."""
+        import pyarrow as pa
+
+        return pa.memory_map(self.full(path)) if self.is_local else file_system(self).open_input_file(path)
+
+    def create(self, path: str) -> Any:
+        """A new file as a pyarrow output; folders above it are made."""
+        import pyarrow as pa
+
+        if not self.is_local:
+            return file_system(self).open_output_stream(path)
+        self.local(path).parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(self.full(path), "wb")
 
     def size(self, path: str) -> int | None:
         """The file's size, or None if there is no such file."""
@@ -109,7 +124,14 @@ class Location:
 def locate(place: Place, path: str) -> Location:
     """Where the table that the user calls `path` lies."""
     url = place.url(path)
-    return Location(url if is_url(url) else os.path.normpath(url), place.options)
+    if not is_url(url) and any(letter in url for letter in "%\\"):
+        raise Invalid(
+            f"path {url!r} has a % or a \\ in it, which delta-rs takes for something else",
+            expected="a table in a folder without them",
+            help="use another folder",
+            reason="BAD_PATH",
+        )
+    return Location(url, place.options)
 
 
 def unavailable(where: str, error: BaseException) -> Unavailable:

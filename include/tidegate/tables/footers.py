@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,11 +11,11 @@ import msgspec
 
 from tidegate.errors import Corrupt
 from tidegate.model.records import Json, Struct
-from tidegate.tables.files import Location, file_system
+from tidegate.tables.files import Location, unavailable
 from tidegate.tables.partitions import partition_values
 from tidegate.tables.stats import file_stats
 
-__all__ = ["StagedFile", "missing_files", "stage"]
+__all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "stage"]
 
 
 class StagedFile(Struct, frozen=True, kw_only=True):
@@ -28,6 +29,15 @@ class StagedFile(Struct, frozen=True, kw_only=True):
     stats: str = ""
     """Delta's statistics, as the JSON text that goes into the log."""
 
+    def partition_texts(self) -> dict[str, str | None]:
+        """The partition values in the log's form."""
+        return self.partition
+
+    def without_partition(self, name: str) -> StagedFile:
+        """The file, without a folder level that means nothing to the table."""
+        rest = {each: value for each, value in self.partition.items() if each != name}
+        return msgspec.structs.replace(self, partition=rest)
+
 
 def stage(location: Location, folder: str, schema: Json, partition_by: Sequence[str] = ()) -> list[StagedFile]:
     """Everything that Spark wrote below `folder`, durable. Files without rows are deleted, not listed.
@@ -35,9 +45,9 @@ def stage(location: Location, folder: str, schema: Json, partition_by: Sequence[
     Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then
     what lies in the folder is what successful tasks reported.
     """
-    paths = [(path, size) for path, size in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
+    paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        files = list(pool.map(lambda item: _staged(location, folder, item, schema, partition_by), paths))
+        files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
     location.remove_files(file.path for file in files if not file.rows)
     kept = [file for file in files if file.rows]
     location.sync(file.path for file in kept)
@@ -49,36 +59,44 @@ def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
     return [file.path for file in files if location.size(file.path) != file.size]
 
 
-def _staged(
-    location: Location, folder: str, item: tuple[str, int], schema: Json, partition_by: Sequence[str]
-) -> StagedFile:
-    path, size = item
-    stats = file_stats(_footer(location, path), schema, partition_by)
+def _staged(location: Location, folder: str, path: str, schema: Json, partition_by: Sequence[str]) -> StagedFile:
+    partition = partition_values(path[len(folder) + 1 :], schema, partition_by)
+    return describe(location, path, schema, partition)
+
+
+def describe(location: Location, path: str, schema: Json, partition: dict[str, str | None]) -> StagedFile:
+    """One file that somebody wrote, from its footer."""
+    with open_parquet(location, path) as file:
+        stats = file_stats(file.metadata, schema, tuple(partition))
+    size = location.size(path)
+    assert size is not None
     return StagedFile(
         path=path,
         size=size,
         rows=stats["numRecords"],
-        partition=partition_values(path[len(folder) + 1 :], schema, partition_by),
+        partition=partition,
         stats=msgspec.json.encode(stats).decode(),
     )
 
 
-def _footer(location: Location, path: str) -> Any:
-    """A Parquet file's metadata."""
+@contextlib.contextmanager
+def open_parquet(location: Location, path: str) -> Iterator[Any]:
+    """A Parquet file to be read. Spark's old INT96 timestamps are microseconds, as everywhere in Delta."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        if location.is_local:
-            return pq.read_metadata(location.full(path))
-        return pq.read_metadata(path, filesystem=file_system(location))
-    except (pa.ArrowException, OSError) as error:
+        with location.open(path) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+            yield file
+    except (pa.ArrowException, FileNotFoundError) as error:
         raise Corrupt(
             f"{location.full(path)} is not a readable Parquet file: {error}",
-            expected="the file exactly as Spark wrote it",
-            help="the attempt is repeated; if this comes back, check the disk",
+            expected="the file exactly as it was written",
+            help="a VACUUM removed it, or the disk damaged it: restore it, or roll back to an older checkpoint",
             reason="BAD_PARQUET",
         ) from error
+    except OSError as error:
+        raise unavailable(location.full(path), error) from error
 
 
 def _is_data(path: str) -> bool:

@@ -19,17 +19,34 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.model.records import Json
 from tidegate.tables.files import Location, unavailable
 from tidegate.tables.footers import StagedFile
+from tidegate.tables.live import LiveFile
 from tidegate.tables.rawlog import Commit, check_tail, read_commit, refuse_half_a_log, refuse_unreadable
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
-__all__ = ["Committed", "Snapshot", "Stamp", "append", "commit", "create", "find_commit", "open_table"]
+__all__ = [
+    "Committed",
+    "Snapshot",
+    "Stamp",
+    "add_columns",
+    "append",
+    "create",
+    "find_commit",
+    "open_table",
+    "replace",
+    "sync_commit",
+    "verify",
+]
+
+
+_UNKNOWN_FEATURE = "table features required"
+"""How delta-rs says that it does not know a feature: with the same class as a lost race."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,10 @@ class Stamp:
     pipeline: str
     generation: int
     attempt: str
-    owner: tuple[str, int] | None = None
+    owner: tuple[str, int]
+    """A transaction that stands for the pipeline's uid: see tables/owner.py."""
+    publishes: bool = True
+    """False: a step before the publication (a new column), which must not look like it."""
 
     def tags(self) -> dict[str, Any]:
         """What a table's history shows beside our commit."""
@@ -50,11 +70,17 @@ class Stamp:
             "tidegate.checkpoint": self.id,
             "tidegate.generation": self.generation,
             "tidegate.attempt": self.attempt,
+            "tidegate.publishes": self.publishes,
         }
+
+    def transactions(self) -> dict[str, int]:
+        """What the commit says about us to whoever reads the table's transactions."""
+        return {self.app_id: self.id, **dict([self.owner])} if self.publishes else dict([self.owner])
 
     def made(self, found: Commit) -> bool:
         """Whether `found` is the commit that this stamp was put on."""
-        return found.tags().items() >= self.tags().items()
+        same = found.tags().items() >= self.tags().items()
+        return same and all(found.txn(app_id) == id for app_id, id in self.transactions().items())
 
 
 @dataclass(frozen=True)
@@ -145,18 +171,38 @@ def create(
 
 def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
     """Name `files` in the version right after `snapshot`. Metadata only: milliseconds."""
-    return commit(snapshot, [add_action(file) for file in files], stamp)
+    return replace(snapshot, files, (), stamp)
 
 
-def commit(snapshot: Snapshot, actions: Sequence[AddAction | RemoveAction], stamp: Stamp) -> Committed | None:
-    """Commit file actions as exactly version `snapshot.version` + 1. No actions: an empty commit, a fence."""
+def replace(
+    snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: Stamp
+) -> Committed | None:
+    """Name `added` and no longer `removed` in the version right after `snapshot`. Nothing at all: a fence."""
 
     def attempt() -> None:
         snapshot.handle.create_write_transaction(
-            list(actions),
+            [*map(add_action, added), *map(remove_action, removed)],
             mode="append",
             schema=delta_schema(snapshot.schema),
             partition_by=list(snapshot.partition_by),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+
+
+def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: Stamp) -> Committed | None:
+    """Add nullable columns in the version right after `snapshot`.
+
+    delta-rs cannot change the schema in the commit that adds files. This commit comes before that one and
+    changes no row: a crash in between leaves columns without values, and whoever goes on finds them there.
+    """
+    from deltalake import Field
+
+    def attempt() -> None:
+        snapshot.handle.alter.add_columns(
+            [Field.from_json(msgspec.json.encode(field).decode()) for field in fields],
             commit_properties=commit_properties(stamp),
             post_commithook_properties=hooks(),
         )
@@ -170,28 +216,28 @@ def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[],
     A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
     success; a success report is not believed either.
     """
-    from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+    from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
     error: Exception | None = None
+    seams.fault("S10.publish.before")
     try:
         attempt()
     except (DeltaError, OSError) as raised:
         error = raised
+    seams.fault("S10.publish.after")
     found = read_commit(location, version)
     if found is not None:
         if not stamp.made(found):
             return None
         found.make_durable()
         return Committed(version, found.sha)
-    if isinstance(error, DeltaProtocolError | SchemaMismatchError):
+    if isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error):
         raise Invalid(
             f"{location.url} does not take this commit: {error}",
             expected="a table that delta-rs may write to",
             help="compare the table's schema and protocol features with the sink's declaration",
             reason="COMMIT_REFUSED",
         ) from error
-    if isinstance(error, CommitFailedError):
-        return None  # The version existed when delta-rs tried, or the handle was stale: look again.
     raise Unavailable(
         f"{location.url} did not take commit {version}: {error or 'it was reported, but is not in the log'}",
         help="check free space, permissions and network; it is tried again",
@@ -208,6 +254,37 @@ def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
         if (last := found.txn(app_id)) is not None and last <= id:
             return Committed(version, found.sha) if last == id else None
     return None
+
+
+def sync_commit(location: Location, version: int) -> None:
+    """Make a commit durable that another writer made, and the files that it adds."""
+    found = read_commit(location, version)
+    if found is not None:
+        location.sync(found.added())
+        found.make_durable()
+
+
+def verify(location: Location, version: int, log_hash: str) -> None:
+    """Corrupt if `version` is not the commit that was published as that version.
+
+    A table that was dropped and made again, or a commit that was overwritten, has another log hash under
+    the same number. A version whose commit file the table's owner has cleaned up cannot be checked.
+    """
+    found = read_commit(location, version)
+    if found is not None and found.sha == log_hash:
+        return
+    if found is None:
+        snapshot = open_table(location)
+        if snapshot is not None and snapshot.version > version:
+            return  # Cleaned up behind a later checkpoint of the log: the table goes on, this version is history.
+    raise Corrupt(
+        f"{location.url}: version {version} is not the one that tidegate published"
+        + (" (it is gone)" if found is None else f" (log hash {found.sha[:12]}, published {log_hash[:12]})"),
+        expected=f"a commit file with the hash {log_hash}",
+        help="the table was dropped and made again, or overwritten, or put back from an older copy: restore it, "
+        "or start a new pipeline with take_over=True",
+        reason="OTHER_TABLE",
+    )
 
 
 def delta_schema(schema: Json) -> Any:
@@ -231,13 +308,24 @@ def add_action(file: StagedFile) -> AddAction:
     )
 
 
+def remove_action(file: LiveFile) -> RemoveAction:
+    """The log's entry for a file that no longer belongs to the table. The file itself stays."""
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(
+        path=file.path,
+        data_change=True,
+        deletion_timestamp=int(seams.now().timestamp() * 1000),
+        size=file.size,
+        partition_values=file.partition_texts(),
+    )
+
+
 def commit_properties(stamp: Stamp) -> CommitProperties:
     """Compare-and-swap: the one try is at the version right after the handle's."""
     from deltalake import CommitProperties, Transaction
 
-    transactions = [Transaction(stamp.app_id, stamp.id)]
-    if stamp.owner:
-        transactions.append(Transaction(*stamp.owner))
+    transactions = [Transaction(app_id, id) for app_id, id in stamp.transactions().items()]
     return CommitProperties(custom_metadata=stamp.tags(), max_commit_retries=0, app_transactions=transactions)
 
 

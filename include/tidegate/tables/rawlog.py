@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -55,6 +56,10 @@ class Commit:
         """The transaction version of `app_id` that this very commit carries."""
         found = (action["txn"] for action in self.actions() if "txn" in action)
         return next((txn["version"] for txn in found if txn["appId"] == app_id), None)
+
+    def added(self) -> set[str]:
+        """The files that this commit added."""
+        return {unquote(action["add"]["path"]) for action in self.actions() if "add" in action}
 
     def make_durable(self) -> None:
         """Sync the commit and its folder on local disks: delta-rs does not."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tidegate.model.records import Json
 
-__all__ = ["columns", "from_spark", "render", "schema_problems", "select"]
+__all__ = ["Difference", "columns", "differences", "from_spark", "render", "schema_problems"]
 
 _PRIMITIVES = {
     "string", "long", "integer", "short", "byte", "float", "double", "boolean",
@@ -32,9 +33,35 @@ def columns(schema: Json) -> dict[str, Json]:
     return {field["name"]: field for field in schema["fields"]}
 
 
-def select(schema: Json, names: set[str]) -> Json:
-    """The schema with only these top-level columns."""
-    return {"type": "struct", "fields": [field for field in schema["fields"] if field["name"] in names]}
+@dataclass(frozen=True)
+class Difference:
+    """One way in which an output does not fit a table."""
+
+    kind: Literal["new", "missing", "case", "type"]
+    column: str
+    text: str
+
+
+def differences(output: Json, table: Json) -> list[Difference]:
+    """How an output differs from the table that it is for. Order, comments and nullability do not count."""
+    ours, theirs = columns(output), columns(table)
+    folded = {name.casefold(): name for name in theirs}
+    found = []
+    for name, field in ours.items():
+        if name in theirs:
+            mine, other = render(field["type"]), render(theirs[name]["type"])
+            if mine != other:
+                found.append(Difference("type", name, f"{name!r} is {mine}; the table has {other}"))
+        elif twin := folded.get(name.casefold()):
+            found.append(Difference("case", name, f"{name!r} is written {twin!r} in the table"))
+        else:
+            found.append(Difference("new", name, f"{name!r} ({render(field['type'])}) is not in the table"))
+    written = {name.casefold() for name in ours}
+    for name, field in theirs.items():
+        if name.casefold() not in written:
+            text = f"{name!r} ({render(field['type'])}) is in the table, but not in the output"
+            found.append(Difference("missing", name, text))
+    return found
 
 
 def schema_problems(schema: Json, partition_by: tuple[str, ...]) -> list[str]:
@@ -62,7 +89,7 @@ def render(kind: Any) -> str:
     if kind["type"] == "map":
         return f"map<{render(kind['keyType'])},{render(kind['valueType'])}>"
     if kind["type"] == "struct":
-        inner = ",".join(f"{field['name']}:{render(field['type'])}" for field in kind["fields"])
+        inner = ",".join(f"{field['name']!r}:{render(field['type'])}" for field in kind["fields"])
         return f"struct<{inner}>"
     return str(kind["type"])
 

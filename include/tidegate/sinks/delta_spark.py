@@ -1,0 +1,176 @@
+"""Publishing through delta-spark, for tables whose rules delta-rs does not keep (tables/features.py).
+
+Spark skips a write whose txnVersion is not above the last one of its txnAppId, without a word; so the table
+is asked afterwards. Spark cannot be told which version to commit: it rebases on what others commit meanwhile.
+Not for tables on local disks that others write to at the same time: delta-spark has no exclusion between
+processes there, and a commit can be lost; nor does it sync what it writes, so it is synced afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.errors import Unavailable
+from tidegate.model.records import Json
+from tidegate.sinks.base import SinkContext
+from tidegate.tables import Committed, Snapshot, StagedFile, Stamp, find_commit, open_table, sync_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.sinks.delta_table import Batch
+
+__all__ = ["append_by_spark", "merge_by_spark"]
+
+_ORDER = "tidegate_order"
+_DELETED = "tidegate_deleted"
+_TXN = "spark.databricks.delta.write"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def append_by_spark(
+    snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, context: SinkContext, *, evolve: bool
+) -> Committed | None:
+    """Add the batches' rows as one delta-spark commit."""
+    session = _session(snapshot, context)
+    _claim(session, snapshot, stamp)
+    seams.fault("S10.publish.before")
+    frames = [_read(session, snapshot, batch.files, batch.columns) for batch in batches if batch.files]
+    if frames:
+        rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        _append(rows, snapshot, stamp.app_id, stamp.id, stamp, evolve)
+    return _settle(session, snapshot, stamp)
+
+
+def merge_by_spark(
+    snapshot: Snapshot, batches: Sequence[Batch], keys: Sequence[str], stamp: Stamp, context: SinkContext
+) -> Committed | None:
+    """Replace the batches' rows by key as one delta-spark MERGE; of several batches the last one counts."""
+    session = _session(snapshot, context)
+    _claim(session, snapshot, stamp)
+    changes = _changes(session, snapshot, batches, keys)
+    names = [field["name"] for field in snapshot.schema["fields"] if field["name"] in changes.columns]
+    view = f"tidegate_{stamp.attempt}"
+    changes.createOrReplaceTempView(view)
+    settings = {
+        f"{_TXN}.txnAppId": stamp.app_id,
+        f"{_TXN}.txnVersion": str(stamp.id),
+        _USER_METADATA: _metadata(stamp),
+    }
+    seams.fault("S10.publish.before")
+    try:
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        session.sql(
+            f"MERGE INTO delta.{_quoted(snapshot.location.url)} t USING {view} s ON "
+            + " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
+            + f" WHEN MATCHED AND s.{_DELETED} THEN DELETE"
+            + f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{_quoted(n)} = s.{_quoted(n)}' for n in names)}"
+            + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(_quoted, names))})"
+            + f" VALUES ({', '.join(f's.{_quoted(name)}' for name in names)})"
+        )
+    finally:
+        for key in settings:
+            session.conf.unset(key)
+        session.catalog.dropTempView(view)
+    return _settle(session, snapshot, stamp)
+
+
+def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
+    if context.spark is None:
+        raise Unavailable(
+            f"{snapshot.location.url} is published by delta-spark, and this process has no Spark",
+            expected="a process that may start Spark, because of the table's features",
+            help="it is published by the next job of this pipeline, or by `tidegate run`",
+            reason="NEEDS_SPARK",
+        )
+    return context.spark()
+
+
+def _claim(session: SparkSession, snapshot: Snapshot, stamp: Stamp) -> None:
+    """Note the owner once, in a commit of its own: delta-spark takes one transaction per commit."""
+    if snapshot.txn(stamp.owner[0]) is None:
+        _append_nothing(session, snapshot, *stamp.owner, stamp)
+
+
+def _settle(session: SparkSession, snapshot: Snapshot, stamp: Stamp) -> Committed | None:
+    """What the table says afterwards. A merge that changes nothing makes no commit, so one is made for it."""
+    seams.fault("S10.publish.after")
+    done = _look(snapshot, stamp)
+    if done is None:
+        _append_nothing(session, snapshot, stamp.app_id, stamp.id, stamp)
+        done = _look(snapshot, stamp)
+    return done
+
+
+def _look(snapshot: Snapshot, stamp: Stamp) -> Committed | None:
+    now = open_table(snapshot.location)
+    done = find_commit(now, stamp.app_id, stamp.id) if now else None
+    if done is not None:
+        sync_commit(snapshot.location, done.version)
+    return done
+
+
+def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: Stamp) -> None:
+    empty = session.read.format("delta").load(snapshot.location.url).limit(0)
+    _append(empty, snapshot, app_id, version, stamp, False)
+
+
+def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stamp: Stamp, evolve: bool) -> None:
+    writer = rows.write.format("delta").mode("append").option("mergeSchema", str(evolve).lower())
+    writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
+    writer.option("userMetadata", _metadata(stamp)).save(snapshot.location.url)
+
+
+def _changes(session: SparkSession, snapshot: Snapshot, batches: Sequence[Batch], keys: Sequence[str]) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    frames = [
+        _read(session, snapshot, files, batch.columns)
+        .withColumn(_ORDER, f.lit(place))
+        .withColumn(_DELETED, f.lit(deleted))
+        for place, batch in enumerate(batches)
+        for files, deleted in ((batch.files, False), (batch.deletes, True))
+        if files
+    ]
+    rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    last = Window.partitionBy(*map(_quoted, keys)).orderBy(f.col(_ORDER).desc())
+    return rows.withColumn(_ORDER, f.row_number().over(last)).where(f"{_ORDER} = 1").drop(_ORDER)
+
+
+def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json) -> DataFrame:
+    """Staged rows as they were; timestamps in folder names are microseconds (tables/partitions.py)."""
+    from pyspark.sql.types import StructType
+
+    in_folders = set(files[0].partition)
+    micros = [
+        field["name"] for field in columns["fields"] if field["name"] in in_folders and field["type"] == "timestamp"
+    ]
+    stored = [field | {"type": "long"} if field["name"] in micros else field for field in columns["fields"]]
+    reader: Any = session.read.schema(StructType.fromJson({"type": "struct", "fields": stored}))
+    base = "/".join(files[0].path.split("/")[:4])
+    location = snapshot.location
+    rows: DataFrame = reader.option("basePath", location.full(base)).parquet(
+        *(location.full(file.path) for file in files)
+    )
+    names = [field["name"] for field in columns["fields"]]
+    return rows.selectExpr(
+        *(
+            f"timestamp_micros({_quoted(name)}) AS {_quoted(name)}" if name in micros else _quoted(name)
+            for name in names
+        )
+    )
+
+
+def _metadata(stamp: Stamp) -> str:
+    return msgspec.json.encode(stamp.tags()).decode()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,362 @@
+"""What appends to and upserts into Delta tables have in common: who owns the table, what fits, how it is staged."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from tidegate import seams
+from tidegate.errors import Corrupt, Invalid
+from tidegate.model.place import Place, check_path
+from tidegate.model.records import Json, PublishedTable, Struct
+from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.delta_properties import property_problems
+from tidegate.tables import (
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    Stamp,
+    add_columns,
+    create,
+    find_commit,
+    from_spark,
+    locate,
+    missing_files,
+    nameable,
+    open_table,
+    owner_of,
+    refuse_owner,
+    refuse_unsafe,
+    required_columns,
+    schema_problems,
+    verify,
+)
+from tidegate.tables.schema import differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Batch", "DeltaSink", "Evolution"]
+
+Evolution = Literal["refuse", "add"]
+
+MERGED = "merged-"
+"""Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """A committable: what one attempt staged."""
+
+    columns: Json
+    """The output's schema, as Delta writes it."""
+    files: list[StagedFile]
+    """Rows to be added: they become files of the table as they are."""
+    deletes: list[StagedFile] = []
+    """Rows whose keys are to be removed: read once, then of no use."""
+    not_null: list[str] = []
+    """Columns that the table wanted without nulls, and that hold none."""
+
+
+class DeltaSink(ExactlyOnceSink):
+    """A Delta table that one sink of one pipeline publishes to; others may write to it, too."""
+
+    rewrites: ClassVar[bool]
+    """Whether publishing replaces rows, not only adds some."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+    ) -> None:
+        self.path = path
+        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self.schema_evolution = schema_evolution
+        self.properties = dict(properties or {})
+        self.take_over = take_over
+
+    def target(self, place: Place) -> str:
+        return locate(place, self.path).url
+
+    def describe(self) -> Json:
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "partition_by": list(self.partition_by),
+            "schema_evolution": self.schema_evolution,
+            "properties": self.properties,
+        }
+
+    def problems(self) -> list[str]:
+        found = _path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        if self.schema_evolution not in ("refuse", "add"):
+            found.append(f'schema_evolution is {self.schema_evolution!r}: say "refuse" or "add"')
+        return found + property_problems(self.properties)
+
+    def check(self, context: SinkContext) -> None:
+        self.open(context)
+
+    def head(self, context: SinkContext) -> Head:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return Head(version=None, last=None)
+        return Head(version=snapshot.version, last=snapshot.txn(context.app_id))
+
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last is not None and head.last >= publication.id:
+            return None  # It is there already; the caller finds it in the head that it reads next.
+        location = locate(context.place, self.path)
+        batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
+        folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
+        if head.version is None:
+            done = self._publish_first(location, batches, stamp, folder)
+        else:
+            snapshot = open_table(location, head.version)
+            if snapshot is None or snapshot.txn(context.app_id) != head.last:
+                return None
+            self.refuse_target(snapshot, context)
+            if self.spark_reasons(snapshot):
+                done = self.publish_by_spark(snapshot, batches, stamp, context)
+            else:
+                ready = self.evolved(snapshot, batches, stamp)
+                done = self.publish_next(ready, batches, stamp, folder) if ready else None
+        rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
+        return published(location, done, rows)
+
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        snapshot = self.open(context)
+        done = find_commit(snapshot, context.app_id, id) if snapshot else None
+        return published(locate(context.place, self.path), done, None)
+
+    def verify(self, at: PublishedTable, context: SinkContext) -> None:
+        verify(locate(context.place, self.path), at.version, at.log_hash)
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        location, folder = locate(context.place, self.path), entry_folder(context, id)
+        names = {path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)}
+        return sorted(name for name in names if not name.startswith(MERGED))
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        locate(context.place, self.path).remove_folder(staging.folder(context))
+
+    # --- for the two kinds ---------------------------------------------------------------------------------
+
+    def open(self, context: SinkContext) -> Snapshot | None:
+        """The table's head, if this sink may publish there; None: there is no table yet."""
+        snapshot = open_table(locate(context.place, self.path))
+        if snapshot is not None:
+            self.refuse_target(snapshot, context)
+        return snapshot
+
+    def refuse_target(self, snapshot: Snapshot, context: SinkContext) -> None:
+        """Invalid if publishing there would lose or double rows, or break a promise of the table."""
+        if not self.take_over:
+            refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
+        refuse_unsafe(snapshot, rewrites=self.rewrites)
+        if snapshot.partition_by != self.partition_by:
+            raise Invalid(
+                f"sink {context.sink}: {snapshot.location.url} is partitioned by "
+                f"{list(snapshot.partition_by)}, the sink says {list(self.partition_by)}",
+                expected="the table's own partition columns, in its order",
+                help=f"write partition_by={list(snapshot.partition_by)}, or use another table",
+                reason="OTHER_PARTITIONS",
+            )
+
+    def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """The output as a Delta schema, or Invalid with every reason why the table cannot take it."""
+        schema = from_spark(msgspec.json.decode(frame.schema.json()))
+        found = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        if not found and snapshot is not None:
+            allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
+            if self.spark_reasons(snapshot):
+                allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
+            found = [each.text for each in differences(schema, snapshot.schema) if each.kind not in allowed]
+        if found:
+            where = locate(context.place, self.path).url
+            raise Invalid(
+                "\n    ".join([f"sink {context.sink}: the output does not fit {where}:", *found]),
+                expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
+                help="change the last stage before the sink"
+                + ("" if self.schema_evolution == "add" else ', or say schema_evolution="add" for new columns'),
+                reason="BAD_OUTPUT",
+            )
+        return schema
+
+    def output_problems(self, schema: Json) -> list[str]:
+        """What else is wrong with an output of this schema."""
+        return []
+
+    @abstractmethod
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        """Why this table can be published to by delta-spark only."""
+
+    @abstractmethod
+    def first_files(self, batches: Sequence[Batch], location: Location, folder: str) -> list[StagedFile]:
+        """The files of a table's first version."""
+
+    @abstractmethod
+    def publish_next(self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, folder: str) -> Committed | None:
+        """Commit the batches right after `snapshot`, through delta-rs."""
+
+    @abstractmethod
+    def publish_by_spark(
+        self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, context: SinkContext
+    ) -> Committed | None:
+        """Commit the batches through delta-spark, for a table that needs it."""
+
+    def evolved(self, snapshot: Snapshot, batches: Iterable[Batch], stamp: Stamp) -> Snapshot | None:
+        """The table with all columns that the batches have: as it is, or after a commit that adds some.
+
+        None: somebody else committed first. What no longer fits, though it was decided, is Invalid.
+        """
+        schemas = [batch.columns for batch in batches]
+        found = [each for schema in schemas for each in differences(schema, snapshot.schema)]
+        allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
+        wanted = {field["name"]: field for schema in schemas for field in schema["fields"]}
+        unfit = [each.text for each in found if each.kind not in allowed]
+        required = required_columns(snapshot.schema)
+        for batch in batches:
+            unfit += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
+        if unfit:
+            raise Invalid(
+                "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
+                expected="the schema that the table had when the checkpoint was made",
+                help="change the table back, then run again: what is decided is published then",
+                reason="TABLE_CHANGED",
+            )
+        new = [wanted[name] for name in dict.fromkeys(each.column for each in found if each.kind == "new")]
+        if not new:
+            return snapshot
+        done = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
+        return open_table(snapshot.location, done.version) if done else None
+
+    def _publish_first(
+        self, location: Location, batches: Sequence[Batch], stamp: Stamp, folder: str
+    ) -> Committed | None:
+        files = self.first_files(batches, location, folder)
+        return create(
+            location,
+            united(batches),
+            files,
+            stamp,
+            partition_by=self.partition_by,
+            properties=self.properties,
+        )
+
+
+def united(batches: Sequence[Batch]) -> Json:
+    """One schema that has all columns of the batches."""
+    fields = {field["name"]: field for batch in reversed(batches) for field in batch.columns["fields"]}
+    names = dict.fromkeys(field["name"] for batch in batches for field in batch.columns["fields"])
+    return {"type": "struct", "fields": [fields[name] for name in names]}
+
+
+def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[Batch]:
+    """What was staged, oldest first; Corrupt if any of it is gone: a VACUUM, or a clean-up by hand."""
+    try:
+        batches = [msgspec.convert(each, Batch) for each in publication.committables]
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",
+            expected="a committable of this sink",
+            help="was the sink's kind changed while something was still to be published? Change it back, run once",
+            reason="BAD_COMMITTABLE",
+        ) from error
+    files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+    if gone := missing_files(location, files):
+        raise Corrupt(
+            f"sink {context.sink}: {len(gone)} of {len(files)} files that checkpoint {publication.id} staged "
+            f"in {location.url} are gone or changed, first {gone[0]!r}",
+            expected="every staged file as the job wrote it, until it is published",
+            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older one",
+            reason="STAGED_FILES_GONE",
+        )
+    return batches
+
+
+def stamp_of(publication: Publication, context: SinkContext) -> Stamp:
+    """What goes into the log beside the rows."""
+    return Stamp(
+        app_id=context.app_id,
+        id=publication.id,
+        pipeline=context.pipeline,
+        generation=publication.generation,
+        attempt=publication.attempt,
+        owner=owner_of(context.pipeline, context.sink, context.uid),
+    )
+
+
+def published(location: Location, done: Committed | None, rows: int | None) -> PublishedTable | None:
+    """The answer to the coordinator."""
+    if done is None:
+        return None
+    return PublishedTable(uri=location.url, version=done.version, log_hash=done.log_hash, rows=rows)
+
+
+def write_files(frame: DataFrame, schema: Json, folder: str, partition_by: Sequence[str]) -> None:
+    """Let Spark write. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported."""
+    session: Any = frame.sparkSession
+    key, wanted = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+    if session.conf.get(key) != wanted:
+        session.conf.set(key, wanted)
+    writer = nameable(frame, schema, partition_by).write.partitionBy(*partition_by)
+    writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
+    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
+
+
+def refuse_nulls(
+    frame: DataFrame, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
+) -> list[str]:
+    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics."""
+    required = sorted(required_columns(snapshot.schema)) if snapshot else []
+    if not required:
+        return []
+    fields = msgspec.json.decode(frame.schema.json())["fields"]
+    declared = {field["name"] for field in fields if not field["nullable"]}
+    doubtful = [name for name in required if name not in declared and not all(_no_null(file, name) for file in files)]
+    if doubtful:
+        raise Invalid(
+            f"sink {context.sink}: {', '.join(map(repr, doubtful))} may be null, which the table does not allow",
+            expected=f"no null in {', '.join(map(repr, doubtful))}",
+            help="filter or fill them in a stage before the sink",
+            reason="NULL_VALUES",
+        )
+    return required
+
+
+def staged_result(batch: Batch, rows: int) -> Prepared:
+    """The answer of `prepare`."""
+    files = [*batch.files, *batch.deletes]
+    return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))
+
+
+def list_problems(what: str, names: Sequence[str]) -> list[str]:
+    """What is wrong with a list of column names."""
+    if any(not isinstance(name, str) or not name for name in names):
+        return [f"{what} holds something that is no column name: {list(names)!r}"]
+    folded = [name.casefold() for name in names]
+    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    return [f"{what} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+
+
+def _no_null(file: StagedFile, name: str) -> bool:
+    if name in file.partition:
+        return file.partition[name] is not None
+    nulls = msgspec.json.decode(file.stats or b"{}", type=dict[str, Any]).get("nullCount", {})
+    return bool(nulls.get(name) == 0)
+
+
+def _path_problems(path: object) -> list[str]:
+    try:
+        locate(Place("/"), check_path(path))
+    except Invalid as error:
+        return [error.what]
+    return []

@@ -1,0 +1,266 @@
+"""Rows of a Delta table replaced, added and removed by key, visible exactly once.
+
+prepare   Spark writes the changed rows into a folder inside the table, those to be removed apart from the
+          others; two rows with one key are settled by order_by, or refused
+publish   the files that hold a changed key are written anew without it (tables/rewrite.py), then one
+          commit removes them, and adds what stayed and the staged rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tidegate import seams
+from tidegate.model.records import Json
+from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.sinks.delta_spark import merge_by_spark
+from tidegate.sinks.delta_table import (
+    MERGED,
+    Batch,
+    DeltaSink,
+    Evolution,
+    list_problems,
+    refuse_nulls,
+    staged_result,
+    united,
+    write_files,
+)
+from tidegate.tables import (
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    Stamp,
+    live_files,
+    locate,
+    open_table,
+    read_commit,
+    replace,
+    spark_reasons_to_rewrite,
+    stage,
+)
+from tidegate.tables.arrow import arrow_schema
+from tidegate.tables.duplicates import outdated_rows
+from tidegate.tables.keys import Keys
+from tidegate.tables.log import find_commit
+from tidegate.tables.rewrite import Source, Table, key_rows, rewrite
+from tidegate.tables.schema import columns, render
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DeltaUpsert"]
+
+_DELETED = "tidegate_deleted"
+"""A partition column of the staged files: rows to be removed lie in a folder of their own."""
+
+_KEY_TYPES = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
+
+
+class DeltaUpsert(DeltaSink):
+    """Keeps one row per key in a Delta table: the one of the latest checkpoint that had the key.
+
+    keys: the columns that tell rows apart. Null is a value like any other: null equals null.
+    order_by: of several rows with one key in a checkpoint, the one with the greatest values here counts (null
+        is least). Without it, or where even these are equal, rows must be copies of each other, or are refused.
+        Between checkpoints the later one counts, whatever its values.
+    delete_when: a SQL condition on the row; where it is true, the key's row is removed.
+    omit: columns that delete_when needs and the table should not have.
+    path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
+
+    While publishing, the keys of the changed rows are held in memory; the table is streamed.
+    """
+
+    kind: ClassVar[str] = "delta-upsert"
+    rewrites: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        keys: Sequence[str],
+        order_by: Sequence[str] = (),
+        delete_when: str | None = None,
+        omit: Sequence[str] = (),
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            partition_by=partition_by,
+            schema_evolution=schema_evolution,
+            properties=properties,
+            take_over=take_over,
+        )
+        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        self.delete_when = delete_when
+        self.omit = (omit,) if isinstance(omit, str) else tuple(omit)
+
+    def describe(self) -> Json:
+        return super().describe() | {
+            "keys": list(self.keys),
+            "order_by": list(self.order_by),
+            "delete_when": self.delete_when,
+            "omit": list(self.omit),
+        }
+
+    def problems(self) -> list[str]:
+        found = super().problems()
+        if not self.keys:
+            found.append("keys is empty: name the columns that tell rows apart, or use DeltaAppend")
+        for what, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
+            found += list_problems(what, names)
+        for name in sorted(set(self.omit) & {*self.keys, *self.order_by, *self.partition_by}):
+            found.append(f"omit names {name!r}, which the table needs as a key, order or partition column")
+        if self.delete_when is not None and not self.delete_when.strip():
+            found.append("delete_when is empty: write a SQL condition, or leave it out")
+        if self.properties.get("delta.appendOnly", "").lower() == "true":
+            found.append("table property delta.appendOnly: an upsert replaces rows")
+        return found
+
+    def output_problems(self, schema: Json) -> list[str]:
+        by_name, found = columns(schema), []
+        for name in self.keys:
+            if name not in by_name:
+                found.append(f"key column {name!r} is not in the output ({', '.join(by_name)})")
+            elif not isinstance(kind := by_name[name]["type"], str) or (
+                kind not in _KEY_TYPES and not kind.startswith("decimal")
+            ):
+                found.append(f"key column {name!r} is {render(kind)}: keys need a type with plain equality")
+        for name in self.order_by:
+            if name not in by_name:
+                found.append(f"order_by column {name!r} is not in the output ({', '.join(by_name)})")
+            elif not isinstance(kind := by_name[name]["type"], str):
+                found.append(f"order_by column {name!r} is {render(kind)}, which has no order")
+        return found
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        kept = frame.drop(*self.omit)
+        schema = self.output_schema(kept, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging.folder(context)
+        batch = self._stage(frame, schema, location, folder)
+        batch = self._settled(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
+        not_null = refuse_nulls(kept, snapshot, batch.files, context)
+        seams.fault("S4.stage.after")
+        rows = sum(file.rows for file in (*batch.files, *batch.deletes))
+        if not rows and snapshot is not None:
+            return Prepared(None, 0)
+        return staged_result(Batch(columns=schema, files=batch.files, deletes=batch.deletes, not_null=not_null), rows)
+
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Remove staged deletes, and what publishers wrote that lost their race or died. Never what the
+        publishing commit named: those are the table's own files, also of its older versions."""
+        location = locate(context.place, self.path)
+        snapshot = open_table(location)
+        done = find_commit(snapshot, context.app_id, staging.checkpoint) if snapshot else None
+        if done is None:
+            return  # Its commit file is gone: nothing tells any more what the table needs.
+        found = read_commit(location, done.version)
+        named = found.added() if found else set()
+        entry = staging.folder(context).rsplit("/", 1)[0]
+        location.remove_files(
+            path
+            for path, _ in location.walk(entry)
+            if path not in named and path[len(entry) + 1 :].startswith((MERGED, f"{staging.attempt}/"))
+        )
+
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        return spark_reasons_to_rewrite(snapshot)
+
+    def first_files(self, batches: Sequence[Batch], location: Location, folder: str) -> list[StagedFile]:
+        return self._new_rows(Table(location, united(batches), self.partition_by), batches, folder)
+
+    def publish_next(self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, folder: str) -> Committed | None:
+        table = Table(snapshot.location, snapshot.schema, self.partition_by)
+        keys = self._keys(table, batches)
+        live = {file.path: file for file in live_files(snapshot) if keys.may_touch(file)}
+        gone, stayed, _ = rewrite(table, list(map(Source.of, live.values())), self.keys, _held(keys), f"{folder}/kept")
+        added = [*stayed, *self._new_rows(table, batches, folder)]
+        done = replace(snapshot, added, [live[source.path] for source in gone], stamp)
+        if done is None or not _names(snapshot.location, done, stayed):
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
+        return done
+
+    def publish_by_spark(
+        self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, context: SinkContext
+    ) -> Committed | None:
+        return merge_by_spark(snapshot, batches, self.keys, stamp, context)
+
+    def _stage(self, frame: DataFrame, schema: Json, location: Location, folder: str) -> Batch:
+        """The changed rows as Spark wrote them."""
+        if self.delete_when is None:
+            write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
+            return Batch(columns=schema, files=stage(location, folder, schema, self.partition_by))
+        mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
+        marked = {"type": "struct", "fields": [*schema["fields"], mark]}
+        quoted = [f"`{name.replace('`', '``')}`" for name in columns(schema)]
+        rows = frame.selectExpr(*quoted, f"coalesce(({self.delete_when}), false) AS {_DELETED}")
+        write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
+        files = stage(location, folder, marked, (_DELETED, *self.partition_by))
+        sorted_out: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
+        for file in files:
+            sorted_out[file.partition[_DELETED]].append(file.without_partition(_DELETED))
+        return Batch(columns=schema, files=sorted_out["false"], deletes=sorted_out["true"])
+
+    def _settled(self, batch: Batch, table: Table, folder: str) -> Batch:
+        """The batch with one row for each key."""
+        marked = [(file, False) for file in batch.files] + [(file, True) for file in batch.deletes]
+        sources = [Source.of(file) for file, _ in marked]
+        lost = outdated_rows(table, sources, self.keys, self.order_by, [mark for _, mark in marked])
+        if not lost:
+            return batch
+
+        def outdated(rows: Any, source: Source, start: int) -> Any:
+            return lost[source.path].slice(start, rows.num_rows)
+
+        def settle(files: list[StagedFile], name: str) -> list[StagedFile]:
+            touched = [Source.of(file) for file in files if file.path in lost]
+            _, written, _ = rewrite(table, touched, self.keys, outdated, f"{folder}/{name}")
+            return [*(file for file in files if file.path not in lost), *written]
+
+        return Batch(
+            columns=batch.columns,
+            files=settle(batch.files, "changed"),
+            deletes=settle(batch.deletes, "deleted"),
+        )
+
+    def _keys(self, table: Table, batches: Sequence[Batch]) -> Keys:
+        import pyarrow as pa
+
+        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+        none = arrow_schema(table.schema, self.keys).empty_table()
+        return Keys(pa.concat_tables([none, *(key_rows(table, Source.of(file), self.keys) for file in files)]))
+
+    def _new_rows(self, table: Table, batches: Sequence[Batch], folder: str) -> list[StagedFile]:
+        """The batches' files; of earlier ones without the keys that a later one has."""
+        added = list(batches[-1].files) if batches else []
+        for place in range(len(batches) - 1):
+            files = batches[place].files
+            later = batches[place + 1 :]
+            if not any(batch.files or batch.deletes for batch in later):
+                added += files
+                continue
+            lost = _held(self._keys(table, later))
+            gone, stayed, _ = rewrite(table, list(map(Source.of, files)), self.keys, lost, f"{folder}/batch-{place}")
+            replaced = {source.path for source in gone}
+            added += [*(file for file in files if file.path not in replaced), *stayed]
+        return added
+
+
+def _held(keys: Keys) -> Any:
+    def lost(rows: Any, source: Source, start: int) -> Any:
+        return keys.held(rows)
+
+    return lost
+
+
+def _names(location: Location, done: Committed, files: Sequence[StagedFile]) -> bool:
+    """Whether the commit is the one that names these files, not a concurrent publisher's equal one."""
+    found = read_commit(location, done.version) if files else None
+    return not files or (found is not None and {file.path for file in files} <= found.added())

@@ -1,0 +1,100 @@
+"""Delta's types in Arrow: rows of older files brought into the form that the table has now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate.model.records import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_schema", "conform", "dictionary_columns", "typed_partition"]
+
+_SAMPLE = 10_000
+
+
+def arrow_schema(schema: Json, names: Sequence[str]) -> pa.Schema:
+    """Some top-level columns of a Delta schema, in this order."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    by_name = {field["name"]: field for field in schema["fields"]}
+    chosen = {"type": "struct", "fields": [by_name[name] for name in names]}
+    return pa.schema(Schema.from_json(msgspec.json.encode(chosen).decode()).to_arrow())
+
+
+def conform(rows: pa.Table, schema: pa.Schema, count: int, fixed: Mapping[str, Any]) -> pa.Table:
+    """`rows` with exactly the columns and types of `schema`: absent ones are `fixed`, or null."""
+    import pyarrow as pa
+
+    present = set(rows.column_names)
+    columns = [
+        fixed[field.name]
+        if field.name in fixed
+        else _cast(rows[field.name], field.type)
+        if field.name in present
+        else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, count: int) -> dict[str, Any]:
+    """A file's partition values as columns of `count` equal values."""
+    import pyarrow as pa
+
+    return {
+        name: pa.repeat(_typed(value, schema.field(name).type), count)
+        for name, value in partition.items()
+        if name in schema.names
+    }
+
+
+def dictionary_columns(rows: pa.Table) -> list[str] | bool:
+    """Columns with few distinct values: for others, building a dictionary costs time and saves nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sample = rows.slice(0, _SAMPLE)
+    chosen = [
+        field.name
+        for field in sample.schema
+        if not pa.types.is_nested(field.type)
+        and not pa.types.is_boolean(field.type)
+        and len(pc.unique(sample[field.name])) < sample.num_rows // 4
+    ]
+    return chosen or False
+
+
+def _typed(value: str | None, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if value is None:
+        return pa.scalar(None, kind)
+    if pa.types.is_timestamp(kind):
+        bare = pa.scalar(value.removesuffix("Z").replace("T", " "), pa.string()).cast(pa.timestamp("us"))
+        return pa.scalar(bare.value, kind)
+    return pa.scalar(value, pa.string()).cast(kind)
+
+
+def _cast(column: Any, kind: Any) -> Any:
+    """A column as `kind`. Of structs, fields are matched by name; those that are absent become null."""
+    import pyarrow as pa
+
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        stored = {field.name for field in array.type}
+        parts = [
+            _cast(array.field(field.name), field.type) if field.name in stored else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(column.type) and column.type.tz is None and kind.tz:
+        return column.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)  # INT96 has no zone and means UTC.
+    return column.cast(kind)
