@@ -14,8 +14,9 @@ from typing import Protocol
 from tidegate import seams
 from tidegate.checkpoint import protocol, publish, retention
 from tidegate.checkpoint.planning import Plans
-from tidegate.errors import Corrupt, Rejected
+from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.names import check_run
 from tidegate.model.place import Place
 from tidegate.model.records import Decision, Json, Manifest, Plan, Position, TablePart
 from tidegate.model.view import Entry, View
@@ -86,6 +87,7 @@ class Coordinator:
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
+        check_run(run)
         self.ledger.start()
         while True:
             view = self.ledger.view(run)
@@ -105,6 +107,7 @@ class Coordinator:
                 plan = self._plans().make(answer, view, run, kind)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
+                self._settle_ground(view, answer.base)
                 created = self.ledger.create_entry(plan)
                 if created.mine:
                     self.ledger.index_run(plan)
@@ -136,6 +139,13 @@ class Coordinator:
         """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up."""
         return any(job not in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan)
 
+    def _settle_ground(self, view: View, base: int | None) -> None:
+        """W2: decisions that the plan rests on survive a power loss. If the abort of a checkpoint that it skips
+        did not, that one could be completed after all, and its input would be read twice."""
+        for entry in view.entries:
+            if not entry.open and (base is None or entry.id >= base):
+                self.ledger.settle_decision(entry.id)
+
     def _plans(self) -> Plans:
         return Plans(self.graph, self.ledger, self.limits, self.place)
 
@@ -164,6 +174,7 @@ class Coordinator:
                 self._decide(self._abort(answer))
             elif isinstance(answer, protocol.Complete):
                 assert entry is not None
+                self._settle_acks(entry, base)
                 sha = self.ledger.create_manifest(self._manifest(entry, base))
                 self.ledger.index_run(entry.plan)
                 self._decide(_decision(id, "completed", manifest=sha))
@@ -171,6 +182,13 @@ class Coordinator:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
                 return _outcome(id, entry)
+
+    def _settle_acks(self, entry: Entry, base: Entry | None) -> None:
+        """W2: what the decision rests on survives a power loss before it does."""
+        for acked in entry.acks.values():
+            self.ledger.settle_ack(acked)
+        if base is not None:
+            self.ledger.settle_decision(base.id)
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
         """End checkpoint `id` unless it is decided. Always safe; what comes back is what holds."""
@@ -190,12 +208,19 @@ class Coordinator:
         self.ledger.create_decision(decision)
 
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
-        """An entry and what it rests on. A lost base is an error, unless the entry no longer needs it."""
+        """An entry and what it rests on; no entry if it is retired. A lost base is an error, unless the entry no
+        longer needs it."""
         entry = self.ledger.entry(id)
-        if entry is None or entry.plan.base is None:
+        if entry is None:
+            self._refuse_unknown(id)
+            return None, None
+        if entry.plan.base is None:
             return entry, None
         base = self.ledger.entry(entry.plan.base)
         if base is None and entry.open:
+            again = self.ledger.entry(id)
+            if again is None or not again.open:  # decided since, and the base retired behind it
+                return again, None
             raise Corrupt(
                 f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
                 expected="every base of an open checkpoint to exist",
@@ -203,6 +228,17 @@ class Coordinator:
                 reason="LEDGER_DAMAGED",
             )
         return entry, base
+
+    def _refuse_unknown(self, id: int) -> None:
+        """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""
+        view = self.ledger.view()
+        if not view.entries or id >= view.entries[0].id:
+            raise Invalid(
+                f"pipeline {self.graph.name!r} has no checkpoint {id}",
+                expected=f"one up to {view.last_id}" if view.entries else "a pipeline that has made checkpoints",
+                help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
+                reason="NO_SUCH_CHECKPOINT",
+            )
 
     def _manifest(self, entry: Entry, base: Entry | None) -> Manifest:
         """What completing `entry` makes true. Carries on what its base says of sources and sinks now gone."""

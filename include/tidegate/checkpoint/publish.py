@@ -18,7 +18,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Latest, Published, PublishedTable
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Sinking
-from tidegate.sinks.base import Head, Publication
+from tidegate.sinks.base import Publication
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
@@ -41,9 +41,9 @@ class Report:
 
 
 def publish_owed(coordinator: Coordinator) -> Report:
-    """One pass over all tables. A table that cannot be reached holds back only itself (P4).
+    """One pass over all tables. One that cannot be published to holds back only itself (P4).
 
-    Corrupt is raised at once: it needs a person, and going on would hide it.
+    What does not pass by itself is raised once all others are done: it needs a person, and going on would hide it.
     """
     report = Report()
     view = coordinator.ledger.view()
@@ -53,21 +53,24 @@ def publish_owed(coordinator: Coordinator) -> Report:
     report.upto = last.id
     for table in last.manifest.tables:
         sinking = coordinator.graph.sinks.get(table)
-        if sinking is None:
-            _refuse_orphan(view, table)
-            continue
         try:
-            _publish_table(coordinator, sinking, report)
-        except Unavailable as error:
+            if sinking is None:
+                _refuse_orphan(coordinator, view, table)
+            else:
+                _publish_table(coordinator, sinking, report)
+        except TidegateError as error:
             report.stuck[table] = error
     _tell(coordinator, report)
+    for stuck in report.stuck.values():
+        if not isinstance(stuck, Unavailable):
+            raise stuck
     return report
 
 
 def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -> None:
     """P1 to P3 for one table, until it has everything."""
     context = coordinator.context(sinking.name)
-    contradicted: Head | None = None
+    contradicted: list[int | None] = []
     for _ in range(LOST_RACES):
         head = sinking.sink.head(context)
         view = coordinator.ledger.view()  # after the head: everything on the table is in this view
@@ -77,29 +80,39 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
             return
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
-            if head == contradicted:
-                raise _damaged(sinking, context.place.base, answer.why)
-            contradicted = head
+            if head.last in contradicted:
+                raise _damaged(sinking, answer.why)
+            contradicted = [head.last]
             continue
-        coordinator.ledger.settle_decision(answer.id)
         entry = view.get(answer.id)
         assert entry is not None
-        assert entry.manifest is not None
-        assert entry.decision is not None
-        publication = Publication(
-            id=answer.id,
-            generation=entry.plan.generation,
-            attempt=entry.decision.attempt,
-            after=answer.after,
-            committables=tuple(map(coordinator.ledger.unpack, entry.manifest.tables[sinking.name].committables)),
-        )
-        done = sinking.sink.publish(publication, head, context)
+        try:
+            done = sinking.sink.publish(_publication(coordinator, entry, sinking.name, answer.after), head, context)
+        except TidegateError:
+            # Others may have published it, and retention taken what it was made of, since the head was read.
+            if sinking.sink.head(context).last == head.last:
+                raise
+            continue
         if done is not None:
             report.published[answer.id, sinking.name] = done
     raise Unavailable(
         f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
         help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
         reason="BUSY_TABLE",
+    )
+
+
+def _publication(coordinator: Coordinator, entry: Entry, table: str, after: int | None) -> Publication:
+    """What `entry` makes visible on one table, from records that will still be there after a power loss."""
+    coordinator.ledger.settle_decision(entry.id)
+    assert entry.manifest is not None
+    assert entry.decision is not None
+    return Publication(
+        id=entry.id,
+        generation=entry.plan.generation,
+        attempt=entry.decision.attempt,
+        after=after,
+        committables=tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables)),
     )
 
 
@@ -113,19 +126,24 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
             break
         if not entry.completed:
             continue
-        if _waits_for(entry, report.stuck):
+        known = coordinator.ledger.published(entry.id)
+        if known is None and _waits_for(entry, report.stuck):
             report.unpublished += 1
-            continue
-        if report.unpublished:
-            continue
-        told = coordinator.ledger.published(entry.id) or _publish_hint(coordinator, entry, told, report)
-        settled = entry.id
+        elif not report.unpublished:
+            try:
+                told = known or _publish_hint(coordinator, entry, told, report)
+            except Unavailable:
+                break  # readers wait for the hint, nobody else does
+            settled = entry.id
     if settled is not None and settled > view.settled:
         coordinator.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
 
 
 def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | None, report: Report) -> Published:
-    """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before."""
+    """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before.
+
+    A table whose history does not tell any more is left out: better no hint than a wrong one.
+    """
     assert entry.manifest is not None
     tables = {}
     for name, part in entry.manifest.tables.items():
@@ -133,7 +151,7 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
         sinking = coordinator.graph.sinks.get(name)
         if found is None and part.committables and sinking is not None:
             found = sinking.sink.locate(entry.id, coordinator.context(name))
-        if found is None and before is not None:
+        if not part.committables and before is not None:
             found = before.tables.get(name)
         if found is not None:
             tables[name] = found
@@ -147,11 +165,13 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
     return any(entry.manifest.tables[table].committables for table in stuck if table in entry.manifest.tables)
 
 
-def _refuse_orphan(view: View, table: str) -> None:
+def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
     """A sink that was removed from the code while something is still owed to its table."""
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest else None
-        if entry.id > view.settled and part is not None and part.committables:
+        if part is None or not part.committables or entry.id <= view.settled:
+            continue
+        if coordinator.ledger.published(entry.id) is None:
             raise Invalid(
                 f"sink {table!r} is not in the pipeline any more, but checkpoint {entry.id} still owes it rows",
                 expected=f"sink {table!r}, until everything that is completed is published on its table",
@@ -160,7 +180,7 @@ def _refuse_orphan(view: View, table: str) -> None:
             )
 
 
-def _damaged(sinking: Sinking, base: str, why: str) -> Corrupt:
+def _damaged(sinking: Sinking, why: str) -> Corrupt:
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",

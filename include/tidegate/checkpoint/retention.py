@@ -4,6 +4,9 @@ The rule (design: 3b-protocol.md, section 10). An entry may go when it lies belo
 completed ones and below everything that is still open or owed. First its tombstone is created, then the
 log is read again: if anything still rests on the entry, it stays. Then what its attempts staged and no
 table names, its side files and its records are deleted, in an order that can break off anywhere.
+
+Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the
+entry's own records, all of them, say that its attempt lost.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.records import Blob, Retired
+from tidegate.model.records import Blob, Kept, Retired
 from tidegate.model.view import Entry
 from tidegate.sinks.base import Staging
 
@@ -27,65 +32,124 @@ __all__ = ["release", "retire_old"]
 
 def retire_old(coordinator: Coordinator) -> list[int]:
     """Retire what is below the floor; answers with the ids that are gone now."""
-    ledger = coordinator.ledger
-    floor = retention_floor(ledger, coordinator.limits.num_retained)
-    gone = []
-    for id in ledger.ids():
-        if id >= floor:
-            break
-        if _retire(coordinator, id):
-            gone.append(id)
+    ledger, num_retained = coordinator.ledger, coordinator.limits.num_retained
+    kept = _kept(ledger, num_retained)
+    old = ledger.ids(before=_floor(kept, num_retained))
+    if old:
+        ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
+    gone = [id for id in old if _retire(coordinator, id)]
+    if kept is not None and kept != ledger.kept():
+        ledger.hint_kept(kept)
     return gone
 
 
 def retention_floor(ledger: Ledger, num_retained: int) -> int:
     """The lowest id that must stay: the num_retained-th last completed one, or lower if something rests there."""
-    view = ledger.view()
-    if not view.settled:
-        return 0
-    kept = 0
-    for id in reversed([id for id in ledger.ids() if id <= view.settled]):
-        decision = ledger.decision(id)
-        kept += decision is not None and decision.outcome == "completed"
-        if kept == num_retained:
-            return id
-    return 0
+    return _floor(_kept(ledger, num_retained), num_retained)
+
+
+def _floor(kept: Kept | None, num_retained: int) -> int:
+    return kept.low if kept is not None and kept.completed >= num_retained else 0
+
+
+def _kept(ledger: Ledger, num_retained: int) -> Kept | None:
+    """The last num_retained completed entries, or as many as there are. None: none is settled yet.
+
+    Goes on from what was counted last time, so that the cost follows what is new and what is dropped. That
+    cannot go stale: how many of a range of decided entries are completed never changes.
+    """
+    settled = ledger.view().settled
+    if not settled:
+        return None
+    known = ledger.kept()
+    if known is None or known.upto > settled:
+        return _counted(ledger, num_retained, settled)
+    low, completed = known.low, known.completed
+    for id in range(known.upto + 1, settled + 1):
+        completed += _completed(ledger, id) or False
+    while (done := _completed(ledger, low)) is False or completed > num_retained:
+        if done is None:
+            return _counted(ledger, num_retained, settled)  # others have retired it since
+        completed -= done
+        low += 1
+    return known if settled == known.upto and low == known.low else _note(low, settled, completed)
+
+
+def _counted(ledger: Ledger, num_retained: int, settled: int) -> Kept:
+    """The same, counted from the end."""
+    low, completed = settled, 0
+    for id in reversed(ledger.ids(before=settled + 1)):
+        done = _completed(ledger, id)
+        if done is not None:
+            low, completed = id, completed + done
+        if completed == num_retained:
+            break
+    return _note(low, settled, completed)
+
+
+def _note(low: int, upto: int, completed: int) -> Kept:
+    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed)
+
+
+def _completed(ledger: Ledger, id: int) -> bool | None:
+    """Whether it was completed; None if it is not there any more."""
+    decision = ledger.decision(id)
+    return None if decision is None else decision.outcome == "completed"
 
 
 def release(coordinator: Coordinator, entry: Entry) -> None:
     """Remove what the attempts of an aborted entry staged. A failure leaves files that nobody names."""
+    try:
+        coordinator.ledger.settle_decision(entry.id)  # W2: an abort that a power loss takes back is none
+    except TidegateError:
+        return
     for name, sinking in coordinator.graph.sinks.items():
-        context = coordinator.context(name)
         with contextlib.suppress(TidegateError):
+            context = coordinator.context(name)
             for attempt in sinking.sink.attempts(entry.id, context):
                 sinking.sink.discard(context, Staging(entry.id, attempt))
 
 
 def _retire(coordinator: Coordinator, id: int) -> bool:
+    """Claim and delete one entry below the floor. False: it stays for now, or somebody else is at it."""
+    try:
+        return _claim(coordinator, id) and _delete(coordinator, id)
+    except Unavailable:
+        return False  # next time
+
+
+def _claim(coordinator: Coordinator, id: int) -> bool:
     ledger = coordinator.ledger
-    if not ledger.retired(id):
-        entry = ledger.entry(id)
-        if entry is None or entry.open:
-            return False
-        ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
-        # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
-        if id >= retention_floor(ledger, coordinator.limits.num_retained):
-            return False
+    if ledger.retired(id):
+        return True
     entry = ledger.entry(id)
-    blobs = _blobs(entry) if entry else set()
-    if blobs:
-        blobs -= _kept_blobs(ledger, id)
-    if entry is not None:
-        try:
-            _clear_staged(coordinator, entry)
-        except Unavailable:
-            return False  # next time
-    ledger.delete_entry(id, blobs)
+    if entry is None:
+        return True  # what a zombie wrote behind the deletion
+    if entry.open:
+        return False
+    ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
+    # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
+    return id < retention_floor(ledger, coordinator.limits.num_retained)
+
+
+def _delete(coordinator: Coordinator, id: int) -> bool:
+    ledger = coordinator.ledger
+    entry = ledger.entry(id)
+    if entry is None:  # broken off behind the plan: side files and staged ones are gone already
+        ledger.delete_entry(id, ())
+        return True
+    if entry.open:
+        return False
+    _clear_staged(coordinator, entry)
+    blobs = _blobs(entry)
+    ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
     return True
 
 
 def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     """Staged files of attempts that lost, and those of the winner that its table does not name."""
+    if entry.completed and len(entry.acks) < len(entry.plan.acks):
+        return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
     winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
     for name, sinking in coordinator.graph.sinks.items():
         context = coordinator.context(name)
@@ -117,9 +181,9 @@ def _blobs(entry: Entry) -> set[Blob]:
 def _blobs_in(value: object) -> Iterator[Blob]:
     """Side files inside a source's own JSON: objects of exactly the shape of Blob."""
     if isinstance(value, dict):
-        if value.keys() == {"path", "sha", "size"}:
-            yield Blob(path=value["path"], sha=value["sha"], size=value["size"])
-        else:
+        try:
+            yield msgspec.convert(value, Blob)
+        except msgspec.ValidationError:
             for inner in value.values():
                 yield from _blobs_in(inner)
     elif isinstance(value, list):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.records import Records, folder
@@ -81,58 +80,56 @@ class Log(Records):
                     raise  # otherwise others went on meanwhile, and retention took what was being read
 
     def _entries_from(self, hint: int) -> tuple[int, tuple[Entry, ...]]:
-        ids = self._listed(after=max(hint - 1, 0))
+        ids = self.ids(after=max(hint - 1, 0))
+        first = self.entry(hint) if hint else None
+        if first is not None and first.completed:
+            return hint, (first, *self._entries(hint + 1, ids[-1] if ids else hint))
         if hint and not ids:
             raise self._hole(hint)
-        if hint and ids[0] == hint:
-            entries = self._entries(ids)
-            if entries[0].completed:
-                return hint, entries
         # The hint is lost, or damaged, or somebody slow has written an old one over a newer one.
         return 0, self._entries_left()
 
     def _entries_left(self) -> tuple[Entry, ...]:
         """All that retention has left. What is missing below must have been settled: the first entry says so."""
-        listed = self._listed()
-        if not listed and self.store.names("runs"):
-            listed = self._listed()  # a run is indexed behind its entry: so there is one, unless it was lost
-            if not listed:
-                raise self._hole(1)
-        entries = self._entries(list(itertools.dropwhile(self._going, listed)))
-        if listed and not entries:
-            raise self._hole(listed[-1])
-        if entries and entries[0].id > 1:
+        listed = self.ids()
+        low = next((id for id in listed if not self._going(id)), None)
+        if low is None:
+            self._refuse_loss(listed)
+            return ()
+        while low > 1 and not self._going(low - 1):
+            low -= 1  # the listing lags
+        entries = self._entries(low, listed[-1])
+        if low > 1:
             first = next((entry for entry in entries if not entry.aborted), None)
             if first is None or self.published(first.id) is None:
-                raise self._hole(entries[0].id - 1)
-            entries = entries[first.id - entries[0].id :]
+                raise self._hole(low - 1)
+            entries = entries[first.id - low :]
         return entries
 
-    def _listed(self, after: int = 0) -> list[int]:
-        """Entry ids above `after`, without a last one of which there is nothing but a folder yet."""
-        ids = self.ids(after)
-        if ids and self._plan(ids[-1]) is None:
-            if self.store.names(folder(ids[-1])) and self._plan(ids[-1]) is None:
-                raise self._hole(ids[-1])
-            ids.pop()
-        return ids
+    def _refuse_loss(self, listed: list[int]) -> None:
+        """No entry is left. That is right only if there never was one: of the first there may be a folder."""
+        for id in listed:
+            if self.store.names(folder(id)) and self._going(id):
+                raise self._hole(id)
+        if self.store.names("runs") and self._plan(1) is None:  # a run is indexed behind its entry
+            raise self._hole(1)
 
-    def _entries(self, ids: list[int]) -> tuple[Entry, ...]:
-        """These entries, checked to have no holes: a missing record is never 'nothing yet'."""
-        for before, after in itertools.pairwise(ids):
-            if after != before + 1:
-                raise self._hole(before + 1)
-        return tuple(map(self._entry, ids))
+    def _entries(self, low: int, high: int) -> tuple[Entry, ...]:
+        """These entries without a hole: a missing record is never 'nothing yet', but for the very last plan."""
+        found = []
+        for id in range(low, high + 1):
+            entry = self.entry(id)
+            if entry is None and id == high and not self.store.names(folder(id)):
+                break  # its creator is between making the folder and making the plan, or stopped there
+            entry = entry or self.entry(id)
+            if entry is None:
+                raise self._hole(id)
+            found.append(entry)
+        return tuple(found)
 
     def _going(self, id: int) -> bool:
         """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""
         return self.retired(id) or self._plan(id) is None
-
-    def _entry(self, id: int) -> Entry:
-        entry = self.entry(id)
-        if entry is None:
-            raise self._hole(id)
-        return entry
 
     def _plan(self, id: int) -> Plan | None:
         return self._read(f"{folder(id)}/plan.json", Plan, id)
