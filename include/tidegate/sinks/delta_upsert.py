@@ -180,7 +180,7 @@ class DeltaUpsert(DeltaSink):
         table = Table(snapshot.location, snapshot.schema, self.partition_by)
         keys = self._keys(table, batches)
         live = {file.path: file for file in live_files(snapshot) if keys.may_touch(file)}
-        gone, stayed, _ = rewrite(table, list(map(Source.of, live.values())), self.keys, _held(keys), f"{folder}/kept")
+        gone, stayed = rewrite(table, list(map(Source.of, live.values())), self.keys, _held(keys), f"{folder}/kept")
         added = [*stayed, *self._new_rows(table, batches, folder)]
         done = replace(snapshot, added, [live[source.path] for source in gone], stamp)
         if done is None or not _names(snapshot.location, done, stayed):
@@ -221,7 +221,7 @@ class DeltaUpsert(DeltaSink):
 
         def settle(files: list[StagedFile], name: str) -> list[StagedFile]:
             touched = [Source.of(file) for file in files if file.path in lost]
-            _, written, _ = rewrite(table, touched, self.keys, outdated, f"{folder}/{name}")
+            _, written = rewrite(table, touched, self.keys, outdated, f"{folder}/{name}")
             return [*(file for file in files if file.path not in lost), *written]
 
         return Batch(
@@ -247,7 +247,7 @@ class DeltaUpsert(DeltaSink):
                 added += files
                 continue
             lost = _held(self._keys(table, later))
-            gone, stayed, _ = rewrite(table, list(map(Source.of, files)), self.keys, lost, f"{folder}/batch-{place}")
+            gone, stayed = rewrite(table, list(map(Source.of, files)), self.keys, lost, f"{folder}/batch-{place}")
             replaced = {source.path for source in gone}
             added += [*(file for file in files if file.path not in replaced), *stayed]
         return added

@@ -10,7 +10,8 @@ its files are durable before anything names them; delta-rs' own merge commits wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ Lost = Callable[["pa.Table", "Source", int], Any]
 _OUTPUT_BYTES = 128 << 20
 """Files of one partition are rewritten together up to about this size."""
 
+_LEAST_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
 _THREADS = 2
@@ -42,7 +44,7 @@ class Source:
 
     path: str
     size: int
-    partition: dict[str, str | None]
+    partition: dict[str, str | None] = field(compare=False)
 
     @classmethod
     def of(cls, file: StagedFile | LiveFile) -> Source:
@@ -50,13 +52,16 @@ class Source:
         return cls(file.path, file.size, file.partition_texts())
 
 
-@dataclass
-class _Touched:
-    """A file that loses rows, and for each row group which rows those are."""
+@dataclass(frozen=True)
+class _Part:
+    """A row group of a file: the unit of work, so that one large file keeps all threads busy."""
 
     source: Source
-    masks: list[Any] = field(repr=False)
-    lost: int
+    group: int
+    start: int
+    rows: int
+    size: int
+    """About as many bytes as it has in the file."""
 
 
 @dataclass(frozen=True)
@@ -72,114 +77,111 @@ def key_rows(table: Table, source: Source, names: Sequence[str]) -> pa.Table:
     """Some columns of a file, typed as the table types them; partition columns included."""
     import pyarrow as pa
 
-    return pa.concat_tables([arrow_schema(table.schema, names).empty_table(), *_groups(table, source, names)])
-
-
-def _groups(table: Table, source: Source, names: Sequence[str]) -> Iterator[pa.Table]:
-    """The same, one table for each row group."""
-    schema = arrow_schema(table.schema, names)
-    with open_parquet(table.location, source.path) as file:
-        stored = [name for name in names if name not in source.partition and name in file.schema_arrow.names]
-        for group in range(file.num_row_groups):
-            count = file.metadata.row_group(group).num_rows
-            read = file.read_row_group(group, columns=_paths(file, stored))
-            yield conform(read, schema, count, typed_partition(source.partition, schema, count))
+    parts = [_read(table, part, names) for part in _parts(table, source)]
+    return pa.concat_tables([arrow_schema(table.schema, names).empty_table(), *parts])
 
 
 def rewrite(
-    table: Table,
-    sources: Sequence[Source],
-    names: Sequence[str],
-    lost: Lost,
-    folder: str,
-) -> tuple[list[Source], list[StagedFile], int]:
+    table: Table, sources: Sequence[Source], names: Sequence[str], lost: Lost, folder: str
+) -> tuple[list[Source], list[StagedFile]]:
     """Files without the rows that `lost` picks by their `names` columns, written durably into `folder`.
 
-    `lost` gets some rows of a file, the file, and the number of its first row; it answers with a mask.
-    Returns the files that lose rows, the files that take their place, and how many rows are lost. A file
-    that loses nothing is in neither list.
+    `lost` gets some rows of a file, the file, and the number of the first of these rows; it answers with a
+    mask. Returns the files that lose rows, and the files that take their place. A file that loses nothing is
+    in neither list.
     """
-    with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda source: _look(table, source, names, lost), sources)
-        touched = [each for each in found if each.lost]
-        bundles = list(_bundles(touched))
-        written = pool.map(
-            lambda item: _write(table, item[1], f"{folder}/part-{item[0]:05d}.parquet"), enumerate(bundles)
-        )
-        files = [file for file in written if file is not None]
-    table.location.sync(file.path for file in files)
-    return [each.source for each in touched], files, sum(each.lost for each in touched)
-
-
-def _look(table: Table, source: Source, names: Sequence[str], lost: Lost) -> _Touched:
     import pyarrow.compute as pc
 
-    masks, start = [], 0
-    for rows in _groups(table, source, names):
-        masks.append(lost(rows, source, start))
-        start += rows.num_rows
-    return _Touched(source, masks, sum(pc.sum(mask).as_py() or 0 for mask in masks))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = [part for found in pool.map(lambda source: _parts(table, source), sources) for part in found]
+        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, lost), parts), strict=True))
+        touched = {part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}
+        bundles = _bundles([part for part in parts if part.source.path in touched])
+        paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
+        written = list(pool.map(lambda bundle, path: _write(table, bundle, masks, path), bundles, paths))
+    files = [file for file in written if file is not None]
+    table.location.sync(file.path for file in files)
+    return list(touched.values()), files
 
 
-def _bundles(touched: Iterable[_Touched]) -> Iterator[list[_Touched]]:
-    """Files of one partition, together at most about as large as one file should be."""
-    by_partition: dict[tuple[tuple[str, str | None], ...], list[_Touched]] = {}
-    for each in touched:
-        by_partition.setdefault(tuple(sorted(each.source.partition.items())), []).append(each)
-    for members in by_partition.values():
-        bundle: list[_Touched] = []
-        for each in members:
-            if bundle and sum(other.source.size for other in bundle) + each.source.size > _OUTPUT_BYTES:
-                yield bundle
-                bundle = []
-            bundle.append(each)
-        yield bundle
+def _parts(table: Table, source: Source) -> list[_Part]:
+    with open_parquet(table.location, source.path) as file:
+        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+    found, start = [], 0
+    for place, group in enumerate(groups):
+        found.append(_Part(source, place, start, group.num_rows, source.size // len(groups)))
+        start += group.num_rows
+    return found
 
 
-def _write(table: Table, bundle: Sequence[_Touched], path: str) -> StagedFile | None:
-    """The rows that stay of several files, in one file; None if none does."""
+def _read(table: Table, part: _Part, names: Sequence[str]) -> pa.Table:
+    """Some columns of a row group, in the table's types. One thread: there are as many readers as cores."""
+    schema = arrow_schema(table.schema, names)
+    with open_parquet(table.location, part.source.path) as file:
+        stored = [name for name in names if name not in part.source.partition and name in file.schema_arrow.names]
+        rows = file.read_row_group(part.group, columns=_paths(stored), use_threads=False)
+    return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
+
+
+def _mask(table: Table, part: _Part, names: Sequence[str], lost: Lost) -> Any:
+    return lost(_read(table, part, names), part.source, part.start)
+
+
+def _bundles(parts: Sequence[_Part]) -> list[list[_Part]]:
+    """What goes into one file: parts of one partition, so many that all threads have work."""
+    limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // _THREADS))
+    open_bundles: dict[tuple[tuple[str, str | None], ...], list[_Part]] = {}
+    done = []
+    for part in parts:
+        bundle = open_bundles.setdefault(tuple(sorted(part.source.partition.items())), [])
+        bundle.append(part)
+        if sum(each.size for each in bundle) >= limit:
+            done.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
+    return done + list(open_bundles.values())
+
+
+def _write(table: Table, bundle: Sequence[_Part], masks: Mapping[_Part, Any], path: str) -> StagedFile | None:
+    """The rows that stay, in one file; None if none does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     partition = bundle[0].source.partition
     stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
     schema = arrow_schema(table.schema, stored)
-    groups = _row_groups(_kept(table, bundle, schema), schema)
+    groups = _row_groups(_kept(table, bundle, masks, stored))
     first = next(groups, None)
     if first is None:
         return None
     try:
-        with table.location.create(path) as sink:
-            writer = pq.ParquetWriter(
+        with (
+            table.location.create(path) as sink,
+            pq.ParquetWriter(
                 sink,
                 schema,
                 compression="snappy",
                 use_dictionary=dictionary_columns(first),
                 store_decimal_as_integer=True,
-            )
-            with writer:
-                writer.write_table(first, row_group_size=_GROUP_ROWS)
-                for group in groups:
-                    writer.write_table(group, row_group_size=_GROUP_ROWS)
+            ) as writer,
+        ):
+            for group in itertools.chain([first], groups):
+                writer.write_table(group, row_group_size=_GROUP_ROWS)
     except (pa.ArrowException, OSError) as error:
         raise unavailable(table.location.full(path), error) from error
     return describe(table.location, path, table.schema, partition)
 
 
-def _kept(table: Table, bundle: Sequence[_Touched], schema: Any) -> Iterator[pa.Table]:
+def _kept(
+    table: Table, bundle: Sequence[_Part], masks: Mapping[_Part, Any], stored: Sequence[str]
+) -> Iterator[pa.Table]:
     import pyarrow.compute as pc
 
-    for each in bundle:
-        with open_parquet(table.location, each.source.path) as file:
-            stored = [name for name in schema.names if name in file.schema_arrow.names]
-            for group, mask in enumerate(each.masks):
-                rows = file.read_row_group(group, columns=_paths(file, stored))
-                kept = conform(rows, schema, rows.num_rows if stored else len(mask), {}).filter(pc.invert(mask))
-                if kept.num_rows:
-                    yield kept
+    for part in bundle:
+        kept = _read(table, part, stored).filter(pc.invert(masks[part]))
+        if kept.num_rows:
+            yield kept
 
 
-def _row_groups(parts: Iterator[pa.Table], schema: Any) -> Iterator[pa.Table]:
+def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Parts put together until they make a decent row group."""
     import pyarrow as pa
 
@@ -193,6 +195,6 @@ def _row_groups(parts: Iterator[pa.Table], schema: Any) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-def _paths(file: Any, names: Sequence[str]) -> list[str] | None:
+def _paths(names: Sequence[str]) -> list[str] | None:
     """What to ask a Parquet reader for: it takes a dot in a name for a nested field, so those read it all."""
     return None if any("." in name for name in names) else list(names)
