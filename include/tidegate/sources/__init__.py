@@ -1,7 +1,8 @@
 """Where rows come from: sources plan ranges without a JVM, and read the same rows again."""
 
 from tidegate.sources.base import Blobs, Planned, Source, SourceContext
+from tidegate.sources.delta import DeltaTable
 from tidegate.sources.files import Files
 from tidegate.sources.generator import Generator
 
-__all__ = ["Blobs", "Files", "Generator", "Planned", "Source", "SourceContext"]
+__all__ = ["Blobs", "DeltaTable", "Files", "Generator", "Planned", "Source", "SourceContext"]
