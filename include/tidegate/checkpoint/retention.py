@@ -12,6 +12,7 @@ entry's own records, all of them, say that its attempt lost.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def retire_old(coordinator: Coordinator) -> list[int]:
     old = ledger.ids(before=_floor(kept, num_retained))
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
-    gone = [id for id in old if _retire(coordinator, id)]
+    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: what is left has no hole
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     return gone

@@ -78,6 +78,7 @@ class World:
     source: object = None
     bound: int = 3
     padding: int = 0
+    name = NAME
 
     @property
     def weather(self) -> Outages:
@@ -85,11 +86,11 @@ class World:
 
     @property
     def folder(self) -> Path:
-        return self.root / NAME
+        return self.root / self.name
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger(self.store(), NAME)
+        return Ledger(self.store(), self.name)
 
     def store(self) -> Store:
         return LocalStore(self.folder)
@@ -100,7 +101,7 @@ class World:
 
     def coordinator(self) -> Coordinator:
         """A fresh one, as each process has; all state is on storage."""
-        pipeline = Pipeline(NAME)
+        pipeline = Pipeline(self.name)
         stream = pipeline.source("in", self.source or ToySource(self.feed, self.bound, self.padding))
         for name, skip in self.sinks.items():
             stream.sink(name, ToySink(name, self.tables, skip))
