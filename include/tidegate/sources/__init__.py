@@ -4,5 +4,6 @@ from tidegate.sources.base import Blobs, Planned, Source, SourceContext
 from tidegate.sources.delta import DeltaTable
 from tidegate.sources.files import Files
 from tidegate.sources.generator import Generator
+from tidegate.sources.malformed import malformed_record
 
-__all__ = ["Blobs", "DeltaTable", "Files", "Generator", "Planned", "Source", "SourceContext"]
+__all__ = ["Blobs", "DeltaTable", "Files", "Generator", "Planned", "Source", "SourceContext", "malformed_record"]
