@@ -50,6 +50,13 @@ class Pipeline:
         It may run more than once for one checkpoint; only one run's result counts.
         """
         names = tuple(self._stream_name(given) for given in inputs)
+        if isinstance(outputs, str):
+            raise Invalid(
+                f"a stage's outputs are the text {outputs!r}",
+                expected="a list of names",
+                help=f"write outputs=[{outputs!r}]",
+                reason="BAD_PIPELINE",
+            )
 
         def declare(function: Callable[..., Any]) -> Stream:
             stage_name = name or getattr(function, "__name__", "stage").replace("<lambda>", "")
@@ -69,11 +76,13 @@ class Pipeline:
             raise Invalid(
                 f"a stage's input is a {type(given).__name__}",
                 expected="a stream (what pipeline.source or another stage returned) or its name",
+                help="pass the stream, not the source or the function",
                 reason="BAD_PIPELINE",
             )
         if given.pipeline is not self:
             raise Invalid(
                 f"stream {given.name!r} belongs to pipeline {given.pipeline.name!r}, not to {self.name!r}",
+                expected=f"a stream of pipeline {self.name!r}",
                 help="write it to a table there and read that table here",
                 reason="BAD_PIPELINE",
             )
@@ -97,6 +106,7 @@ class Stream:
             raise Invalid(
                 f"stage {self.name!r} has no output {output!r}",
                 expected=", ".join(self._outputs) or "a stage declared with outputs=[…]",
+                help="name one that it has, or declare it: @pipeline.stage(…, outputs=[…])",
                 reason="BAD_PIPELINE",
             )
         return Stream(self.pipeline, f"{self.name}.{output}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
+import types
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -117,10 +120,15 @@ def build_graph(
     problems = [
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
-        *_wiring_problems(sources, stages, sinks),
-        *_shared_targets(sinks, place),
     ]
-    ordered, cycle = _in_order(stages)
+    ordered: list[Staged] = []
+    cycle: list[str] = []
+    names = [*(s.name for s in sources), *(s.name for s in sinks), *(n for s in stages for n in (s.name, *s.outputs))]
+    if all(isinstance(name, str) for name in names):  # else nothing can be told by name
+        problems += _repeated_names(sources, stages, sinks)
+        problems += _wiring_problems(sources, stages, sinks)
+        problems += _shared_targets(sinks, place or Place("/"))
+        ordered, cycle = _in_order(stages)
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:
@@ -147,10 +155,17 @@ def _bad_names(name: str, sources: list[Sourcing], stages: list[Staged], sinks: 
             check_name(what, given)
         except Invalid as error:
             problems.append(f"{error.what}; expected {error.expected}")
+    return problems
+
+
+def _repeated_names(sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
     streams = Counter([s.name for s in sources] + [s.name for s in stages])
-    problems += [
+    problems = [
         f"{n!r} names {count} sources or stages: give each its own name" for n, count in streams.items() if count > 1
     ]
+    for stage in stages:
+        repeated = [output for output, count in Counter(stage.outputs).items() if count > 1]
+        problems += [f"stage {stage.name!r} has output {output!r} more than once" for output in repeated]
     twice = Counter(s.name for s in sinks)
     problems += [f"{n!r} names {count} sinks: give each its own name" for n, count in twice.items() if count > 1]
     return problems
@@ -212,13 +227,16 @@ def _signature_problems(stage: Staged) -> list[str]:
     return []
 
 
-def _shared_targets(sinks: list[Sinking], place: Place | None) -> list[str]:
-    place = place or Place("/")
+def _shared_targets(sinks: list[Sinking], place: Place) -> list[str]:
     targets: dict[str, list[str]] = {}
+    problems = []
     for s in sinks:
         if isinstance(s.sink, Sink) and not s.sink.problems():
-            targets.setdefault(s.sink.target(place), []).append(s.name)
-    return [
+            try:
+                targets.setdefault(s.sink.target(place), []).append(s.name)
+            except Invalid as error:
+                problems.append(f"sink {s.name!r}: {error.what}; expected {error.expected}")
+    return problems + [
         f"sinks {', '.join(names)} write to one target {target}: union their streams in a stage, or use two tables"
         for target, names in targets.items()
         if len(names) > 1
@@ -239,9 +257,27 @@ def _in_order(stages: list[Staged]) -> tuple[list[Staged], list[str]]:
     return ordered, []
 
 
-def _code(function: Callable[..., Any]) -> str:
+def _code(function: object) -> str:
+    """A hash of what the function is made of: the same in every process, wherever it lies there."""
+    if isinstance(function, functools.partial):
+        return sha256(f"{_code(function.func)} {_text(function.args)} {_text(function.keywords)}".encode())
     try:
-        return sha256(inspect.getsource(function).encode())
+        return sha256(inspect.getsource(function).encode())  # type: ignore[arg-type]
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return sha256(code.co_code + repr(code.co_names).encode() if code else repr(function).encode())
+        if code is not None:
+            return sha256(_compiled(code))
+        of = type(function)
+        if of.__module__ == "builtins":
+            return sha256(_text(function).encode())
+        return sha256(f"{_code(of)} {_text(getattr(function, '__dict__', {}))}".encode())
+
+
+def _compiled(code: types.CodeType) -> bytes:
+    """For a function without source, as one typed at a prompt: its instructions, names and constants."""
+    constants = [_compiled(c) if isinstance(c, types.CodeType) else _text(c).encode() for c in code.co_consts]
+    return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])
+
+
+def _text(value: object) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
