@@ -24,6 +24,7 @@ from tidegate.model.records import Json
 from tidegate.tables.files import Location, unavailable
 from tidegate.tables.footers import StagedFile
 from tidegate.tables.live import LiveFile
+from tidegate.tables.opened import recall, remember
 from tidegate.tables.rawlog import Commit, check_tail, read_commit, refuse_half_a_log, refuse_unreadable
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ class Snapshot:
     configuration: Mapping[str, str]
     log_hash: str
     handle: DeltaTable
+    """Shared with whoever opened the same version (tables/opened.py): for reads, and commits of file actions."""
+
+    def own_handle(self) -> DeltaTable:
+        """One more handle, for what moves its handle on."""
+        return _handle(self.location, self.version)
 
     def txn(self, app_id: str) -> int | None:
         """The last transaction version of `app_id`, or None."""
@@ -114,11 +120,12 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
 
     A head whose commit file is empty or torn is Corrupt: both engines read an empty one as "no changes".
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
+    if (known := recall(location, version)) is not None:
+        return known
     try:
-        handle = DeltaTable(location.url, version=version, storage_options=dict(location.options))
+        handle = _handle(location, version)
         found = handle.version()
     except TableNotFoundError as error:
         refuse_half_a_log(location, error)
@@ -129,7 +136,7 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         raise unavailable(location.url, error) from error
     last = check_tail(location, found)
     metadata = handle.metadata()
-    return Snapshot(
+    snapshot = Snapshot(
         location=location,
         version=found,
         table_id=str(metadata.id),
@@ -139,6 +146,9 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         log_hash=last.sha,
         handle=handle,
     )
+    if version is None:
+        remember(snapshot)
+    return snapshot
 
 
 def create(
@@ -201,7 +211,7 @@ def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: Stamp) -> Com
     from deltalake import Field
 
     def attempt() -> None:
-        snapshot.handle.alter.add_columns(
+        snapshot.own_handle().alter.add_columns(
             [Field.from_json(msgspec.json.encode(field).decode()) for field in fields],
             commit_properties=commit_properties(stamp),
             post_commithook_properties=hooks(),
@@ -285,6 +295,12 @@ def verify(location: Location, version: int, log_hash: str) -> None:
         "or start a new pipeline with take_over=True",
         reason="OTHER_TABLE",
     )
+
+
+def _handle(location: Location, version: int | None) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    return DeltaTable(location.url, version=version, storage_options=dict(location.options))
 
 
 def delta_schema(schema: Json) -> Any:

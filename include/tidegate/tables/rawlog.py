@@ -14,7 +14,16 @@ from tidegate.model.codec import sha256
 from tidegate.model.records import Json
 from tidegate.tables.files import Location, unavailable
 
-__all__ = ["LOG", "Commit", "check_tail", "log_path", "read_commit", "refuse_half_a_log", "refuse_unreadable"]
+__all__ = [
+    "LOG",
+    "Commit",
+    "check_tail",
+    "last_checkpoint",
+    "log_path",
+    "read_commit",
+    "refuse_half_a_log",
+    "refuse_unreadable",
+]
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
@@ -94,7 +103,7 @@ def check_tail(location: Location, version: int) -> Commit:
     head.actions()
     head.make_durable()
     if location.is_local:
-        for older in range(max(_last_checkpoint(location), version - _TAIL) + 1, version):
+        for older in range(max(last_checkpoint(location), version - _TAIL) + 1, version):
             if location.size(log_path(older)) == 0:
                 raise _torn(location, older, "is empty")
     return head
@@ -138,7 +147,8 @@ def refuse_unreadable(location: Location, version: int | None, error: Exception)
     )
 
 
-def _last_checkpoint(location: Location) -> int:
+def last_checkpoint(location: Location) -> int:
+    """The version of Delta's own last checkpoint, or 0; only a hint."""
     data = location.read(f"{LOG}/_last_checkpoint")
     try:
         return int(msgspec.json.decode(data or b"{}", type=dict[str, Any]).get("version", 0))

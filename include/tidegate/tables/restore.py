@@ -82,7 +82,7 @@ def vacuum(location: Location, keep: Iterable[int], *, retention_hours: int = 0,
     if snapshot is None:
         raise Invalid(f"{location.url} is no Delta table", help="check the path", reason="NO_TABLE")
     try:
-        return snapshot.handle.vacuum(
+        return snapshot.own_handle().vacuum(
             retention_hours=retention_hours,
             dry_run=dry_run,
             enforce_retention_duration=False,
