@@ -48,12 +48,18 @@ def append_by_spark(
 
 
 def merge_by_spark(
-    snapshot: Snapshot, batches: Sequence[Batch], keys: Sequence[str], stamp: Stamp, context: SinkContext
+    snapshot: Snapshot,
+    batches: Sequence[Batch],
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    stamp: Stamp,
+    context: SinkContext,
 ) -> Committed | None:
-    """Replace the batches' rows by key as one delta-spark MERGE; of several batches the last one counts."""
+    """Replace the batches' rows by key as one delta-spark MERGE: the greatest order_by counts, then the last batch."""
     session = _session(snapshot, context)
     _claim(session, snapshot, stamp)
-    changes = _changes(session, snapshot, batches, keys)
+    changes = _changes(session, snapshot, batches, keys, order_by)
+    counts = _not_late(order_by)
     names = [field["name"] for field in snapshot.schema["fields"] if field["name"] in changes.columns]
     view = f"tidegate_{stamp.attempt}"
     changes.createOrReplaceTempView(view)
@@ -69,8 +75,9 @@ def merge_by_spark(
         session.sql(
             f"MERGE INTO delta.{_quoted(snapshot.location.url)} t USING {view} s ON "
             + " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
-            + f" WHEN MATCHED AND s.{_DELETED} THEN DELETE"
-            + f" WHEN MATCHED THEN UPDATE SET {', '.join(f't.{_quoted(n)} = s.{_quoted(n)}' for n in names)}"
+            + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
+            + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
+            + ", ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in names)
             + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(_quoted, names))})"
             + f" VALUES ({', '.join(f's.{_quoted(name)}' for name in names)})"
         )
@@ -127,7 +134,17 @@ def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stam
     writer.option("userMetadata", _metadata(stamp)).save(snapshot.location.url)
 
 
-def _changes(session: SparkSession, snapshot: Snapshot, batches: Sequence[Batch], keys: Sequence[str]) -> DataFrame:
+def _not_late(order_by: Sequence[str]) -> str:
+    """Structs compare field by field, and null is least in them."""
+    if not order_by:
+        return "true"
+    ours, theirs = (", ".join(f"{side}.{_quoted(name)}" for name in order_by) for side in "st")
+    return f"struct({ours}) >= struct({theirs})"
+
+
+def _changes(
+    session: SparkSession, snapshot: Snapshot, batches: Sequence[Batch], keys: Sequence[str], order_by: Sequence[str]
+) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -140,7 +157,8 @@ def _changes(session: SparkSession, snapshot: Snapshot, batches: Sequence[Batch]
         if files
     ]
     rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    last = Window.partitionBy(*map(_quoted, keys)).orderBy(f.col(_ORDER).desc())
+    greatest = [f.col(_quoted(name)).desc_nulls_last() for name in order_by]
+    last = Window.partitionBy(*map(_quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
     return rows.withColumn(_ORDER, f.row_number().over(last)).where(f"{_ORDER} = 1").drop(_ORDER)
 
 

@@ -44,6 +44,7 @@ from tidegate.tables.arrow import arrow_schema
 from tidegate.tables.duplicates import outdated_rows
 from tidegate.tables.keys import Keys
 from tidegate.tables.log import find_commit
+from tidegate.tables.newest import Newest, newest
 from tidegate.tables.rewrite import Source, Table, key_rows, rewrite
 from tidegate.tables.schema import columns, render
 
@@ -59,12 +60,14 @@ _KEY_TYPES = ("byte", "short", "integer", "long", "string", "date", "timestamp",
 
 
 class DeltaUpsert(DeltaSink):
-    """Keeps one row per key in a Delta table: the one of the latest checkpoint that had the key.
+    """Keeps one row per key in a Delta table.
 
     keys: the columns that tell rows apart. Null is a value like any other: null equals null.
-    order_by: of several rows with one key in a checkpoint, the one with the greatest values here counts (null
-        is least). Without it, or where even these are equal, rows must be copies of each other, or are refused.
-        Between checkpoints the later one counts, whatever its values.
+    order_by: of several rows with one key, the one with the greatest values here counts (null is least), also
+        against the row that the table holds: a late row never replaces a newer one. Of equals the later
+        checkpoint counts. A removed row leaves no trace, so what comes later, even if it is older, adds one.
+        Without order_by the later checkpoint counts; and within one checkpoint, rows with one key (and equal
+        order_by) must be copies of each other, or are refused.
     delete_when: a SQL condition on the row; where it is true, the key's row is removed.
     omit: columns that delete_when needs and the table should not have.
     path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
@@ -174,23 +177,32 @@ class DeltaUpsert(DeltaSink):
         return spark_reasons_to_rewrite(snapshot)
 
     def first_files(self, batches: Sequence[Batch], location: Location, folder: str) -> list[StagedFile]:
-        return self._new_rows(Table(location, united(batches), self.partition_by), batches, folder)
+        table = Table(location, united(batches), self.partition_by)
+        if self.order_by:
+            return self._counting_rows(table, batches, self._newest(table, [], batches), folder)
+        return self._new_rows(table, batches, folder)
 
     def publish_next(self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, folder: str) -> Committed | None:
         table = Table(snapshot.location, snapshot.schema, self.partition_by)
         keys = self._keys(table, batches)
         live = {file.path: file for file in live_files(snapshot) if keys.may_touch(file)}
-        gone, stayed = rewrite(table, list(map(Source.of, live.values())), self.keys, _held(keys), f"{folder}/kept")
-        added = [*stayed, *self._new_rows(table, batches, folder)]
+        sources = list(map(Source.of, live.values()))
+        if self.order_by:
+            settled = self._newest(table, sources, batches)
+            keys, new = settled.won, self._counting_rows(table, batches, settled, folder)
+        else:
+            new = self._new_rows(table, batches, folder)
+        gone, stayed = rewrite(table, sources, self.keys, _held(keys), f"{folder}/kept")
+        added = [*stayed, *new]
         done = replace(snapshot, added, [live[source.path] for source in gone], stamp)
-        if done is None or not _names(snapshot.location, done, stayed):
+        if done is None or not _names(snapshot.location, done, added):
             snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
         return done
 
     def publish_by_spark(
         self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, context: SinkContext
     ) -> Committed | None:
-        return merge_by_spark(snapshot, batches, self.keys, stamp, context)
+        return merge_by_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
     def _stage(self, frame: DataFrame, schema: Json, location: Location, folder: str) -> Batch:
         """The changed rows as Spark wrote them."""
@@ -229,6 +241,21 @@ class DeltaUpsert(DeltaSink):
             files=settle(batch.files, "changed"),
             deletes=settle(batch.deletes, "deleted"),
         )
+
+    def _newest(self, table: Table, live: Sequence[Source], batches: Sequence[Batch]) -> Newest:
+        staged = [list(map(Source.of, (*batch.files, *batch.deletes))) for batch in batches]
+        return newest(table, live, staged, self.keys, self.order_by)
+
+    def _counting_rows(self, table: Table, batches: Sequence[Batch], settled: Newest, folder: str) -> list[StagedFile]:
+        """The batches' files without the rows that lost against newer ones."""
+        files = [file for batch in batches for file in batch.files]
+        touched = [Source.of(file) for file in files if file.path in settled.late]
+
+        def late(rows: Any, source: Source, start: int) -> Any:
+            return settled.late[source.path].slice(start, rows.num_rows)
+
+        _, written = rewrite(table, touched, self.keys, late, f"{folder}/counting")
+        return [*(file for file in files if file.path not in settled.late), *written]
 
     def _keys(self, table: Table, batches: Sequence[Batch]) -> Keys:
         import pyarrow as pa

@@ -1,0 +1,113 @@
+"""An upsert with an order: the greatest value counts, in whatever order and pieces the rows come."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tables.kit import head, rows_of, schema, staged, table_at
+from tidegate.model.place import Place
+from tidegate.sinks import DeltaUpsert
+from tidegate.sinks.base import Publication, SinkContext
+from tidegate.sinks.delta_table import Batch, staged_result
+
+KAV = schema(k="long", a="long", v="string")
+Row = tuple[int | None, int | None, str]
+
+
+class Upserted:
+    """A table that takes batches through the sink's own publish, without Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.location = table_at(folder)
+        self.sink = DeltaUpsert("table", keys=["k"], order_by="a")
+        self.context = SinkContext("p", "u1", "s", Place(str(folder)))
+        self.id = 0
+        self.after: int | None = None
+
+    def publish(self, *batches: tuple[list[Row], list[Row]]) -> None:
+        """One checkpoint: for each of its batches the changed rows and the deleted ones."""
+        self.id += 1
+        committables = []
+        for place, (changed, deleted) in enumerate(batches):
+            files = [self._staged(f"{place}-changed", changed)] if changed else []
+            deletes = [self._staged(f"{place}-deleted", deleted)] if deleted else []
+            batch = Batch(columns=KAV, files=sum(files, []), deletes=sum(deletes, []), not_null=[])
+            committables.append(staged_result(batch, len(changed) + len(deleted)).committable or {})
+        publication = Publication(
+            id=self.id, generation=0, attempt=f"a{self.id}", after=self.after, committables=tuple(committables)
+        )
+        assert self.sink.publish(publication, self.sink.head(self.context), self.context) is not None
+        self.after = self.id
+
+    def _staged(self, name: str, rows: list[Row]) -> list:  # type: ignore[type-arg]
+        columns = {"k": [k for k, _, _ in rows], "a": [a for _, a, _ in rows], "v": [v for _, _, v in rows]}
+        return staged(self.location, f"tidegate/u1-s/{self.id:08d}/attempt/{name}", columns, KAV)
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return rows_of(self.location)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Upserted:
+    return Upserted(tmp_path)
+
+
+def test_a_late_row_does_not_replace_a_newer_one(table: Upserted) -> None:
+    table.publish(([(1, 10, "new"), (2, 10, "new")], []))
+    table.publish(([(1, 5, "late"), (2, 11, "newer"), (3, 1, "first")], []))
+    assert table.rows() == [(1, 10, "new"), (2, 11, "newer"), (3, 1, "first")]
+
+
+def test_of_equals_the_later_checkpoint_counts(table: Upserted) -> None:
+    table.publish(([(1, 10, "one")], []))
+    table.publish(([(1, 10, "two")], []))
+    assert table.rows() == [(1, 10, "two")]
+
+
+def test_null_is_least(table: Upserted) -> None:
+    table.publish(([(1, None, "none"), (2, 1, "some"), (None, 3, "null key")], []))
+    table.publish(([(1, 0, "some"), (2, None, "none"), (None, 2, "late")], []))
+    assert table.rows() == [(1, 0, "some"), (2, 1, "some"), (None, 3, "null key")]
+
+
+def test_a_late_delete_is_ignored_and_a_timely_one_is_not(table: Upserted) -> None:
+    table.publish(([(1, 10, "stays"), (2, 10, "goes")], []))
+    table.publish(([], [(1, 9, ""), (2, 10, "")]))
+    assert table.rows() == [(1, 10, "stays")]
+
+
+def test_batches_of_one_checkpoint_are_settled_by_the_order_too(table: Upserted) -> None:
+    table.publish(([(1, 7, "greatest"), (2, 1, "early")], []), ([(1, 5, "later batch"), (2, 1, "equal, later")], []))
+    assert table.rows() == [(1, 7, "greatest"), (2, 1, "equal, later")]
+    table.publish(([(1, 9, "gone")], []), ([(3, 1, "x")], [(1, 9, "")]))
+    assert table.rows() == [(2, 1, "equal, later"), (3, 1, "x")]
+
+
+def test_a_checkpoint_of_late_rows_only_still_leaves_its_mark(table: Upserted) -> None:
+    table.publish(([(1, 10, "new")], []))
+    version = head(table.location).version
+    table.publish(([(1, 1, "late")], []))
+    assert table.rows() == [(1, 10, "new")]
+    assert head(table.location).version == version + 1
+    assert table.sink.head(table.context).last == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_table_does_not_depend_on_how_the_rows_are_cut(tmp_path: Path, seed: int) -> None:
+    """The same rows in random pieces end as the greatest row of each key."""
+    chance = random.Random(seed)
+    rows = [(chance.randrange(6), order, f"v{order}") for order in chance.sample(range(1000), 40)]
+    table = Upserted(tmp_path)
+    left = list(rows)
+    while left:
+        pieces = []
+        for _ in range(chance.randint(1, 2)):
+            piece, left = left[: (cut := chance.randint(1, 12))], left[cut:]
+            newest = {k: row for row in sorted(piece, key=lambda row: row[1]) for k in [row[0]]}
+            pieces.append((list(newest.values()), []))
+        table.publish(*pieces)
+    expected = {row[0]: row for row in sorted(rows, key=lambda row: row[1])}
+    assert table.rows() == sorted(expected.values(), key=repr)
