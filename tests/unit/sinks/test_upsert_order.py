@@ -12,6 +12,7 @@ from tidegate.model.place import Place
 from tidegate.sinks import DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext
 from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.tables import StagedFile
 
 KAV = schema(k="long", a="long", v="string")
 Row = tuple[int | None, int | None, str]
@@ -32,9 +33,9 @@ class Upserted:
         self.id += 1
         committables = []
         for place, (changed, deleted) in enumerate(batches):
-            files = [self._staged(f"{place}-changed", changed)] if changed else []
-            deletes = [self._staged(f"{place}-deleted", deleted)] if deleted else []
-            batch = Batch(columns=KAV, files=sum(files, []), deletes=sum(deletes, []), not_null=[])
+            files = self._staged(f"{place}-changed", changed)
+            deletes = self._staged(f"{place}-deleted", deleted)
+            batch = Batch(columns=KAV, files=files, deletes=deletes)
             committables.append(staged_result(batch, len(changed) + len(deleted)).committable or {})
         publication = Publication(
             id=self.id, generation=0, attempt=f"a{self.id}", after=self.after, committables=tuple(committables)
@@ -42,7 +43,9 @@ class Upserted:
         assert self.sink.publish(publication, self.sink.head(self.context), self.context) is not None
         self.after = self.id
 
-    def _staged(self, name: str, rows: list[Row]) -> list:  # type: ignore[type-arg]
+    def _staged(self, name: str, rows: list[Row]) -> list[StagedFile]:
+        if not rows:
+            return []
         columns = {"k": [k for k, _, _ in rows], "a": [a for _, a, _ in rows], "v": [v for _, _, v in rows]}
         return staged(self.location, f"tidegate/u1-s/{self.id:08d}/attempt/{name}", columns, KAV)
 

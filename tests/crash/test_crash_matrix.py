@@ -1,0 +1,157 @@
+"""The crash matrix of design/5: at every step, killed, failed, answer lost, or overtaken while it hangs.
+
+The story of each: two checkpoints go well. In the third, something happens at one point. Then the next runs come,
+as they would from a scheduler, and read everything that has landed. Afterwards both tables must equal a pure-Python
+reference, every checkpoint must be decided, and none may be on a table twice or out of order.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.harness import Crew, finish
+from tests.crash.spark import server
+from tests.crash.world import Limits, World, check
+
+BEFORE_DECISION = [
+    "S1.entry.before",
+    "S1.entry.after",
+    "S2.run.before",
+    "S2.run.after",
+    "S3.inputs.after",
+    "S4.stage.before",
+    "S4.stage.after",
+    "S6.ack.before",
+    "S6.ack.after",
+    "S8.manifest.before",
+    "S8.manifest.after",
+    "S9.decision.before",
+]
+AFTER_DECISION = [
+    "S9.decision.after",
+    "S10.publish.before",
+    "S10.publish.after",
+    "S11.published.before",
+    "S11.published.after",
+]
+RETENTION = ["S12.retire.before", "S12.retire.after", "S13.delete.before", "S13.delete.after"]
+ABORT = ["A1.abort.before", "A1.abort.after"]
+LOST_ANSWERS = ["plan.json", "runs/", "acks/", "manifest-", "decision.json", "published.json"]
+
+# A job stages, and a publisher publishes, one table after the other: the second passing is the second table.
+PASSINGS = {"S4.stage.before": 2, "S4.stage.after": 2, "S10.publish.before": 2, "S10.publish.after": 2}
+POINTS = [(point, nth) for point in BEFORE_DECISION + AFTER_DECISION for nth in range(1, PASSINGS.get(point, 1) + 1)]
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    root = tmp_path_factory.mktemp("crew")
+    with server(root / "spark") as spark:
+        crew = Crew(root, spark)
+        yield crew
+        crew.close()
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
+    """A world in which two checkpoints went well."""
+    world = World(tmp_path_factory.mktemp("begun"))
+    world.feed(2)
+    crew.run(world, "one", "two")
+    return world.root
+
+
+@pytest.fixture
+def world(tmp_path: Path, begun: Path) -> World:
+    """Two checkpoints are done, and there is more to read."""
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    world = World(tmp_path)
+    world.feed(3)
+    return world
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_killed_then_the_same_run_is_retried(crew: Crew, world: World, point: str, nth: int) -> None:
+    """Airflow finds the task dead and starts it again under the same run id: it goes on where it was."""
+    assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
+    (id,) = crew.run(world, "three")
+    assert id == 3 or point in AFTER_DECISION, "no second id for one run"
+    finish(crew, world, 4)
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_killed_then_another_run_takes_over(crew: Crew, world: World, point: str, nth: int) -> None:
+    """Nobody retries. The next run finds what is left, ends or publishes it, and goes on."""
+    assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
+    finish(crew, world, 4)
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_fails_with_an_error_then_is_retried(crew: Crew, world: World, point: str, nth: int) -> None:
+    """The step raises: what it leaves behind is found by the retry."""
+    crew.start(world, "three", fault=(point, "E", nth)).ended()
+    crew.run(world, "three")
+    finish(crew, world, 4)
+
+
+@pytest.mark.parametrize("record", LOST_ANSWERS)
+def test_a_record_landed_but_its_answer_was_lost(crew: Crew, world: World, record: str) -> None:
+    """The store says 'error' after the create took effect: it is read back, and the run goes on as if nothing were."""
+    crew.run(world, "three", fault=(record, "A", 1))
+    finish(crew, world, 4)
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: World, point: str, nth: int) -> None:
+    """The worker is taken for dead but lives: the same run is started again and finishes. Then the zombie goes on."""
+    zombie = crew.start(world, "three", fault=(point, "Z", nth))
+    zombie.reached()
+    crew.run(world, "three", "four")
+    zombie.resume()
+    finish(crew, world, 4)
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: World, point: str, nth: int) -> None:
+    """Another run gives the hanging one up, repeats its work and goes on; only then the zombie wakes."""
+    zombie = crew.start(world, "three", fault=(point, "Z", nth))
+    zombie.reached()
+    finish(crew, world, 4)
+    zombie.resume()
+    check(world, 4) if point != "S1.entry.before" else finish(crew, world, 4, first="after-zombie")
+
+
+@pytest.mark.parametrize("mode", ["K", "E", "Z"])
+@pytest.mark.parametrize("point", ABORT)
+def test_aborting_a_dead_checkpoint_is_itself_interrupted(crew: Crew, world: World, point: str, mode: str) -> None:
+    crew.start(world, "three", fault=("S6.ack.after", "K", 1)).ended()
+    cleaner = crew.start(world, "four", fault=(point, mode, 1), impatient=True)
+    if mode == "Z":
+        cleaner.reached()
+        finish(crew, world, 4)
+        cleaner.resume()
+    else:
+        cleaner.ended()
+    finish(crew, world, 5)
+
+
+@pytest.mark.parametrize("mode", ["K", "E", "Z"])
+@pytest.mark.parametrize("point", RETENTION)
+def test_retention_is_interrupted(tmp_path: Path, crew: Crew, point: str, mode: str) -> None:
+    """With one checkpoint retained, forgetting breaks off anywhere: what is kept still works, the rest goes later."""
+    world = World(tmp_path, Limits(num_retained=1))
+    world.feed(2)
+    crew.run(world, "one")
+    forgetful = crew.start(world, "two", fault=(point, mode, 1))
+    if mode == "Z":
+        forgetful.reached()
+        finish(crew, world, 4)
+        forgetful.resume()
+    else:
+        forgetful.ended()
+    finish(crew, world, 5)
+    assert len(world.coordinator().ledger.ids()) == 1, "everything else is forgotten in the end"
