@@ -49,7 +49,6 @@ def checked(events: DataFrame) -> dict[str, DataFrame]:
 
 
 checked["good"].sink("order_events", DeltaAppend("tables/order_events"))
-# Within a checkpoint an order's latest event counts, in whatever order and however often they come; between
-# checkpoints the later one.
+# Events come late and twice. An order's row is its event with the highest `at`, in whatever order they come.
 checked["good"].sink("orders", DeltaUpsert("tables/orders", keys=["order_id"], order_by="at"))
 checked["bad"].sink("orders_rejected", DeltaAppend("tables/orders_rejected"))

@@ -4,9 +4,8 @@
 
 Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
 alone, so whoever knows the files knows what must be in the tables. An order is placed and paid in one
-file, shipped and delivered in the next. About one pair of events in 15 comes in the wrong order, one
-event in 20 is of an order by telephone that was entered hours late, one in 30 comes twice, and one in
-40 is bad in one of four ways.
+file, shipped and delivered in the next. One event in 20 comes a file or two late, behind later ones of
+its order; one in 30 comes twice; one in 40 is bad, in one of four ways.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ FOLDER = "landing/orders"
 STEPS = ("placed", "paid", "shipped", "delivered")
 COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-BY_TELEPHONE = 1_000_000_000
 
 
 def feed(data: Path, files: int, rows: int) -> list[Path]:
@@ -48,32 +46,33 @@ def write(folder: Path, number: int, rows: int) -> Path:
 
 
 def lines(number: int, rows: int) -> Iterator[str]:
-    """The lines of file `number`."""
-    for first in range((number - 1) * rows, number * rows, 2):
-        pair = [first + 1, first] if picked(first, "swapped", 15) else [first, first + 1]
-        for event_id in pair:
-            event = event_of(event_id, rows)
-            yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
-            if picked(event_id, "twice", 30):
-                yield json.dumps(event)
+    """The lines of file `number`: its own events, then those of the two files before it that come late."""
+    for event_id in range(max(number - 3, 0) * rows, number * rows):
+        if event_id // rows + 1 + delay(event_id) != number:
+            continue
+        event = event_of(event_id, rows)
+        yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
+        if picked(event_id, "twice", 30):
+            yield json.dumps(event)
+
+
+def delay(event_id: int) -> int:
+    """How many files late the event comes."""
+    return 1 + number_of(event_id, "delay") % 2 if picked(event_id, "late", 20) else 0
 
 
 def event_of(event_id: int, rows: int) -> dict[str, Any]:
     """A good event: one step in the life of one order."""
     file, place = divmod(event_id, rows)
     order_id = file // 2 * (rows // 2) + place // 2
-    status = STEPS[file % 2 * 2 + place % 2]
-    happened = START + timedelta(seconds=event_id)
-    if picked(event_id, "late", 20):
-        order_id, status, happened = BY_TELEPHONE + event_id, "delivered", happened - timedelta(hours=3)
     return {
         "event_id": event_id,
         "order_id": order_id,
         "customer_id": number_of(order_id, "customer") % 500,
         "country": COUNTRIES[number_of(order_id, "country") % len(COUNTRIES)],
-        "status": status,
+        "status": STEPS[file % 2 * 2 + place % 2],
         "amount": f"{number_of(order_id, 'amount') % 50_000 / 100:.2f}",
-        "at": happened.isoformat(),
+        "at": (START + timedelta(seconds=event_id)).isoformat(),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
@@ -88,6 +89,11 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
         ledger.view()
     except TidegateError as error:
         yield error.what
+    ids = ledger.ids()
+    for before, after in pairwise(ids):
+        # Retention goes upwards: only what it could not delete yet may have a hole above it.
+        if after != before + 1 and not ledger.retired(before):
+            yield f"checkpoint {before + 1} is missing between {before} and {after}"
     for entry in entries:
         base = by_id.get(entry.plan.base) if entry.plan.base is not None else None
         if entry.plan.base is not None and entry.plan.base >= entry.id:

@@ -134,7 +134,8 @@ def _left_over(
     try:
         for entry in entries:
             counting = {acked.ack.attempt for acked in entry.acks.values()} if not entry.aborted else set()
-            found = [a for a in sinking.sink.attempts(entry.id, context) if a not in counting]
+            attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
+            found = [attempt for attempt in attempts if attempt not in counting]
             if entry.aborted:
                 dead += [Staging(entry.id, attempt) for attempt in found]
             elif entry.completed:

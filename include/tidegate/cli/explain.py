@@ -146,7 +146,8 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
     winners = {acked.ack.attempt for acked in entry.acks.values()}
     for sinking, context in contexts(target):
         try:
-            found = [attempt for attempt in sinking.sink.attempts(entry.id, context) if attempt not in winners]
+            attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
+            found = [attempt for attempt in attempts if attempt not in winners]
         except TidegateError:
             continue
         if found:

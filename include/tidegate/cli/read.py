@@ -152,15 +152,38 @@ class Sample:
 
 
 def take(snapshot: Snapshot, limit: int) -> Sample:
-    """Up to `limit` rows. Reads only as many files as it needs."""
-    data = snapshot.handle.to_pyarrow_dataset()
-    rows = data.head(limit).to_pylist() if limit else []
+    """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
+    in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
+    data = _dataset(snapshot)
+    rows: list[dict[str, Any]] = []
+    for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
+        if len(rows) >= limit:
+            break
+        rows += part.to_table(schema=data.schema).slice(0, limit - len(rows)).to_pylist()
     return Sample(list(data.schema.names), rows, data.count_rows())
 
 
 def count_rows(snapshot: Snapshot) -> int:
     """How many rows there are."""
-    return int(snapshot.handle.to_pyarrow_dataset().count_rows())
+    return int(_dataset(snapshot).count_rows())
+
+
+def _dataset(snapshot: Snapshot) -> Any:
+    """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
+    import pyarrow.fs
+    from deltalake.exceptions import DeltaError
+
+    location = snapshot.location
+    system = pyarrow.fs.SubTreeFileSystem(location.url, pyarrow.fs.LocalFileSystem()) if location.is_local else None
+    try:
+        return snapshot.handle.to_pyarrow_dataset(filesystem=system)
+    except DeltaError as error:
+        raise Invalid(
+            f"{location.url} cannot be read here: {str(error).splitlines()[0]}",
+            expected="a table whose features delta-rs can read",
+            help=f"read it with Spark: spark.read.format('delta').option('versionAsOf', {snapshot.version})",
+            reason="UNREADABLE_FEATURES",
+        ) from error
 
 
 def plain(value: Any) -> Any:

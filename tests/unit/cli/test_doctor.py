@@ -107,10 +107,7 @@ DAMAGE = {
     "plan torn": (lambda p: tear(entry(p, 3) / "plan.json"), "plan.json cannot be read"),
     "plan empty": (lambda p: (entry(p, 3) / "plan.json").write_bytes(b""), "it is empty"),
     "plan gone": (lambda p: (entry(p, 2) / "plan.json").unlink(), "checkpoint 2 has a folder but no plan.json"),
-    "entry gone": (
-        lambda p: (shutil.rmtree(entry(p, 2)), (p.folder / "ledger/orders/latest.json").unlink()),
-        "missing",
-    ),
+    "entry gone": (lambda p: shutil.rmtree(entry(p, 2)), "checkpoint 2 is missing between 1 and 3"),
     "ack torn": (lambda p: tear(entry(p, 1) / "acks" / "main.json"), "cannot be read"),
     "ack edited": (lambda p: edit(entry(p, 1) / "acks" / "main.json"), "is not the one that its manifest names"),
     "ack gone": (lambda p: (entry(p, 1) / "acks" / "main.json").unlink(), "the ack of job main is missing"),

@@ -1,0 +1,284 @@
+"""The command line on real Spark: the example from feed to doctor, a second run that goes on, Ctrl-C once and twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import orders_feed
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = 60
+PATIENCE_S = 180.0
+
+SLOW = '''
+"""One checkpoint a file; its rows wait in Spark until the file `release` is there."""
+import os
+import time
+
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+HOME = os.path.dirname(os.path.abspath(__file__))
+pipeline = Pipeline("slow")
+events = pipeline.source("events", Files("landing/*.json", schema="id long", max_files=1))
+
+
+def held(id):
+    open(f"{HOME}/holding", "w").close()
+    while not os.path.exists(f"{HOME}/release"):
+        time.sleep(0.05)
+    return id
+
+
+@pipeline.stage(events)
+def waits(events):
+    from pyspark.sql.functions import udf
+
+    return events.select(udf(held, "long")("id").alias("id"))
+
+
+waits.sink("rows", DeltaAppend("tables/rows"))
+'''
+
+
+@dataclass
+class Project:
+    """A project folder of its own below one that holds the Spark server for all of them."""
+
+    home: Path
+    name: str
+
+    @property
+    def data(self) -> Path:
+        return self.home / self.name
+
+    def command(self, *words: str) -> list[str]:
+        place = ["-D", f"root={self.name}/ledger", "-D", f"data={self.name}"]
+        return [sys.executable, "-m", "tidegate", *words, *place]
+
+    def tidegate(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(self.command(*words), cwd=self.home, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.tidegate(*words, "--json", code=code).stdout)
+
+    def rows(self, pipeline: str, sink: str, *words: str) -> list[dict[str, Any]]:
+        found = self.json("read", pipeline, sink, "--limit", "1000000", *words)
+        assert len(found["rows"]) == found["total"]
+        return found["rows"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One project folder, so one Spark server, for the whole module."""
+    home = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "jobs", home / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    (home / "slow.py").write_text(SLOW)
+    (home / "tidegate.toml").write_text('[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n')
+    yield home
+    subprocess.run([sys.executable, "-m", "tidegate", "spark", "stop"], cwd=home, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def orders(home: Path) -> Project:
+    """The example after `make run`: ten files fed, five checkpoints made."""
+    project = Project(home, "orders")
+    orders_feed.feed(project.data, files=10, rows=ROWS)
+    made = project.json("run", "jobs.orders:pipeline", "--checkpoints", "5")
+    assert [(c["id"], c["state"]) for c in made["checkpoints"]] == [(n, "completed") for n in range(1, 6)]
+    return project
+
+
+# -- what must be in the tables, without Spark -----------------------------------------------------------
+
+
+def sent(files: range) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Each line that was fed, parsed, and why it is bad."""
+    for number in files:
+        for line in orders_feed.lines(number, ROWS):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                yield {}, "not readable"
+                continue
+            yield event, why_bad(event)
+
+
+def why_bad(event: dict[str, Any]) -> str | None:
+    if event["order_id"] is None:
+        return "no order id"
+    if "at" not in event:
+        return "no time"
+    return "bad amount" if Decimal(event["amount"]) < 0 else None
+
+
+def latest(fed: list[tuple[dict[str, Any], str | None]]) -> dict[int, str]:
+    """Each order's status: that of its latest good event, whenever that came."""
+    good = [event for event, why in fed if why is None]
+    return {event["order_id"]: event["status"] for event in sorted(good, key=lambda event: event["at"])}
+
+
+def expect_tables(project: Project, checkpoints: int) -> None:
+    fed = list(sent(range(1, 2 * checkpoints + 1)))
+    at = ("--checkpoint", str(checkpoints))
+    events = Counter(row["event_id"] for row in project.rows("orders", "order_events", *at))
+    assert events == Counter(event["event_id"] for event, why in fed if why is None)
+    rejected = Counter(row["why"] for row in project.rows("orders", "orders_rejected", *at))
+    assert rejected == Counter(why for _, why in fed if why is not None)
+    found = project.rows("orders", "orders", *at)
+    assert {row["order_id"]: row["status"] for row in found} == latest(fed)
+    assert len(found) == len({row["order_id"] for row in found})
+
+
+# -- the example -----------------------------------------------------------------------------------------
+
+
+def test_the_feed_holds_what_the_example_is_about():
+    fed = list(sent(range(1, 11)))
+    assert {why for _, why in fed} == {None, "not readable", "no order id", "no time", "bad amount"}
+    ids = Counter(event["event_id"] for event, why in fed if why is None)
+    assert max(ids.values()) == 2
+    arrived = [event for event, why in fed if why is None]
+    last = {event["order_id"]: event["status"] for event in arrived}
+    assert any(last[order] != status for order, status in latest(fed).items()), "nothing comes late"
+
+
+def test_the_tables_hold_what_was_fed(orders):
+    expect_tables(orders, 5)
+
+
+def test_every_checkpoint_can_be_read_as_it_was(orders):
+    for checkpoints in (1, 3):
+        expect_tables(orders, checkpoints)
+
+
+def test_list_show_and_explain_tell_of_it(orders):
+    listed = orders.json("list", "orders")["checkpoints"]
+    assert [(c["id"], c["state"]) for c in listed[-5:]] == [(n, "completed") for n in range(5, 0, -1)]
+    shown = orders.json("show", "orders", "3")
+    assert set(shown["tables"]) == {"order_events", "orders", "orders_rejected"}
+    assert shown["records"]["plan"]["config"]["interval"] == "1 min"
+    story = orders.json("explain", "jobs.orders:pipeline", "3")
+    assert story["changes"] == ["Settings and code are those of checkpoint 2."]
+    assert story["waits_for"] == []
+    assert "2 files" in " ".join(story["events"])
+
+
+def test_doctor_finds_nothing_wrong(orders):
+    found = orders.json("doctor", "jobs.orders:pipeline")
+    assert found["ok"] is True
+    assert {f["state"] for f in found["findings"] if f["area"] == "orders"} == {"ok"}
+
+
+def test_a_second_run_goes_on_where_the_first_stopped(orders):
+    orders_feed.feed(orders.data, files=2, rows=ROWS)
+    said = orders.tidegate("run", "jobs.orders:pipeline", "--until-idle")
+    assert "checkpoint 6 completed" in said.stdout
+    assert "checkpoint 7" not in said.stdout
+    assert "What is in the sinks of orders" in said.stdout
+    expect_tables(orders, 6)
+    idle = orders.json("run", "jobs.orders:pipeline", "--until-idle")
+    assert idle["checkpoints"] == []
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------------
+
+
+def wait_for(what: str, condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process.poll() is None, f"ended before {what}: {process.communicate()}"
+        assert time.monotonic() < until, f"no {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def slow(home: Path) -> Iterator[Project]:
+    """A pipeline with three files to read, whose rows wait in Spark for a file `release`."""
+    project = Project(home, "slow")
+    (home / "slow" / "landing").mkdir(parents=True)
+    for number in (1, 2, 3):
+        (home / "slow" / "landing" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+    yield project
+    (home / "release").touch()  # whatever still waits in Spark may go
+    shutil.rmtree(home / "slow")
+
+
+@pytest.fixture
+def running(home: Path, slow: Project) -> Iterator[subprocess.Popen[str]]:
+    """`tidegate run` in a process group of its own, as a shell would start it, its first checkpoint held in Spark."""
+    for name in ("release", "holding"):
+        (home / name).unlink(missing_ok=True)
+    process = subprocess.Popen(
+        slow.command("run", "slow:pipeline", "--checkpoints", "3"),
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for("checkpoint at work", (home / "holding").exists, process)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def press_ctrl_c(process: subprocess.Popen[str]) -> None:
+    """What a terminal does: SIGINT to the whole foreground group."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def states(project: Project) -> list[tuple[int, str, str]]:
+    return [(c["id"], c["state"], c["reason"]) for c in project.json("list", "slow")["checkpoints"]]
+
+
+def test_ctrl_c_stops_after_the_running_checkpoint(home, slow, running):
+    press_ctrl_c(running)
+    assert running.stderr is not None
+    assert "stopping after the running checkpoint" in running.stderr.readline()
+    assert running.poll() is None
+    (home / "release").touch()
+    out, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, err
+    assert "checkpoint 1 completed" in out
+    assert states(slow) == [(1, "completed", "")]
+    assert [row["id"] for row in slow.rows("slow", "rows")] == [1]
+
+
+def test_a_second_ctrl_c_aborts_it_and_the_next_run_takes_its_input(home, slow, running):
+    press_ctrl_c(running)
+    assert running.stderr is not None
+    assert "stopping after the running checkpoint" in running.stderr.readline()
+    press_ctrl_c(running)
+    out, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, err
+    assert "the running checkpoint was aborted" in out
+    assert "Traceback" not in err
+    assert states(slow) == [(1, "aborted", "CANCELLED")]
+    assert not (slow.data / "tables" / "rows" / "_delta_log").exists()
+    (home / "release").touch()
+    slow.tidegate("run", "slow:pipeline", "--until-idle")
+    assert sorted(row["id"] for row in slow.rows("slow", "rows")) == [1, 2, 3]
+    assert "a person stopped it" in slow.tidegate("explain", "slow", "1").stdout
+    doctor = slow.json("doctor", "slow:pipeline", "--repair")
+    assert doctor["ok"] is True

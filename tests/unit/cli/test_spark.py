@@ -1,0 +1,76 @@
+"""spark start|status|stop: what they say and answer with. The server itself: tests/spark and tests/unit/runtime."""
+
+import pytest
+
+from tests.unit.runtime.conftest import Servers
+
+
+@pytest.fixture
+def servers(folder, monkeypatch):
+    from tidegate.runtime import connect_launch, connect_server
+
+    servers = Servers(folder / ".tidegate" / "spark")
+    monkeypatch.setattr(connect_launch, "_command", servers.command)
+    monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
+    monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
+    yield servers
+    servers.end()
+
+
+def test_from_nothing_to_nothing(servers, tidegate):
+    said = tidegate("spark", "status")
+    assert said.code == 1
+    assert "No Spark server runs" in said.out
+    said = tidegate("spark", "start")
+    assert said.code == 0
+    assert "Spark started in" in said.out
+    said = tidegate("spark", "start", "--json")
+    assert said.json["fresh"] is False
+    server = said.json["server"]
+    assert "token" not in server
+    said = tidegate("spark", "status", "--json")
+    assert said.code == 0
+    assert [(s["pid"], s["state"], s["answers"]) for s in said.json["servers"]] == [(server["pid"], "idle", True)]
+    assert server["log"] in tidegate("spark", "status").out
+    said = tidegate("spark", "stop")
+    assert said.code == 0
+    assert f"process {server['pid']}" in said.out
+    said = tidegate("spark", "stop", "--json")
+    assert said.code == 0
+    assert said.json == {"stopped": []}
+    assert tidegate("spark", "status", "--json").json == {"servers": []}
+
+
+def test_in_use_is_no_and_force_is_yes(servers, tidegate):
+    from tidegate.config import load_settings
+    from tidegate.runtime.connect_server import acquire
+    from tidegate.runtime.sessions import spark_settings
+
+    with acquire(spark_settings(load_settings())):
+        said = tidegate("spark", "stop", "--json")
+        assert said.code == 1
+        assert said.json["error"]["reason"] == "SPARK_IN_USE"
+        assert [s["state"] for s in tidegate("spark", "status", "--json").json["servers"]] == ["in use"]
+        assert tidegate("spark", "stop", "--force").code == 0
+
+
+def test_a_server_that_hangs_is_said_to(servers, tidegate, monkeypatch):
+    from tidegate.cli import spark
+
+    servers.how = "mute"
+    monkeypatch.setattr(spark, "_ANSWER_TIMEOUT", 0.1)
+    tidegate("spark", "start")
+    said = tidegate("spark", "status", "--json")
+    assert said.code == 3
+    assert said.json["servers"][0]["state"] == "does not answer"
+
+
+def test_what_is_wrong_is_told(servers, tidegate):
+    servers.how = "failing"
+    said = tidegate("spark", "start")
+    assert said.code == 2
+    assert "did not start: java.lang.IllegalArgumentException: no such thing" in said.err
+    assert "server.log" in said.err
+    assert tidegate("spark", "start", "-D", "spark.remote=sc://elsewhere:1").code == 2
+    assert tidegate("spark").code == 2
+    assert tidegate("spark", "restart").code == 2
