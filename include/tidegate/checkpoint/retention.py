@@ -21,7 +21,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.records import Blob, Kept, Retired
+from tidegate.model.records import Blob, Decision, Kept, Retired
 from tidegate.model.view import Entry
 from tidegate.sinks.base import Staging
 
@@ -107,7 +107,7 @@ def release(coordinator: Coordinator, entry: Entry) -> None:
     for name, sinking in coordinator.graph.sinks.items():
         with contextlib.suppress(TidegateError):
             context = coordinator.context(name)
-            for attempt in sinking.sink.attempts(entry.id, context):
+            for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
                 sinking.sink.discard(context, Staging(entry.id, attempt))
 
 
@@ -127,7 +127,8 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
     if entry is None:
         return True  # what a zombie wrote behind the deletion
     if entry.open:
-        return False
+        # Down here all was decided: somebody slow has claimed the id anew, and died before noticing.
+        ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason="TOO_LATE"))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
     return id < retention_floor(ledger, coordinator.limits.num_retained)
@@ -154,7 +155,7 @@ def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
     for name, sinking in coordinator.graph.sinks.items():
         context = coordinator.context(name)
-        for attempt in sinking.sink.attempts(entry.id, context):
+        for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
             remove = sinking.sink.retire if attempt in winners else sinking.sink.discard
             remove(context, Staging(entry.id, attempt))
 
