@@ -121,7 +121,7 @@ class DeltaUpsert(DeltaSink):
             found.append(f"omit names {name!r}, which the table needs as a key, order or partition column")
         if self.delete_when is not None and not self.delete_when.strip():
             found.append("delete_when is empty: write a SQL condition, or leave it out")
-        if self.properties.get("delta.appendOnly", "").lower() == "true":
+        if self.properties.get("delta.appendOnly") == "true":
             found.append("table property delta.appendOnly: an upsert replaces rows")
         return found
 

@@ -70,6 +70,13 @@ class Commit:
         """The files that this commit added."""
         return {unquote(action["add"]["path"]) for action in self.actions() if "add" in action}
 
+    def changes_rows(self) -> bool:
+        """Whether a reader sees other rows or columns: not after VACUUM, or OPTIMIZE, or a bare transaction."""
+        moved = (action.get("add") or action.get("remove") or {} for action in self.actions())
+        return any(file.get("dataChange", False) for file in moved) or any(
+            "metaData" in action or "protocol" in action for action in self.actions()
+        )
+
     def make_durable(self) -> None:
         """Sync the commit and its folder on local disks: delta-rs does not."""
         self.location.sync([log_path(self.version)])

@@ -24,7 +24,10 @@ class Foreign:
 
 
 def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, int | None]) -> list[Foreign]:
-    """Commits after version `since` that carry none of our transactions (app id → version, None: any)."""
+    """Commits after version `since` that change rows or columns and carry none of our transactions.
+
+    transactions: app id → version, None: any.
+    """
     found = []
     for version in range(since + 1, snapshot.version + 1):
         seen = read_commit(snapshot.location, version)
@@ -32,7 +35,7 @@ def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, i
             found.append(Foreign(version, "unknown: its commit file is gone"))
             continue
         ours = ((seen.txn(app_id), number) for app_id, number in transactions.items())
-        if not any(made is not None and number in (None, made) for made, number in ours):
+        if seen.changes_rows() and not any(made is not None and number in (None, made) for made, number in ours):
             found.append(Foreign(version, str(seen.info().get("operation", "unknown"))))
     return found
 

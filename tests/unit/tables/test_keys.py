@@ -18,7 +18,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), st.integers(-3, 3)),
     "text": (pa.string(), st.sampled_from(["", "a", "b", "é"])),
     "day": (pa.date32(), st.sampled_from([date(1, 1, 1), date(2020, 1, 1)])),
-    "moment": (pa.timestamp("us", "UTC"), st.sampled_from([datetime(1969, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)])),
+    "moment": (pa.timestamp("us", "UTC"), st.sampled_from([datetime(year, 1, 1, tzinfo=UTC) for year in (1969, 2020)])),
     "price": (pa.decimal128(10, 2), st.sampled_from([Decimal("0.00"), Decimal("-1.50")])),
     "flag": (pa.bool_(), st.booleans()),
 }  # fmt: skip

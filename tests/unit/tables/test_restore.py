@@ -87,7 +87,7 @@ def test_foreign_commits_are_named_and_refused_unless_told(tmp_path):
 def test_another_pipelines_commit_is_foreign(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
-    append(head(location), [], stamp(9, uid="u2", pipeline="q"))
+    append(head(location), staged(location, "theirs", kv((2, "b"))), stamp(9, uid="u2", pipeline="q"))
     assert len(foreign_commits(head(location), 0, OURS)) == 1
 
 
@@ -113,3 +113,18 @@ def test_vacuum_spares_kept_versions_and_everything_that_is_staged(tmp_path):
     assert location.size(waiting[0].path) is not None
     assert rows_of(location, 1) == [(2, "x")]
     assert rows_of(location) == [(3, "x")]
+
+
+def test_vacuum_and_optimize_are_no_foreign_rows(tmp_path):
+    location = table_at(tmp_path)
+    made(location, (1, "a"))
+    replace(head(location), staged(location, "new", kv((3, "c"))), live_files(head(location)), stamp(2))
+    appended(location, 3, (4, "d"))
+    from deltalake import DeltaTable
+
+    DeltaTable(location.url).optimize.compact()
+    assert vacuum(location, keep=[2], dry_run=False) != []
+    assert head(location).version > 3
+    assert foreign_commits(head(location), 1, OURS) == []
+    assert restore(head(location), 2, stamp(4)) is not None
+    assert rows_of(location) == [(3, "c"), (4, "d")]
