@@ -7,14 +7,11 @@ reference, every checkpoint must be decided, and none may be on a table twice or
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.harness import Crew, finish
-from tests.crash.spark import server
 from tests.crash.world import Limits, World, check
 
 BEFORE_DECISION = [
@@ -45,33 +42,6 @@ LOST_ANSWERS = ["plan.json", "runs/", "acks/", "manifest-", "decision.json", "pu
 # A job stages, and a publisher publishes, one table after the other: the second passing is the second table.
 PASSINGS = {"S4.stage.before": 2, "S4.stage.after": 2, "S10.publish.before": 2, "S10.publish.after": 2}
 POINTS = [(point, nth) for point in BEFORE_DECISION + AFTER_DECISION for nth in range(1, PASSINGS.get(point, 1) + 1)]
-
-
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    root = tmp_path_factory.mktemp("crew")
-    with server(root / "spark") as spark:
-        crew = Crew(root, spark)
-        yield crew
-        crew.close()
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
-    """A world in which two checkpoints went well."""
-    world = World(tmp_path_factory.mktemp("begun"))
-    world.feed(2)
-    crew.run(world, "one", "two")
-    return world.root
-
-
-@pytest.fixture
-def world(tmp_path: Path, begun: Path) -> World:
-    """Two checkpoints are done, and there is more to read."""
-    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
-    world = World(tmp_path)
-    world.feed(3)
-    return world
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)

@@ -5,11 +5,13 @@ The same coordinator and the same jobs as under Airflow; only the schedule is a 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
+from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator, Outcome
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
@@ -76,6 +78,7 @@ def run_checkpoints(
     coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
 ) -> list[Outcome]:
     """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
+    coordinator.spark = session
     outcomes: list[Outcome] = []
     failures = 0
     while not schedule.stop() and (schedule.checkpoints is None or len(outcomes) < schedule.checkpoints):
@@ -110,8 +113,11 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             observer.waiting(error.what)
             seams.sleep(POLL_S)
             continue
+        except KeyboardInterrupt:
+            _cancel_own(coordinator, run)
+            raise
         if triggered is None:
-            coordinator.publish()
+            _publish(coordinator, observer)
             return None
         observer.planned(triggered.plan)
         return triggered.plan
@@ -129,12 +135,14 @@ def _one(
         for job in plan.acks:
             acks.append(_job(coordinator, plan, job, session, observer))
     except KeyboardInterrupt:
-        coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
+        with contextlib.suppress(TidegateError):  # then the next trigger ends it
+            coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
         raise
     except TidegateError as failed:
         error = failed
     except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
-        coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
+        with contextlib.suppress(TidegateError):
+            coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
         raise
     outcome = _patiently(
         lambda: _finish(coordinator, plan, error, observer), lambda again, left: observer.retrying(plan, again, left)
@@ -142,30 +150,62 @@ def _one(
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
     if isinstance(error, Corrupt):
         raise error
-    return outcome, error if outcome.state != "completed" else None
+    return outcome, error if outcome.counts else None
 
 
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
     """Decide, publish, forget. Each step finds what was done before, so all of it can be repeated."""
     observer.step(plan, "completing")
-    outcome = coordinator.complete(plan.id, ("JOB_FAILED", str(error)) if error is not None else None)
+    failure = ("JOB_FAILED", str(error)) if error is not None else None
+    while (outcome := coordinator.complete(plan.id, failure)).state == "open":
+        _wait_for_lower(coordinator, plan, f"checkpoint {plan.id} waits for those that it rests on", observer)
     observer.step(plan, "publishing")
-    for table, stuck in coordinator.publish().stuck.items():
-        observer.stuck(table, stuck)
-    coordinator.retire()
+    _publish(coordinator, observer)
+    with contextlib.suppress(Unavailable):  # next time
+        coordinator.retire()
     return outcome
 
 
+def _publish(coordinator: Coordinator, observer: Observer) -> None:
+    for table, stuck in coordinator.publish().stuck.items():
+        observer.stuck(table, stuck)
+
+
+def _wait_for_lower(coordinator: Coordinator, plan: Plan, why: str, observer: Observer) -> None:
+    """With several at once, each is decided after what it rests on. Whoever waits does what can be done about it."""
+    observer.waiting(why)
+    for entry in coordinator.ledger.view().still_open():
+        if entry.id < plan.id and coordinator.complete(entry.id).state == "open":
+            reason = gone(entry.plan)
+            if reason:
+                coordinator.abort(entry.id, reason)
+    seams.sleep(POLL_S)
+
+
+def _cancel_own(coordinator: Coordinator, run: str) -> None:
+    """Stopped while triggering: a checkpoint that was made already is ended, or others would wait for it."""
+    with contextlib.suppress(TidegateError):
+        own = protocol.own_entry(coordinator.ledger.view(run), run)
+        if own is not None:
+            coordinator.abort(own, "CANCELLED", "stopped by hand")
+
+
 def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> Ack:
-    """One job, tried again while Spark or storage does not answer."""
+    """One job, tried again while Spark or storage does not answer, and while it is not its turn."""
 
     def again(error: TidegateError, left: int) -> None:
         session.drop()  # it may be what failed
         observer.retrying(plan, error, left)
 
-    return _patiently(
-        lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)), again
-    )
+    while True:
+        try:
+            return _patiently(
+                lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)), again
+            )
+        except Rejected as error:
+            if error.reason != "BASE_IN_PROGRESS":
+                raise
+            _wait_for_lower(coordinator, plan, error.what, observer)
 
 
 def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:
