@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,7 +148,7 @@ class LocalStore(Store):
                 made = os.stat(self._path(path), follow_symlinks=False).st_mtime
             except FileNotFoundError:
                 return None
-            probe = self._write_aside(self._root / _PROBE, b"")
+            probe = self._write_aside(self._root / _PROBE, b"", durable=False)
             try:
                 return os.stat(probe).st_mtime - made
             finally:
@@ -165,17 +166,17 @@ class LocalStore(Store):
 
     def _path(self, path: str) -> Path:
         """The absolute path, refusing to leave the root or to pass through a symlink below it."""
-        target = self._root
+        target = self.root
         for part in parts(path):
-            target = target / part
-            if target.is_symlink():
+            target = f"{target}/{part}"
+            if _is_link(target):
                 raise Corrupt(
                     f"{target} is a symbolic link",
                     expected="tidegate's own files and folders only",
                     help="put the real file back; tidegate follows no links below its root",
                     reason="SYMLINK",
                 )
-        return target
+        return Path(target)
 
     def _link(self, aside: Path, target: Path) -> None:
         """The one step that claims the name."""
@@ -202,8 +203,8 @@ class LocalStore(Store):
                 os.mkdir(new, 0o700)
             _sync_folder(new.parent)
 
-    def _write_aside(self, target: Path, data: bytes) -> Path:
-        """The bytes, durable, under a hidden temporary name in the target's folder."""
+    def _write_aside(self, target: Path, data: bytes, durable: bool = True) -> Path:
+        """The bytes, durable but for a mere probe, under a hidden temporary name in the target's folder."""
         self._make_folders(target.parent)
         aside = target.parent / f".{target.name}.{seams.new_id()}.tmp"
         fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -211,7 +212,8 @@ class LocalStore(Store):
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
@@ -228,6 +230,13 @@ class LocalStore(Store):
             if landed and not isinstance(explained, Unavailable):
                 explained = Unavailable(explained.what, help=explained.help, reason=explained.reason)
             raise explained from error
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _sync_folder(folder: Path) -> None:
