@@ -29,17 +29,18 @@ class BrokenDisk:
             yield self
 
     @contextlib.contextmanager
-    def fails(self, call, code, which=None):
-        """`call` fails with `code`: always, at the n-th time, or for a file's or a folder's fsync."""
-        passed = 0
+    def fails(self, call, code, which=None, times=1_000_000):
+        """`call` fails with `code`: always, at the n-th time, or for a file's or a folder's fsync; so many times."""
+        passed = failed = 0
 
         def before(name, path):
-            nonlocal passed
+            nonlocal passed, failed
             if name != call:
                 return
             passed += 1
             kind = "folder" if path is not None and path.is_dir() else "file"
-            if which in (None, passed, kind):
+            if which in (None, passed, kind) and failed < times:
+                failed += 1
                 raise OSError(code, os.strerror(code), str(path))
 
         self.before = before

@@ -303,18 +303,6 @@ def test_no_access_says_so_and_is_not_taken_for_nothing_there(local, call, code,
             assert "owner or mode" in caught.value.help
 
 
-def test_a_folder_that_may_not_be_entered_is_no_access(local, monkeypatch):
-    def lstat(path, **kwargs):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    local.create("e/plan.json", b"x")
-    monkeypatch.setattr(Path, "is_symlink", lstat)
-    for call in (lambda: local.read("e/plan.json"), lambda: local.create("e/x", b""), lambda: local.age("e/plan.json")):
-        with pytest.raises(Invalid) as caught:
-            call()
-        assert caught.value.reason == "NO_ACCESS"
-
-
 def test_a_file_system_without_hard_links_says_so(local, tmp_path, monkeypatch):
     for code in (errno.EPERM, errno.EOPNOTSUPP):
         with BrokenDisk(monkeypatch).fails("link", code), pytest.raises(Invalid) as caught:
@@ -434,7 +422,7 @@ def test_scenario_20_a_decision_whose_fsync_failed_but_which_landed_is_neither_f
     ledger = Ledger(local, "orders")
     local.create("checkpoints/00000001/plan.json", b"x")
     decision = Decision(attempt="me", created="now", id=1, outcome="completed", manifest="ab" * 32)
-    with BrokenDisk(monkeypatch).fails("fsync", code, "folder"):
+    with BrokenDisk(monkeypatch).fails("fsync", code, "folder", times=1):
         made = ledger.create_decision(decision)
     assert made.mine
     assert made.record == decision
@@ -442,6 +430,19 @@ def test_scenario_20_a_decision_whose_fsync_failed_but_which_landed_is_neither_f
     late = ledger.create_decision(abort)
     assert not late.mine
     assert late.record == decision == ledger.decision(1)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_scenario_20_as_long_as_the_fsync_fails_the_outcome_is_unclear_and_nobody_acts_on_it(local, monkeypatch, code):
+    ledger = Ledger(local, "orders")
+    local.create("checkpoints/00000001/plan.json", b"x")
+    decision = Decision(attempt="me", created="now", id=1, outcome="completed", manifest="ab" * 32)
+    with BrokenDisk(monkeypatch).fails("fsync", code, "folder"):
+        with pytest.raises(Unavailable):
+            ledger.create_decision(decision)
+        with pytest.raises(Unavailable):
+            ledger.settle_decision(1)
+    assert ledger.create_decision(Decision(attempt="x", created="now", id=1, outcome="aborted")).record == decision
 
 
 def test_scenario_20_a_decision_that_really_did_not_land_is_unclear_and_can_be_made_again(local, monkeypatch):

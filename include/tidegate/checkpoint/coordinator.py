@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
 from tidegate.checkpoint import protocol, publish, retention
@@ -22,6 +22,9 @@ from tidegate.model.records import Decision, Json, Manifest, Plan, Position, Tab
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.sinks.base import SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["Coordinator", "Limits", "Outcome", "Triggered"]
 
@@ -55,9 +58,11 @@ class Outcome:
 
     id: int
     state: str
-    """completed, aborted, or open."""
+    """completed, aborted, open, or retired."""
     reason: str = ""
     detail: str = ""
+    counts: bool = False
+    """Whether an abort counts towards the tolerable failures: not if others ended it, or what it rests on."""
 
 
 GiveUp = Callable[[Plan], str | None]
@@ -76,6 +81,8 @@ class Coordinator:
         self.ledger = ledger
         self.limits = limits
         self.place = place
+        self.spark: Callable[[], SparkSession] | None = None
+        """For targets that only delta-spark may publish to. Without it they wait for a process that has Spark."""
 
     # -- trigger -------------------------------------------------------------------------------------
 
@@ -109,7 +116,7 @@ class Coordinator:
                     return None
                 self._settle_ground(view, answer.base)
                 created = self.ledger.create_entry(plan)
-                if created.mine:
+                if created.mine and self._counts(plan):
                     self.ledger.index_run(plan)
                     return Triggered(plan, adopted=False)
 
@@ -140,11 +147,26 @@ class Coordinator:
         return any(job not in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan)
 
     def _settle_ground(self, view: View, base: int | None) -> None:
-        """W2: decisions that the plan rests on survive a power loss. If the abort of a checkpoint that it skips
-        did not, that one could be completed after all, and its input would be read twice."""
+        """W2: what the plan rests on survives a power loss. If the abort of a checkpoint that it skips did not,
+        that one could be completed after all, and its input would be read twice; if a plan did not, the log
+        would have a hole for ever."""
         for entry in view.entries:
-            if not entry.open and (base is None or entry.id >= base):
-                self.ledger.settle_decision(entry.id)
+            if base is None or entry.id >= base:
+                settle = self.ledger.settle_plan if entry.open else self.ledger.settle_decision
+                settle(entry.id)
+
+    def _counts(self, plan: Plan) -> bool:
+        """Whether the id was free because nobody had had it, and not because its entry is retired.
+
+        Somebody who slept between planning and creating may find it free again. Then the log begins above it.
+        """
+        view = self.ledger.view()
+        if not view.entries or plan.id >= view.entries[0].id:
+            return True
+        entry = self.ledger.entry(plan.id)
+        if entry is not None and entry.open:  # all that is real is decided there
+            self._decide(_decision(plan.id, "aborted", reason="TOO_LATE", detail="the id has been used and retired"))
+        return entry is not None and entry.completed and not self.ledger.retired(plan.id)
 
     def _plans(self) -> Plans:
         return Plans(self.graph, self.ledger, self.limits, self.place)
@@ -221,6 +243,8 @@ class Coordinator:
             again = self.ledger.entry(id)
             if again is None or not again.open:  # decided since, and the base retired behind it
                 return again, None
+            if id < self.ledger.view().entries[0].id:
+                return None, None  # a retired id, claimed anew by somebody who slept (see _counts)
             raise Corrupt(
                 f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
                 expected="every base of an open checkpoint to exist",
@@ -273,7 +297,7 @@ class Coordinator:
 
     def context(self, sink: str) -> SinkContext:
         """Who we are to the target of `sink`."""
-        return SinkContext(self.graph.name, self.ledger.start().uid, sink, self.place)
+        return SinkContext(self.graph.name, self.ledger.start().uid, sink, self.place, self.spark)
 
 
 def _decision(id: int, outcome: str, **rest: object) -> Decision:
@@ -285,7 +309,8 @@ def _outcome(id: int, entry: Entry | None) -> Outcome:
         return Outcome(id, "retired")
     if entry.decision is None:
         return Outcome(id, "open")
-    return Outcome(id, entry.decision.outcome, entry.decision.reason, entry.decision.detail)
+    decision = entry.decision
+    return Outcome(id, decision.outcome, decision.reason, decision.detail, decision.counts)
 
 
 def _busy(ids: tuple[int, ...]) -> Rejected:

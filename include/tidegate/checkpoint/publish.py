@@ -73,7 +73,7 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
     contradicted: list[int | None] = []
     for _ in range(LOST_RACES):
         head = sinking.sink.head(context)
-        view = coordinator.ledger.view()  # after the head: everything on the table is in this view
+        view = coordinator.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         answer = protocol.on_publish(view, sinking.name, head.last)
         if isinstance(answer, protocol.Nothing):
             report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)

@@ -88,10 +88,13 @@ class Ledger(Log):
         seams.fault("S2.run.before")
         path = f"runs/{run_key(plan.run)}/{entry_name(plan.id)}"
         try:
-            self.store.create(path, b"")
+            made = self.store.create(path, b"")
         except Unavailable:
             if self.store.read(path) is None:
                 raise
+            made = False
+        if not made:
+            self.store.settle(path)  # W2: it outlives the decision that follows
         seams.fault("S2.run.after")
 
     def create_ack(self, ack: Ack) -> Created[Ack]:
@@ -149,6 +152,10 @@ class Ledger(Log):
         seams.fault("S13.delete.after")
 
     # -- W2: whoever acts on what somebody else wrote makes sure first that it survives a power loss ---
+
+    def settle_plan(self, id: int) -> None:
+        """Before planning on top of what is not decided yet."""
+        self.store.settle(f"{folder(id)}/plan.json")
 
     def settle_decision(self, id: int) -> None:
         """Before publishing what is completed, resting on it, or removing what was aborted."""

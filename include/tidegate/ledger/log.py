@@ -17,9 +17,12 @@ __all__ = ["Log"]
 class Log(Records):
     """Reads, and never writes. A listing only proposes, and what is read may be old when it is used."""
 
-    def view(self, run: str | None = None) -> View:
-        """The log from its last settled entry on, and all that `run` has started. One consistent proposal."""
-        settled, entries = self._end_of_log()
+    def view(self, run: str | None = None, reach: int | None = None) -> View:
+        """The log from its last settled entry on, and all that `run` has started. One consistent proposal.
+
+        reach: an entry that is known to exist, should the listing not show it yet.
+        """
+        settled, entries = self._end_of_log(reach or 0)
         seen = {entry.id for entry in entries}
         own: list[Entry | int] = []
         for id in self.run_ids(run) if run is not None else ():
@@ -69,42 +72,51 @@ class Log(Records):
         """What retention has counted before. Lost or damaged: count again."""
         return self._read_hint("kept.json", Kept)
 
-    def _end_of_log(self) -> tuple[int, tuple[Entry, ...]]:
+    def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """The hint that was good enough to begin at, or 0, and the entries from there on."""
+        doubt = ""
         while True:
-            hint = self._hint()
             try:
-                return self._entries_from(hint)
-            except Corrupt:
-                if self._hint() == hint:
+                return self._entries_from(self._hint(), reach)
+            except Corrupt as error:
+                if str(error) == doubt:
                     raise  # otherwise others went on meanwhile, and retention took what was being read
+                doubt = str(error)
 
-    def _entries_from(self, hint: int) -> tuple[int, tuple[Entry, ...]]:
+    def _entries_from(self, hint: int, reach: int) -> tuple[int, tuple[Entry, ...]]:
         ids = self.ids(after=max(hint - 1, 0))
         first = self.entry(hint) if hint else None
         if first is not None and first.completed:
-            return hint, (first, *self._entries(hint + 1, ids[-1] if ids else hint))
+            return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
         if hint and not ids:
             raise self._hole(hint)
         # The hint is lost, or damaged, or somebody slow has written an old one over a newer one.
-        return 0, self._entries_left()
+        return 0, self._entries_left(reach)
 
-    def _entries_left(self) -> tuple[Entry, ...]:
-        """All that retention has left. What is missing below must have been settled: the first entry says so."""
+    def _entries_left(self, reach: int) -> tuple[Entry, ...]:
+        """The log without a hint. Below an entry whose publish was noted all is settled, and may be gone."""
         listed = self.ids()
-        low = next((id for id in listed if not self._going(id)), None)
-        if low is None:
+        settled = next((id for id in reversed(listed) if self._noted(id)), None)
+        if settled is not None:
+            return self._entries(settled, self._last(listed, reach))
+        if all(map(self._going, listed)) and not reach:
             self._refuse_loss(listed)
             return ()
-        while low > 1 and not self._going(low - 1):
-            low -= 1  # the listing lags
-        entries = self._entries(low, listed[-1])
-        if low > 1:
-            first = next((entry for entry in entries if not entry.aborted), None)
-            if first is None or self.published(first.id) is None:
-                raise self._hole(low - 1)
-            entries = entries[first.id - low :]
-        return entries
+        return self._entries(1, self._last(listed or [0], reach))
+
+    def _noted(self, id: int) -> bool:
+        """Whether the entry is there, completed, and published on all tables."""
+        decision = self.decision(id)
+        return (
+            decision is not None
+            and decision.outcome == "completed"
+            and self.published(id) is not None
+            and not self._going(id)
+        )
+
+    def _last(self, listed: list[int], reach: int) -> int:
+        """The highest entry: a listing may lag behind what is known to exist."""
+        return reach if reach > listed[-1] and self._plan(reach) is not None else listed[-1]
 
     def _refuse_loss(self, listed: list[int]) -> None:
         """No entry is left. That is right only if there never was one: of the first there may be a folder."""
@@ -115,17 +127,21 @@ class Log(Records):
             raise self._hole(1)
 
     def _entries(self, low: int, high: int) -> tuple[Entry, ...]:
-        """These entries without a hole: a missing record is never 'nothing yet', but for the very last plan."""
+        """These entries without a hole: a missing record is never 'nothing yet', but for the very last plan.
+
+        Read from the highest down. Each completes after its base did, so whoever is seen completed here has a
+        base that is seen completed too: a view never shows n + 1 done and n not.
+        """
         found = []
-        for id in range(low, high + 1):
+        for id in range(high, low - 1, -1):
             entry = self.entry(id)
             if entry is None and id == high and not self.store.names(folder(id)):
-                break  # its creator is between making the folder and making the plan, or stopped there
+                continue  # its creator is between making the folder and making the plan, or stopped there
             entry = entry or self.entry(id)
             if entry is None:
                 raise self._hole(id)
             found.append(entry)
-        return tuple(found)
+        return tuple(reversed(found))
 
     def _going(self, id: int) -> bool:
         """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""

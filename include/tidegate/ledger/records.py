@@ -49,6 +49,7 @@ class Records:
         if found is None:
             raise unclear or Unavailable(f"{self.store.url(path)} exists but cannot be read", reason="STORAGE")
         if found == data:  # the attempt id in it is ours alone
+            self.store.settle(path)  # what failed may have been the sync: seen is not yet durable
             return Created(record, sha256(data), mine=True)
         return Created(decode(found, type(record), self.store.url(path)), sha256(found), mine=False)
 
@@ -88,6 +89,7 @@ class Records:
         except Unavailable:
             if self.store.read(path) != data:
                 raise
+            self.store.settle(path)
             made = True
         if not made and self.store.read(path) != data:
             raise Unavailable(f"{self.store.url(path)} is taken", help="try again under another name", reason="STORAGE")

@@ -33,6 +33,11 @@ class Entry:
     def id(self) -> int:
         return self.plan.id
 
+    def owns(self, attempt: str) -> bool:
+        """Whether an attempt at a job was made for this plan. One of the same id that was retired may have been
+        another's (see Coordinator._counts), and what it staged may be live in a table."""
+        return attempt.startswith(f"{self.plan.attempt}-")
+
     @property
     def open(self) -> bool:
         """Not decided yet."""

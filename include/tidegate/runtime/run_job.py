@@ -4,6 +4,7 @@
     read     the plan's ranges, verified, as DataFrames          nothing runs yet
     run      the stages, on DataFrames                           nothing runs yet
     stage    every sink's rows, out of sight                     Spark works here
+    ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
     ack      one record that names all of it; the first counts   the job's only effect
 
 An attempt may die anywhere, or overlap another one: what it has written by then lies in folders of its
@@ -50,6 +51,7 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
         streams = attempt.read(spark)
         with attempt.run(streams):
             staged = attempt.stage(streams)
+        attempt.refuse_ended()
     return attempt.ack(staged, prev)
 
 
@@ -60,25 +62,44 @@ class Attempt:
         self.coordinator = coordinator
         self.graph: Graph = coordinator.graph
         self.job: Job = coordinator.graph.job(job_name)
-        self.staging = Staging(id, seams.new_id())
+        self.id = id
+        self.staging: Staging
         self.step = step
         self.seconds: dict[str, float] = {}
         self.plan: Plan
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
-        id = self.staging.checkpoint
-        entry, base = self.coordinator.entry_and_base(id)
+        entry, base = self.coordinator.entry_and_base(self.id)
         answer = protocol.on_job(entry, base, self.job.name)
         if isinstance(answer, protocol.Stop):
-            raise Fenced(f"job {self.job.name!r} of checkpoint {id} stops: {answer.why}")
+            raise self._fenced(answer.why)
         if isinstance(answer, protocol.Wait):
-            raise Rejected(f"job {self.job.name!r} of checkpoint {id} waits for checkpoint {answer.ids[0]}")
+            raise Rejected(
+                f"job {self.job.name!r} of checkpoint {self.id} waits for checkpoint {answer.ids[0]}",
+                help="try again when that job is done there",
+                reason="BASE_IN_PROGRESS",
+            )
         assert entry is not None
         self.plan = entry.plan
+        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}")
         if isinstance(answer, protocol.DoneAlready):
             return entry.acks[self.job.name].ack, None
+        _refuse_changed_code(self.graph, self.plan)
         return None, answer.prev
+
+    def refuse_ended(self) -> None:
+        """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
+        entry, base = self.coordinator.entry_and_base(self.id)
+        answer = protocol.on_job(entry, base, self.job.name)
+        if isinstance(answer, protocol.Stop):
+            raise self._fenced(answer.why)
+
+    def _fenced(self, why: str) -> Fenced:
+        return Fenced(
+            f"job {self.job.name!r} of checkpoint {self.id} stops: {why}",
+            help="nothing to do: its input is in a later checkpoint, or was in this one already",
+        )
 
     def read(self, spark: SparkSession) -> dict[str, DataFrame]:
         """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
@@ -173,6 +194,22 @@ class Attempt:
             yield
         finally:
             self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
+
+
+def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
+    """The plan says what is read and what is published: other rows would be staged for nobody, or be missing."""
+    planned = {f"source {name}": part.kind for name, part in plan.sources.items()}
+    planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
+    there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
+    there |= dict.fromkeys((f"sink {name}" for name in graph.sinks), "")
+    changed = sorted({name for name, _ in planned.items() ^ there.items()})
+    if changed:
+        raise Invalid(
+            f"checkpoint {plan.id} was planned by other code: {', '.join(changed)} is not the same in both",
+            expected=", ".join(sorted(planned)),
+            help=f"abort checkpoint {plan.id} and trigger again: its input is planned anew",
+            reason="CODE_CHANGED",
+        )
 
 
 def _call(stage: Staged, frames: list[DataFrame]) -> object:

@@ -314,13 +314,14 @@ def test_other_names_among_the_entries_are_none(ledger):
     assert ledger.view().last_id == 2
 
 
-@pytest.mark.parametrize("hint", [3, None])
-@pytest.mark.parametrize("lost", [3, 4, 5])
+@pytest.mark.parametrize(("hint", "lost"), [(3, 3), (3, 4), (3, 5), (None, 1), (None, 3), (None, 5)])
 @pytest.mark.parametrize("how", ["folder", "plan"])
 def test_an_entry_that_is_missing_is_damage_wherever_it_is(ledger, hint, lost, how):
     """Never "nothing there yet": its id would be used again. (The last one's whole folder can only be missed if a
     later one, the hint or a table tells of it.)"""
-    history(ledger, 5, hint=False)
+    ledger.start()
+    for id in range(1, 6):
+        complete(ledger, id, published=hint is not None and id < hint)
     if hint:
         ledger.hint(Latest(**WHO, id=hint))
     ledger.store.delete(f"checkpoints/{lost:08d}" + ("" if how == "folder" else "/plan.json"))
@@ -331,6 +332,16 @@ def test_an_entry_that_is_missing_is_damage_wherever_it_is(ledger, hint, lost, h
         ledger.view()
     assert caught.value.reason == "LEDGER_DAMAGED"
     assert f"checkpoints/{lost:08d}/plan.json is missing" in caught.value.what
+
+
+def test_what_is_missing_below_a_published_entry_is_missed_by_nobody(ledger):
+    """All below it is settled. Which hint there is makes no difference."""
+    history(ledger, 5, hint=False)
+    for hint in (None, 3, 5):
+        if hint:
+            ledger.hint(Latest(**WHO, id=hint))
+        ledger.store.delete("checkpoints/00000003/plan.json")
+        assert ledger.view().last_id == 5
 
 
 def test_a_log_that_is_gone_is_damage_not_empty(ledger):
@@ -363,23 +374,32 @@ def test_an_unpublished_end_is_never_skipped_when_the_hint_is_lost(ledger):
         ledger.view()
 
 
-def test_without_the_hint_entries_that_are_being_retired_are_passed_over(ledger):
+def test_without_the_hint_the_view_begins_at_the_last_entry_that_is_noted_as_published(ledger):
+    history(ledger, 3, hint=False)
+    complete(ledger, 4, published=False)
+    view = ledger.view()
+    assert ([entry.id for entry in view.entries], view.settled) == ([3, 4], 0)
+    ledger.create_retired(Retired(**WHO, id=3))
+    assert [entry.id for entry in ledger.view().entries] == [2, 3, 4], "but not at one that retention is at"
+
+
+def test_without_the_hint_what_is_left_of_a_retired_beginning_is_passed_over(ledger):
     history(ledger, 5, hint=False)
     ledger.create_retired(Retired(**WHO, id=1))
     ledger.create_retired(Retired(**WHO, id=2))
     ledger.store.delete("checkpoints/00000002/plan.json")
-    assert [entry.id for entry in ledger.view().entries] == [3, 4, 5]
+    assert ledger.view().last_id == 5
 
 
-def test_without_the_hint_aborted_entries_at_the_beginning_are_passed_over(ledger):
+def test_without_the_hint_aborted_entries_are_no_beginning(ledger):
     ledger.start()
-    complete(ledger, 1)
+    complete(ledger, 1, published=False)
     ledger.create_entry(plan(2))
     ledger.create_decision(Decision(**WHO, id=2, outcome="aborted"))
-    complete(ledger, 3)
+    complete(ledger, 3, published=False)
     assert [entry.id for entry in ledger.view().entries] == [1, 2, 3]
-    shutil.rmtree(ledger.store._root / "checkpoints/00000001")
-    assert [entry.id for entry in ledger.view().entries] == [3]
+    ledger.create_published(Published(**WHO, id=2, tables={}))
+    assert [entry.id for entry in ledger.view().entries] == [1, 2, 3]
 
 
 def test_a_log_of_tombstones_only_is_damage(ledger):
