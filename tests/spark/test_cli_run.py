@@ -55,6 +55,23 @@ def waits(events):
 waits.sink("rows", DeltaAppend("tables/rows"))
 '''
 
+BROKEN = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+pipeline = Pipeline("broken")
+events = pipeline.source("events", Files("landing/*.json", schema="id long"))
+
+
+@pipeline.stage(events)
+def fails(events):
+    return events.select("no_such_column")
+
+
+fails.sink("rows", DeltaAppend("tables/rows"))
+"""
+
 
 @dataclass
 class Project:
@@ -196,6 +213,22 @@ def test_a_second_run_goes_on_where_the_first_stopped(orders):
     expect_tables(orders, 6)
     idle = orders.json("run", "jobs.orders:pipeline", "--until-idle")
     assert idle["checkpoints"] == []
+
+
+def test_a_stage_that_fails_is_told_and_explained_and_mended(home):
+    project = Project(home, "broken")
+    (project.data / "landing").mkdir(parents=True)
+    (project.data / "landing" / "1.json").write_text('{"id": 1}\n')
+    (home / "broken.py").write_text(BROKEN)
+    said = project.tidegate("run", "broken:pipeline", "--until-idle", code=2)
+    assert "checkpoint 1 aborted: JOB_FAILED: " in said.stdout
+    assert "no_such_column" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert "JOB_FAILED" in project.tidegate("explain", "broken", "1").stdout
+    (home / "broken.py").write_text(BROKEN.replace("no_such_column", "id"))
+    project.tidegate("run", "broken:pipeline", "--until-idle")
+    assert project.rows("broken", "rows") == [{"id": 1}]
+    assert "code changed since" not in project.tidegate("explain", "broken", "2").stdout  # 1 is no base of it
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from tidegate.model.place import is_url
 
 __all__ = ["Finding", "add_parser", "run"]
 
+_ANSWER_S = 3.0
+
 State = Literal["ok", "note", "bad", "cannot tell"]
 
 
@@ -129,6 +131,8 @@ def _machine(settings: Settings) -> Iterator[Finding]:
         return
     yield _java()
     yield _guarded("machine", "Delta jars", _jars)
+    if settings.spark.mode == "connect":
+        yield _server(settings)
 
 
 def _java() -> Finding:
@@ -154,6 +158,26 @@ def _jars() -> str:
 
     paths = jar_paths()
     return f"{len(paths)} jars in {paths[0].parent}"
+
+
+def _server(settings: Settings) -> Finding:
+    """The embedded Spark server, if one runs. None is no fault: the next job starts one."""
+    from tidegate.runtime import connect_server
+    from tidegate.runtime.connect_watchdog import answers
+    from tidegate.runtime.sessions import spark_settings
+
+    try:
+        servers = connect_server.status(spark_settings(settings).home)
+    except TidegateError as error:
+        return _bad("machine", "Spark server", error)
+    silent = [str(server.pid) for server in servers if not answers(server.port, _ANSWER_S)]
+    if silent:
+        detail = f"process {', '.join(silent)} does not answer"
+        return Finding(
+            "machine", "Spark server", "note", detail, "the next job replaces it; or: tidegate spark stop --force"
+        )
+    running = ", ".join(f"process {server.pid} answers" for server in servers)
+    return Finding("machine", "Spark server", "ok", running or "none runs; the next job starts one")
 
 
 def _guarded(area: str, check: str, look: Callable[[], str]) -> Finding:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.documents import clock, rows_text, summary_of
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find, pipeline_names
+from tidegate.cli.targets import Target, find, pipeline_names, program
 from tidegate.config import Settings, load_settings
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import open_ledger
@@ -51,7 +51,7 @@ def _pipelines(settings: Settings, out: Output) -> int:
     out.document({"root": settings.root, "pipelines": found})
     if not found:
         out.line(f"No pipeline has been run in {settings.root} yet.")
-        out.line("Start one:  tidegate run MODULE:pipeline --checkpoints 1", "dim")
+        out.line(f"Start one:  {program()} run MODULE:pipeline --checkpoints 1", "dim")
         return 0
     out.table(
         ["pipeline", "last", "state", "planned (UTC)", "last completed"],
@@ -111,9 +111,9 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
         ],
         right=["id", "seconds"],
     )
-    out.line(f"More about one:  tidegate explain {target.argument} {rows[0]['id']}", "dim")
+    out.line(f"More about one:  {target.command('explain', rows[0]['id'])}", "dim")
     if more:
-        out.line(f"Older ones:      tidegate list {target.argument} --before {rows[-1]['id']}", "dim")
+        out.line(f"Older ones:      {target.command('list', '--before', rows[-1]['id'])}", "dim")
     return 0
 
 

@@ -42,7 +42,7 @@ class Progress(Observer):
         if self._waiting != "" or why.startswith("next checkpoint in"):
             return  # a log needs to be told once, and not at all of a pause that was asked for
         self._waiting = why
-        self.out.line(f"waiting: {why}", "yellow")
+        self.out.line(f"waiting: {why.splitlines()[0]}", "yellow")
 
     def planned(self, plan: Plan) -> None:
         self._waiting = ""
@@ -71,7 +71,8 @@ class Progress(Observer):
             }
         )
         if outcome.state != "completed":
-            self.out.line(f"checkpoint {outcome.id} {outcome.state}: {outcome.reason}", "bold red")
+            why = ": ".join([outcome.reason, *outcome.detail.splitlines()[:1]])
+            self.out.line(f"checkpoint {outcome.id} {outcome.state}: {why}", "bold red")
             return
         rate = f", {sum(rows.values()) / seconds:,.0f} rows/s" if sum(rows.values()) and seconds else ""
         what = rows_text({name: count for name, count in rows.items() if count}) or "nothing new"
@@ -106,12 +107,12 @@ class LiveProgress(Progress):
             self._live.stop()
 
     def waiting(self, why: str) -> None:
-        self._now = why
+        self._now = why.splitlines()[0]
         self._began = seams.monotonic()
 
     def planned(self, plan: Plan) -> None:
         self._began = seams.monotonic()
-        self._now = f"checkpoint {plan.id} · {_input(plan)} · planned"
+        self._now = f"checkpoint {plan.id} · {_input(plan)} · getting Spark ready"
 
     def step(self, plan: Plan, what: str) -> None:
         self._now = f"checkpoint {plan.id} · {_input(plan)} · {what}"

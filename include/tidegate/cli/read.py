@@ -95,7 +95,7 @@ def _published(target: Target, id: int | None) -> Published:
     raise Rejected(
         f"checkpoint {id} of {target.name!r} {state}",
         expected="a checkpoint that is completed and published",
-        help=f"tidegate explain {target.argument} {id}",
+        help=target.command("explain", id),
         reason="NOT_PUBLISHED",
     )
 
@@ -104,7 +104,7 @@ def _no_table(target: Target, published: Published, sink: str) -> Invalid:
     return Invalid(
         f"pipeline {target.name!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
         expected=" or ".join(published.tables) or "a sink that has taken rows by then",
-        help=f"tidegate read {target.argument}  lists them",
+        help=f"{target.command('read')}  lists them",
         reason="NO_SUCH_SINK",
     )
 
@@ -135,7 +135,7 @@ def _list_tables(target: Target, published: Published, out: Output) -> int:
         title=f"{target.name} as of checkpoint {published.id}",
     )
     for name in list(found)[:1]:
-        out.line(f"Rows:  tidegate read {target.argument} {name} --checkpoint {published.id} --limit 5", "dim")
+        out.line(f"Rows:  {target.command('read', name, '--checkpoint', published.id, '--limit', 5)}", "dim")
     return 0
 
 

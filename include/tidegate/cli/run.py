@@ -150,12 +150,11 @@ def _closing(target: Target, progress: Progress, stopped: bool, out: Output) -> 
             right=["rows", "version"],
             title=f"What is in the sinks of {target.name}",
         )
-    commands: list[tuple[str, str]] = [(f"tidegate read {target.argument} {name} --limit 5", "rows") for name in tables]
-    commands.append((f"tidegate list {target.argument}", "its checkpoints"))
+    commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in tables]
+    commands.append((target.command("list"), "its checkpoints"))
     if progress.checkpoints:
-        commands.append(
-            (f"tidegate explain {target.argument} {progress.checkpoints[-1]['id']}", "what happened, in prose")
-        )
+        last = progress.checkpoints[-1]["id"]
+        commands.append((target.command("explain", last), "what happened, in prose"))
     out.line()
     out.line("Look at it:")
     width = max(len(command) for command, _ in commands)

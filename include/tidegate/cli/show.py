@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _sources(entry, out)
     _jobs(summary, out)
     _tables(summary, out)
-    out.line(f"In prose:  tidegate explain {target.argument} {entry.id}", "dim")
+    out.line(f"In prose:  {target.command('explain', entry.id)}", "dim")
     return 0
 
 

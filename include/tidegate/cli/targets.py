@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -20,7 +23,7 @@ from tidegate.model.place import is_url
 from tidegate.model.view import Entry
 from tidegate.pipeline import Pipeline
 
-__all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override", "pipeline_names"]
+__all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override", "pipeline_names", "program"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Target:
     def argument(self) -> str:
         """How other commands name it: by its name, unless its code says where the ledger is."""
         return self.text if self.settings.origins["root"] == "code" else self.name
+
+    def command(self, verb: str, *words: object) -> str:
+        """A command about this pipeline, for people to copy."""
+        moved = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
+        return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *moved])])
 
 
 def find(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:
@@ -73,6 +81,17 @@ def pipeline_names(settings: Settings) -> list[str]:
     """All pipelines that have a ledger below the root."""
     root = open_root(settings)
     return [name for name in root.names("") if NAME.fullmatch(name) and root.read(f"{name}/pipeline.json") is not None]
+
+
+def program() -> str:
+    """How this program was called, so that what it prints can be called as well."""
+    called = Path(sys.argv[0])
+    if called.name != "tidegate":
+        return "tidegate" if shutil.which("tidegate") else f"{Path(sys.executable).name} -m tidegate"
+    found = shutil.which("tidegate")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "tidegate"
+    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
 
 
 def entry_of(ledger: Ledger, id: int) -> Entry:

@@ -45,12 +45,13 @@ def bad(found):
 
 
 def leave_behind(project, id, attempt):
-    """What an attempt staged that nobody released."""
+    """What an attempt at a checkpoint's job staged that nobody released."""
     uid = project.ledger.start().uid
     from tidegate.model.place import Place
 
     context = SinkContext("orders", uid, "good", Place(str(project.folder)))
-    folder = project.table / Staging(id, attempt).folder(context)
+    plan = project.ledger.entry(id).plan
+    folder = project.table / Staging(id, f"{plan.attempt}-{attempt}").folder(context)
     folder.mkdir(parents=True)
     (folder / "part-0.parquet").write_bytes(b"x")
     return folder
@@ -232,7 +233,7 @@ def test_repair_removes_what_aborted_checkpoints_left_and_nothing_else(history, 
 def test_explain_with_the_code_tells_of_attempts_that_lost(history, tidegate):
     leave_behind(history, 2, "dead")
     said = tidegate("explain", "shop:pipeline", "2")
-    assert "Sink good also holds files of 1 attempts that do not count: dead." in said.out
+    assert "Sink good also holds files of 1 attempts that do not count: plan2-dead." in said.out
 
 
 # -- the machine and the storage -------------------------------------------------------------------

@@ -345,6 +345,31 @@ def test_the_code_of_a_pipeline_says_where_its_ledger_is(project, tidegate):
     assert "tidegate explain shop:pipeline 1" in said.out
 
 
+@pytest.mark.parametrize(
+    ("called", "on_path", "shown"),
+    [
+        ("{folder}/bin/tidegate", "", "bin/tidegate list orders"),
+        ("{folder}/bin/tidegate", "{folder}/bin", "tidegate list orders"),
+        ("{folder}/bin/tidegate", "{folder}/other", "bin/tidegate list orders"),
+        ("/opt/tidegate", "", "/opt/tidegate list orders"),
+        ("/x/__main__.py", "", "-m tidegate list orders"),
+    ],
+)
+def test_commands_to_copy_are_written_as_this_one_was_called(project, monkeypatch, called, on_path, shown):
+    from tidegate.cli.targets import find
+
+    for place in ("bin", "other"):
+        program = project.folder / place / "tidegate"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [called.format(folder=project.folder)])
+    monkeypatch.setenv("PATH", on_path.format(folder=project.folder))
+    assert find("orders", {}).command("list").endswith(shown)
+    moved = find("orders", {"root": "ledger"}).command("show", 3)
+    assert moved.endswith(f"show orders 3 -D root={project.folder}/ledger")
+
+
 # -- config ----------------------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ def test_a_log_gets_one_line_per_event(project, tidegate, loop):
         "checkpoint 1 completed in 2.0 s, 50 rows/s: good 90, bad 10",
         "checkpoint 2: events: 1 files, 20 B",
         "table good is not published yet: no space left",
-        "checkpoint 2 aborted: JOB_FAILED",
+        "checkpoint 2 aborted: JOB_FAILED: boom",
     ]
     assert "tidegate list orders" in said.out
     assert "tidegate explain orders 2" in said.out
