@@ -256,7 +256,7 @@ class Coordinator:
     def _refuse_unknown(self, id: int) -> None:
         """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""
         view = self.ledger.view()
-        if not view.entries or id >= view.entries[0].id:
+        if not view.entries or not 1 <= id < view.entries[0].id:
             raise Invalid(
                 f"pipeline {self.graph.name!r} has no checkpoint {id}",
                 expected=f"one up to {view.last_id}" if view.entries else "a pipeline that has made checkpoints",

@@ -107,9 +107,10 @@ def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> 
     """JSON of `value`. Refuses what JSON cannot hold; msgspec would write NaN as null without a word."""
     try:
         plain = msgspec.to_builtins(value)
-        data = msgspec.json.encode(plain, order=order)
+        data = msgspec.json.encode(plain)
         if msgspec.json.decode(data) != plain and (found := _not_json(plain)):
             raise ValueError(found)
+        return data if order is None else msgspec.json.encode(plain, order=order)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Invalid(
             f"{title} cannot be written as JSON: {error}",
@@ -117,7 +118,6 @@ def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> 
             help="look at the names, settings and files that the source or sink was given",
             reason="NOT_JSON",
         ) from None
-    return data
 
 
 def _not_json(value: object) -> str:
