@@ -1,0 +1,55 @@
+"""python -m tests.bench [NAME …] [--quick]: measure, print tables, write build/bench/NAME.json."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench.harness import Options, report
+
+BENCHES = {
+    "append": "a whole checkpoint of a map and a Delta append, against a plain script with delta-spark",
+    "overhead": "the control plane alone: trigger, three acks, decide, publish three tables",
+    "upsert": "changed rows into a large table, against delta-spark's MERGE",
+    "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0; 1 if results are not equal; 2 for a wrong call. A budget that is missed is only printed."""
+    listed = "\n".join(f"  {name:<10}{what}" for name, what in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=f"Benches (all without a name):\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
+    parser.add_argument("--pairs", type=int, default=None, help="counted rounds; 5 if not given")
+    parser.add_argument("--spark", choices=("local", "connect"), default="local", help="where Spark runs; local")
+    parser.add_argument("--out", type=Path, default=None, help="where results and data go; build/bench if not given")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"there is no bench {', '.join(map(repr, unknown))}; there are: {', '.join(BENCHES)}")
+    if given.pairs is not None and given.pairs < 1:
+        parser.error("--pairs must be 1 or more")
+    options = Options(given.quick, given.pairs or (1 if given.quick else 5), given.spark)
+    if given.out is not None:
+        options = dataclasses.replace(options, out=given.out.absolute())
+    console = Console()
+    equal = True
+    for name in given.names or BENCHES:
+        result = importlib.import_module(f"tests.bench.{name}").run(options)
+        report(result, options, console)
+        equal &= result.equal
+    return 0 if equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

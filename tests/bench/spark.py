@@ -1,0 +1,27 @@
+"""One Spark session for all benches of a run, made by tidegate itself: both sides share it, warm."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from typing import Any
+
+from tidegate.runtime.sessions import Sessions
+from tidegate.runtime.spark import SparkSettings
+
+CORES = 2
+
+
+@cache
+def sessions(mode: Any) -> Sessions:
+    """mode: `local` runs Spark in this process, `connect` on tidegate's embedded server."""
+    held = Sessions(SparkSettings(mode=mode, master=f"local[{CORES}]", memory="3g"))
+    atexit.register(held.drop)
+    return held
+
+
+def fingerprint(frame: Any) -> dict[str, Any]:
+    """The same for two tables with the same rows, in whatever order, files and order of columns."""
+    columns = ", ".join(f"`{name}`" for name in sorted(frame.columns))
+    found = frame.selectExpr("count(*) AS rows", f"sum(cast(xxhash64({columns}) AS decimal(38))) AS hash").first()
+    return dict(found.asDict())

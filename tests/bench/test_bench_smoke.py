@@ -1,0 +1,88 @@
+"""Every bench still runs, in its quick form, and says what it must. No figure is looked at."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.bench import __main__ as bench
+from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
+
+KEYS = {
+    "append": {"rival_s", "ratio", "ratio_partitioned"},
+    "overhead": {"rss_mb"},
+    "upsert": {"rival_s", "ratio", "ratio_checkpoint"},
+    "ledger": {"latest_s", "page_s", "distinct_ids"},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """One process for all, so that one JVM does."""
+    out = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: json.loads((out / f"{name}.json").read_text()) for name in bench.BENCHES}
+
+
+@pytest.mark.parametrize("name", bench.BENCHES)
+def test_a_bench_writes_one_line_with_all_keys_and_equal_results(results, name):
+    line = results[name]
+    assert {"bench", "ours_s", "pairs", "equal"} | KEYS[name] <= line.keys()
+    assert (line["bench"], line["equal"], line["quick"]) == (name, True, True)
+
+
+def test_every_trigger_gets_an_id_of_its_own(results):
+    assert results["ledger"]["distinct_ids"] == 8
+
+
+def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["apend"])
+    assert stopped.value.code == 2
+    assert "no bench 'apend'; there are: append, overhead, upsert, ledger" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("equal", "code"), [(True, 0), (False, 1)])
+def test_unequal_results_fail_and_a_missed_budget_does_not(monkeypatch, tmp_path, capsys, equal, code):
+    result = Result(
+        "x", 9.0, 5, rival_s=3.0, ratio=3.0, equal=equal, wrong="[5] rows, not 6", budgets=(Budget("ratio", 0.5),)
+    )
+    monkeypatch.setattr(bench, "BENCHES", {"x": ""})
+    monkeypatch.setitem(sys.modules, "tests.bench.x", SimpleNamespace(run=lambda options: result))
+    assert bench.main(["x", "--out", str(tmp_path)]) == code
+    shown = capsys.readouterr().out
+    assert "over 0.5" in shown
+    assert ("[5] rows, not 6" in shown) == (not equal)
+    assert json.loads((tmp_path / "x.json").read_text())["equal"] is equal
+
+
+def test_both_sides_take_turns_and_the_ratio_is_the_median_of_pairs():
+    turns = []
+    ours = iter([100.0, 1.0, 8.0, 3.0])
+    pairs = in_turn(
+        lambda number: (turns.append(f"a{number}"), next(ours))[1],
+        lambda number: (turns.append(f"b{number}"), 2.0)[1],
+        warmups=1,
+        pairs=3,
+    )
+    assert turns == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+    assert pairs.ratios == [0.5, 4.0, 1.5]
+    assert pairs.ratio == 1.5
+
+
+def test_what_is_expensive_is_made_once_and_a_half_made_one_is_made_again(tmp_path):
+    options = Options(quick=True, out=tmp_path)
+
+    def fails(folder):
+        (folder / "half").touch()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        options.cached("base", fails)
+    made = options.cached("base", lambda folder: (folder / "whole").touch())
+    assert [file.name for file in made.iterdir()] == ["whole"]
+    assert options.cached("base", fails) == made

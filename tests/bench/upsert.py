@@ -1,0 +1,111 @@
+"""Changed rows into a large table by key, against delta-spark's MERGE of the same rows in the same session.
+
+Keys are spread over the whole table, so that every file of it holds some: the worst case for both. `ratio` is the
+publish alone against the MERGE, `ratio_checkpoint` all from the trigger to the end, with staging and records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_of
+from tests.bench.spark import fingerprint, sessions
+from tests.bench.worlds import World
+from tidegate.sinks import DeltaUpsert
+
+SCHEMA = "id long, round long, customer long, country string, amount decimal(12,2), at timestamp, note string"
+COLUMNS = (
+    "id",
+    "cast({round} AS long) AS round",
+    "pmod(xxhash64(id, {round}), 50000) AS customer",
+    "element_at(array('AT', 'BE', 'CH', 'DE', 'ES'), cast(pmod(hash(id, {round}), 5) AS int) + 1) AS country",
+    "cast(pmod(hash(id, {round}, 1), 100000) / 100 AS decimal(12,2)) AS amount",
+    "timestamp_micros(1700000000000000 + id * 1000 + {round}) AS at",
+    "concat('order ', id, ' as of ', {round}) AS note",
+)
+FILES = 8
+STEP = 2_654_435_761
+"""Prime, so that (n * STEP) % size visits every number below size once, far from the one before."""
+
+
+def run(options: Options) -> Result:
+    rows, changed = options.size(5_000_000, 4_000), options.size(100_000, 200)
+    base = options.cached(f"upsert-base-{rows}", lambda folder: make_base(options, folder, rows))
+    world, pairs = measure(options, base, rows, changed)
+    wrong = differs(world)
+    whole = Pairs([sum(parts.values()) for parts in world.parts[-options.pairs :]], pairs.rival)
+    return Result(
+        "upsert",
+        ours_s=statistics.median(pairs.ours),
+        pairs=options.pairs,
+        rival_s=statistics.median(pairs.rival),
+        ratio=pairs.ratio,
+        equal=not wrong,
+        wrong="; ".join(wrong),
+        keys={
+            "spread": pairs.spread(),
+            "ratio_checkpoint": whole.ratio,
+            "checkpoint_s": statistics.median(whole.ours),
+            "parts": median_of(world.parts[-options.pairs :]),
+            "rows": rows,
+            "changed": changed,
+        },
+        budgets=(Budget("ratio", 0.25),),
+    )
+
+
+def make_base(options: Options, folder: Path, rows: int) -> None:
+    """The large table, as delta-spark writes it."""
+    spark = sessions(options.spark)()
+    table = spark.range(0, rows, 1, FILES).selectExpr(*(column.format(round=0) for column in COLUMNS))
+    table.write.format("delta").save(f"{folder}/table")
+
+
+def copy_of(table: Path, to: Path) -> None:
+    """The same table once more: its data files are shared, for nobody changes them; its log is its own."""
+    shutil.copytree(table, to, copy_function=os.link)
+    shutil.rmtree(to / "_delta_log")
+    shutil.copytree(table / "_delta_log", to / "_delta_log")
+
+
+def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[World, Pairs]:
+    """Both sides take the same changes into a table of their own, round by round."""
+    sink = DeltaUpsert("tables/ours", keys=["id"])
+    world = World(options.folder("upsert"), SCHEMA, lambda changes: changes, sink, options.spark)
+    for name in ("ours", "rival"):
+        copy_of(base / "table", world.root / "tables" / name)
+
+    def ours(number: int) -> float:
+        land_changes(world, number, rows, changed)
+        return world.checkpoint()["publishing"]
+
+    def rival(number: int) -> None:
+        spark = world.sessions()
+        spark.read.schema(SCHEMA).parquet(f"{world.root}/landing/{number:04d}").createOrReplaceTempView("changes")
+        spark.sql(
+            f"MERGE INTO delta.`{world.root}/tables/rival` t USING changes s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return world, in_turn(ours, rival, warmups=options.size(2, 0), pairs=options.pairs)
+
+
+def land_changes(world: World, number: int, rows: int, changed: int) -> None:
+    """`changed` keys, each once, all over the table and a little beyond it: most are there, some are new."""
+    size = rows + rows // 50
+    keys = f"pmod((id + {number * changed}) * {STEP}, {size}) AS id"
+    changes = world.sessions().range(changed).selectExpr(keys)
+    made = world.root / "made" / f"{number:04d}"
+    changes.selectExpr(*(column.format(round=number + 1) for column in COLUMNS)).write.parquet(str(made))
+    world.land(number, sorted(made.glob("*.parquet")))
+
+
+def differs(world: World) -> list[str]:
+    """Both tables hold the same rows."""
+    reader: Any = world.sessions().read.format("delta")
+    ours, rival = (fingerprint(reader.load(f"{world.root}/tables/{name}")) for name in ("ours", "rival"))
+    return [] if ours == rival else [f"ours has {ours}, the merged table {rival}"]

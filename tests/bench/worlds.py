@@ -1,0 +1,83 @@
+"""What the benches with rows share: a pipeline over landed Parquet files, run as `tidegate run` does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.control import PIPELINE, Limits
+from tests.bench.spark import sessions
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator, Outcome
+from tidegate.errors import TidegateError
+from tidegate.ledger import open_ledger
+from tidegate.model.place import Place
+from tidegate.model.records import Ack, Plan
+from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
+from tidegate.sinks.base import Sink
+from tidegate.sources import Files
+
+
+class World:
+    """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
+
+    def __init__(self, root: Path, schema: str, stage: Callable[[Any], Any], sink: Sink, spark: str) -> None:
+        self.root = root
+        self.schema = schema
+        self.sessions = sessions(spark)
+        self.parts: list[dict[str, float]] = []
+        """Where the seconds of each checkpoint went."""
+        pipeline = Pipeline(PIPELINE)
+        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema))
+        pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
+        place = Place(str(root))
+        self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
+
+    def land(self, number: int, files: Sequence[Path]) -> Path:
+        """These files as the input of round `number`; links, so that nothing is written."""
+        folder = self.root / "landing" / f"{number:04d}"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for at, file in enumerate(files):
+                os.link(file, folder / f"{at:04d}.parquet")
+        return folder
+
+    def checkpoint(self) -> dict[str, float]:
+        """One whole checkpoint, from trigger to published and retired."""
+        parts = Parts()
+        run_checkpoints(self.control, self.sessions, Schedule(checkpoints=1), parts)
+        self.parts.append(parts.seconds)
+        return parts.seconds
+
+
+class Parts(Observer):
+    """Seconds from one step of a checkpoint to the next, from the moment this was made."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+        self._what = "trigger"
+
+    def _next(self, what: str) -> None:
+        now = time.perf_counter()
+        self.seconds[self._what] = self.seconds.get(self._what, 0.0) + now - self._began
+        self._began, self._what = now, what
+
+    def planned(self, plan: Plan) -> None:
+        self._next("start")
+
+    def step(self, plan: Plan, what: str) -> None:
+        self._next(what.split()[0])
+
+    def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
+        self._next("")
+        assert outcome.state == "completed", outcome
+
+    def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
+        raise error
+
+    def stuck(self, table: str, error: TidegateError) -> None:
+        raise error
