@@ -1,4 +1,4 @@
-"""What every test needs before anything is imported. Fixtures that start Spark belong to tests/spark."""
+"""What every test needs before anything is imported, and Spark for those that ask for it."""
 
 import os
 import sys
@@ -11,3 +11,5 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+from tests.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401

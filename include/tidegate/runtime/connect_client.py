@@ -123,8 +123,11 @@ def open_session(
                     session.conf.set(key, value)
             yield session
         finally:
-            if os.getpid() == opener:  # a forked child that unwinds must not end its parent's session
+            if os.getpid() == opener:
                 _close(session, builder)
+            else:
+                # A forked child must not end its parent's session, nor have pyspark call the server when it exits.
+                session.client._closed = True
 
 
 def _close(session: Any, builder: ChannelBuilder) -> None:

@@ -34,7 +34,7 @@ _NOT_INHERITED = frozenset(
 )
 # What a JVM or Spark says when trying again is of no use.
 _WRONG_INPUT = re.compile(
-    r"Could not create the Java Virtual Machine|UnsupportedClassVersionError|IllegalArgumentException"
+    r"^Error: |Could not create the Java Virtual Machine|UnsupportedClassVersionError|IllegalArgumentException"
     r"|ClassNotFoundException|NoSuchMethodError|Module \S+ not found|should be specified|Invalid Spark|NumberFormat"
 )
 _COMPLAINT = re.compile(r"\berror\b|exception|fatal|not found|invalid|unrecognized|cannot", re.IGNORECASE)
@@ -65,10 +65,9 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
         conf = server_conf(settings, folder.scratch) | {"spark.connect.authenticate.token": token}
         folder.write_private(folder.token_file, token)
         folder.write_private(folder.properties_file, properties(conf))
-        submit = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(folder.properties_file)]
         folder.write_launch(
             Launch(
-                command=(*submit, "--class", _SERVER_CLASS, "spark-internal"),
+                command=_command(folder),
                 idle_timeout=settings.idle_timeout,
                 answer_timeout=settings.answer_timeout,
                 start_timeout=settings.start_timeout,
@@ -77,6 +76,12 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
         _start_watchdog(folder, settings, watch.descriptor)
     # The client's imports take a second or two. The JVM takes longer, so they cost nothing here.
     import pyspark.sql.connect.session  # noqa: F401
+
+
+def _command(folder: Folder) -> tuple[str, ...]:
+    """What everybody may see in `ps`: no setting and no token."""
+    submit = str(spark_home() / "bin" / "spark-submit")
+    return submit, "--properties-file", str(folder.properties_file), "--class", _SERVER_CLASS, "spark-internal"
 
 
 def _start_watchdog(folder: Folder, settings: SparkSettings, watch: int) -> None:

@@ -126,9 +126,11 @@ def _running_or_new(folder: Folder, settings: SparkSettings) -> ServerInfo:
             state = _await_ready(folder, settings.start_timeout + _KILL_TIMEOUT)
             if state is None:
                 raise start_failed(folder)
+        # The first answer of a new server takes its time: classes are loaded, and the machine may be busy.
+        patience = settings.start_timeout if fresh else settings.answer_timeout
         try:
             token = folder.token_file.read_text(encoding="ascii")
-            check_answers(loopback(state.port, token), settings.answer_timeout)
+            check_answers(loopback(state.port, token), patience)
         except (TidegateError, OSError) as error:
             failure = error
             _kill(folder)

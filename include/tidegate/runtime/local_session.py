@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Unavailable
 from tidegate.runtime.connect_launch import environment
 from tidegate.runtime.spark_conf import SparkSettings, properties, server_conf
 from tidegate.runtime.spark_errors import translated
@@ -56,8 +56,23 @@ def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSessi
         with _lock:
             _users -= 1
             if _users == 0:
-                _root.stop()
-                _root = _root_settings = None
+                root, _root, _root_settings = _root, None, None
+                _stop(root)
+
+
+def _stop(root: SparkSession) -> None:
+    """Stop Spark. If its JVM has died, have pyspark forget it, so that the next session starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    try:
+        with translated():
+            root.stop()
+    except Unavailable:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = SparkContext._jvm = None
+        for name in ("_instantiatedSession", "_activeSession"):
+            setattr(SparkSession, name, None)
 
 
 def _static(settings: SparkSettings) -> dict[str, str]:

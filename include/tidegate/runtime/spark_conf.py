@@ -76,7 +76,7 @@ _ELSEWHERE = {
 STATIC_SQL_KEYS = frozenset(
     "spark.sql." + key
     for key in """
-    artifact.cleaner.threads artifact.copyFromLocalToFs.allowDestLocal broadcastExchange.maxThreadThreshold
+    broadcastExchange.maxThreadThreshold
     cache.serializer catalogImplementation codegen.cache.maxEntries codegen.comments debug
     defaultUrlStreamHandlerFactory.enabled event.truncate.length extensions extensions.test.loadFromCp
     filesourceTableRelationCacheSize globalTempDatabase hive.thriftServer.singleSession

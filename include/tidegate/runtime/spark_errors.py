@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from collections.abc import Iterator
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
@@ -19,9 +20,10 @@ _LIMIT = 400
 # Checked in this order, on everything that the error and its causes say.
 _LOST = re.compile(
     r"INVALID_HANDLE\.|NO_ACTIVE_SESSION|RESPONSE_ALREADY_RECEIVED|server side session identifier"
-    r"|SparkContext was shut down|stopped SparkContext|Answer from Java side is empty|Connection refused"
-    r"|Error while sending or receiving|Socket closed|RST_STREAM|Stream removed|JAVA_GATEWAY_EXITED"
-    r"|An error occurred while trying to connect to the Java server"
+    r"|SparkContext was shut down|stopped SparkContext|JAVA_GATEWAY_EXITED|Answer from Java side is empty"
+    r"|Connection refused|Connection reset by peer|Broken pipe|Socket closed|RST_STREAM|Stream removed"
+    r"|Error while sending or receiving|An error occurred while trying to connect to the Java server"
+    r"|\AAn error occurred while calling [\w.]+\Z"  # and not what Java said about it
 )
 _CANCELLED = re.compile(r"OPERATION_CANCELED|SPARK_JOB_CANCELLED|Job \d+ cancelled|SQLSTATE: HY008")
 _NO_ROOM = re.compile(r"OutOfMemoryError|Java heap space|GC overhead limit|UNABLE_TO_ACQUIRE_MEMORY|\bExitCode 52\b")
@@ -42,8 +44,8 @@ _MISSING_CLASS = re.compile(r"ClassNotFoundException|NoClassDefFoundError|No Fil
 _OUR_ERROR = re.compile(r"tidegate\.errors\.(Corrupt|Fenced|Invalid|Rejected|Unavailable): (.+)")
 _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*\b(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
-_PYTHON_TRACE = re.compile(r"^ *(Traceback \(most recent call last\):.*)", re.MULTILINE | re.DOTALL)
-_PYTHON_LAST = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)$", re.MULTILINE)
+# A traceback's frames, which are indented, and the line behind them.
+_PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*)(\S.*)")
 _PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _RETRY = (
     "Try again: the retry gets a new Spark server or session if it needs one. `tidegate spark status` shows its log."
@@ -123,13 +125,13 @@ def _users_code(error: BaseException, said: str) -> TidegateError | None:
 
     if not isinstance(error, PythonException):
         return None
-    trace = _PYTHON_TRACE.search(said)
-    text = trace[1].split("\n\tat ")[0] if trace else said
-    last = _short((_PYTHON_LAST.findall(text) or [_first(said)])[-1])
+    traces = _PYTHON_TRACE.findall(said)
+    trace, last = traces[-1] if traces else ("", _first(said))
+    last = _short(last)
     ours = _OUR_ERROR.fullmatch(last)
     if ours:  # a function of tidegate's, or one that raises our errors on purpose
         return _KINDS[ours[1]](ours[2], reason="USER_CODE")
-    frames = [f for f in _PYTHON_FRAME.findall(text) if "/pyspark/" not in f[0]]
+    frames = [f for f in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in f[0]]
     where = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
     return Invalid(
         f"A Python function that ran in Spark failed: {last}{where}",
@@ -172,6 +174,9 @@ def _unknown(said: str) -> Unavailable:
 
 def _is_of_spark(error: BaseException) -> bool:
     """By name, so that the error's own libraries need not be imported to ask."""
+    if isinstance(error, OSError):  # a broken connection to the JVM comes as Python made it
+        frames = list(traceback.walk_tb(error.__traceback__))
+        return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("py4j.")
     return any(base.__module__.split(".")[0] in ("pyspark", "py4j") for base in type(error).__mro__)
 
 
