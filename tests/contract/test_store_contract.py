@@ -28,7 +28,7 @@ def store(request, tmp_path):
     """An empty store of each kind."""
     if request.param == "local folder":
         return LocalStore(tmp_path / "root")
-    return ObjectStore("memory:///root", {}, MemoryStore())
+    return ObjectStore("memory:///ledger", {}, MemoryStore())
 
 
 @pytest.fixture
