@@ -48,7 +48,8 @@ class Planned:
     """One source's answer to "what is next?"."""
 
     end: Json | None
-    """The position after this range; equal to the start if there is nothing new."""
+    """The position after this range. Equal to the start if there is nothing new; it may move on without rows, past
+    versions of a table that add none."""
     splits: Json
     """What to read, with fingerprints."""
     empty: bool

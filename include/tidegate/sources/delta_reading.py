@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.sources.base import SourceContext
-from tidegate.sources.reading import exact_reader
+from tidegate.sources.reading import escaped, exact_reader
 from tidegate.tables.files import Location
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _by_parquet(
 
     paths = [location.full(file["path"]) for file in files]
     stored = StructType([field for field in schema.fields if field.name not in partition_by])
-    frame = exact_reader(spark, paths).schema(stored).format("parquet").load(paths)
+    frame = exact_reader(spark, paths).schema(stored).format("parquet").load(escaped(paths))
     if not partition_by:
         return frame
     rows = [tuple(file["values"].get(name) or None for name in partition_by) for file in files]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.declaration import files_problems, format_of
 from tidegate.sources.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
+from tidegate.sources.reading import read_files, unreadable
 from tidegate.sources.seen import Seen
 from tidegate.tables.files import unavailable
 
@@ -23,6 +25,9 @@ __all__ = ["Files"]
 
 SHOWN = 20
 """File names in one message."""
+
+LOOKS_AT_ONCE = 16
+"""An object store takes its time for each file."""
 
 
 class Files(Source):
@@ -106,7 +111,10 @@ class Files(Source):
         found = {file.name: file for file in folder.find(pattern)}
         unread = seen.missing(found)
         waiting, late = self._waiting([found[name] for name in unread], position.after)
-        looks, more = self._take(folder, waiting)
+        cut = self._cut(waiting)
+        # What was deleted since it was listed was never planned.
+        looks = {name: look for name, look in _looks(folder, [file.name for file in cut]).items() if look}
+        _refuse_unreadable(folder, looks)
         if self.format == "parquet":
             _refuse_no_parquet(folder, looks)
         files: list[Json] = [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
@@ -117,7 +125,7 @@ class Files(Source):
             end=end,
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
-            more=more,
+            more=len(cut) < len(waiting),
             summary=_summary(files, late),
         )
 
@@ -126,7 +134,8 @@ class Files(Source):
         from tidegate.sources.checks import check_contents
 
         folder = open_folder(context.place, splits["folder"])
-        changes = [change for file in splits["files"] if (change := _change(folder, file))]
+        looks = _looks(folder, [file["name"] for file in splits["files"]])
+        changes = [change for file in splits["files"] if (change := _change(file, looks[file["name"]]))]
         if changes:
             more = f"\n  … and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
             raise Invalid(
@@ -141,8 +150,6 @@ class Files(Source):
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of exactly the planned files."""
-        from tidegate.sources.reading import read_files
-
         folder = open_folder(context.place, splits["folder"])
         return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
 
@@ -160,20 +167,14 @@ class Files(Source):
             return unread[: young.index(True)] if True in young else unread, late
         return [file for file, is_young in zip(unread, young, strict=True) if not is_young], late
 
-    def _take(self, folder: Folder, waiting: list[Found]) -> tuple[dict[str, Fingerprint], bool]:
-        """As many files as the bounds allow, looked at; and whether more are waiting."""
-        taken: dict[str, Fingerprint] = {}
+    def _cut(self, waiting: list[Found]) -> list[Found]:
+        """As many as the bounds allow, at least one."""
         total = 0
-        for file in waiting:
-            if len(taken) == self.max_files:
-                return taken, True
-            if (look := _look(folder, file.name)) is None:
-                continue  # deleted since it was listed: nothing that was ever planned
-            total += look.size
-            if taken and self.max_bytes is not None and total > self.max_bytes:
-                return taken, True
-            taken[file.name] = look
-        return taken, False
+        for at, file in enumerate(waiting[: self.max_files]):
+            total += file.size
+            if at and self.max_bytes is not None and total > self.max_bytes:
+                return waiting[:at]
+        return waiting[: self.max_files]
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,15 @@ class _Position:
         return _Position(**start)
 
 
+def _looks(folder: Folder, names: list[str]) -> dict[str, Fingerprint | None]:
+    """Fingerprints by name; None: there is no such file."""
+    if folder.is_local:
+        return {name: _look(folder, name) for name in names}
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(lambda name: _look(folder, name), names), strict=True))
+
+
 def _look(folder: Folder, name: str) -> Fingerprint | None:
-    """A file's fingerprint; None: there is no such file."""
     try:
         with folder.open(name) as stream:
             return fingerprint(stream)
@@ -221,15 +229,26 @@ def _look(folder: Folder, name: str) -> Fingerprint | None:
         raise unavailable(folder.full(name), error) from error
 
 
-def _change(folder: Folder, file: Json) -> str | None:
+def _change(file: Json, look: Fingerprint | None) -> str | None:
     """What happened to a planned file, or None."""
-    if (look := _look(folder, file["name"])) is None:
+    if look is None:
         return f"{file['name']!r} was deleted"
     if look.size < file["size"]:
         return f"{file['name']!r} was truncated: {look.size:,} bytes, {file['size']:,} planned"
     if look.size > file["size"]:
         return f"{file['name']!r} has grown: {look.size:,} bytes, {file['size']:,} planned"
     return f"{file['name']!r} was rewritten with the same size" if look.sha != file["sha"] else None
+
+
+def _refuse_unreadable(folder: Folder, names: Iterable[str]) -> None:
+    bad = [name for name in names if folder.is_local and unreadable(folder.full(name))]
+    if bad:
+        raise Invalid(
+            f"Spark cannot read {len(bad)} file(s) in {folder.url}: {', '.join(repr(name) for name in bad[:SHOWN])}",
+            expected=r"paths that hold a colon, or any of [ ] { } * ? \, but not both",
+            help="rename these files",
+            reason="BAD_FILE_NAME",
+        )
 
 
 def _refuse_no_parquet(folder: Folder, looks: Mapping[str, Fingerprint]) -> None:

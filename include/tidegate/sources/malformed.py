@@ -26,7 +26,7 @@ from tidegate.sources.ddl import quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["flagged", "joined_lines", "malformed_record", "note", "refused"]
+__all__ = ["flagged", "free_name", "joined_lines", "malformed_record", "note", "refused"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
@@ -66,14 +66,16 @@ def joined_lines(columns: list[Field], options: Mapping[str, str]) -> Column:
     from pyspark.sql import functions as F
 
     value, fields = F.col("value"), ", ".join(column.ddl for column in columns)
-    parser = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
-    first = F.from_json(value, f"{fields}, _c string", parser)
-    whole = F.from_json(F.concat(F.lit('{"r":['), value, F.lit("]}")), "r array<string>, _c string", parser)
+    corrupt = free_name("_corrupt", columns)
+    parser = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
+    first = F.from_json(value, f"{fields}, {corrupt} string", parser)
+    wrapped = F.concat(F.lit('{"r":['), value, F.lit("]}"))
+    whole = F.from_json(wrapped, f"r array<string>, {corrupt} string", parser)
     ends = ~F.rtrim(value).endswith("}") & (F.trim(value) != F.lit(""))
     return (
         (value.contains("}{") | value.contains("} {") | ends)
-        & first["_c"].isNull()
-        & (whole["_c"].isNotNull() | (F.size(whole["r"]) != F.lit(1)))
+        & first[corrupt].isNull()
+        & (whole[corrupt].isNotNull() | (F.size(whole["r"]) != F.lit(1)))
     )
 
 
@@ -105,6 +107,14 @@ def malformed_record(said: str) -> Invalid | None:
         "their own with on_corrupt='keep'",
         reason="MALFORMED_RECORD",
     )
+
+
+def free_name(name: str, columns: list[Field]) -> str:
+    """`name`, or one like it that no column has."""
+    taken = {column.name.lower() for column in columns}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _text(columns: list[Field]) -> str:

@@ -46,7 +46,7 @@ OURS: Final[dict[str, str]] = {
     "ignoreCorruptFiles": "files are never skipped",
     "ignoreMissingFiles": "files are never skipped",
     "singleVariantColumn": "the schema is declared",
-    "__globPaths__": "names are taken as they are",
+    "paths": "it is the pattern",
 }
 
 

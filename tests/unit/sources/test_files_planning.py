@@ -12,6 +12,7 @@ import pytest
 from tests.unit.sources.kit import MemoryBlobs, drain, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.model.place import Place
 from tidegate.sources import SourceContext
 
 ORDERS = ["name", "arrival"]
@@ -242,6 +243,15 @@ def test_a_name_that_is_no_utf8_is_refused(context: SourceContext, landing: Path
         files().plan(None, context)
 
 
+def test_what_spark_cannot_be_told_is_refused_by_name(context: SourceContext, landing: Path) -> None:
+    put(landing, ["12:00.json", "[1].json"])
+    assert not files().plan(None, context).empty
+    put(landing, ["[12:00].json"])
+    with pytest.raises(Invalid, match=r"cannot read 1 file.*'\[12:00\]\.json'") as caught:
+        files().plan(None, context)
+    assert caught.value.reason == "BAD_FILE_NAME"
+
+
 def test_a_missing_folder_is_an_error_at_first_and_an_outage_later(context: SourceContext, landing: Path) -> None:
     put(landing, ["a.json"])
     end = files().plan(None, context).end
@@ -290,7 +300,7 @@ def test_a_file_deleted_while_planning_is_not_planned(
 
     put(landing, ["b.json"])
     monkeypatch.setattr(_LocalFolder, "find", lambda *_: [Found("a.json", 3, 0), Found("b.json", 3, 0)])
-    planned = files(max_files=1).plan(None, context)
+    planned = files().plan(None, context)
     assert names(planned) == ["b.json"]
     assert not planned.more
 
@@ -315,3 +325,34 @@ def test_an_unreadable_file_is_an_outage_that_names_it(
     monkeypatch.setattr(_LocalFolder, "open", fail)
     with pytest.raises(TidegateError, match=r"a\.json"):
         files().plan(None, context)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An object store, played by a folder."""
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    monkeypatch.setattr(
+        "tidegate.sources.folder.file_system",
+        lambda location: SubTreeFileSystem(str(folder / location.url.removeprefix("s3://b/")), LocalFileSystem()),
+    )
+    return folder
+
+
+def test_objects_are_found_and_checked_like_files(blobs: MemoryBlobs, bucket: Path) -> None:
+    context = SourceContext("shop", "orders", Place("s3://b"), blobs)
+    put(bucket / "landing", ["a.json", "x/b c%.json", "_hidden/c.json", ".d.json", "e.json.tmp", "f.txt"], "12345")
+    plans, end = drain(files("landing/**/*.json", max_bytes=6), context)
+    assert [names(plan) for plan in plans] == [["a.json"], ["x/b c%.json"]]
+    assert drain(files("landing/**/*.json"), context, end) == ([], end)
+    assert names(files("landing/*/*.json").plan(None, context)) == ["x/b c%.json"]
+    assert files("nothing/*.json").plan(None, context).empty
+    source = files("landing/**/*.json")
+    splits = source.plan(None, context).splits
+    source.verify(splits, context)
+    (bucket / "landing/a.json").unlink()
+    put(bucket / "landing/x", ["b c%.json"], "54321")
+    with pytest.raises(Invalid, match=r"(?s)'a\.json' was deleted.*'x/b c%\.json' was rewritten"):
+        source.verify(splits, context)
