@@ -161,13 +161,13 @@ def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
 
 
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
-    """Side files that any later entry names: positions carry theirs on from plan to plan."""
-    kept: set[Blob] = set()
+    """Side files that the next entry names. Positions carry theirs on from plan to plan, so what that one does
+    not name, no later one does."""
     for id in ledger.ids(after=below):
         entry = ledger.entry(id)
         if entry is not None:
-            kept |= _blobs(entry)
-    return kept
+            return _blobs(entry)
+    return set()
 
 
 def _blobs(entry: Entry) -> set[Blob]:

@@ -148,6 +148,29 @@ def test_side_files_that_a_kept_position_shares_stay(world):
     assert len(os.listdir(world.folder / "blobs")) == 4
 
 
+def test_side_files_that_are_shared_over_aborted_entries_stay(world):
+    world.limit(num_retained=1, max_concurrent_checkpoints=2)
+    world.source = Sharing(world.feed)
+    world.checkpoint("one", rows=3)
+    world.coordinator().abort(world.trigger("bad"), "CANCELLED")
+    world.feed_more(9)
+    for run in ("base", "on top"):
+        world.trigger(run)
+    world.coordinator().abort(3, "CANCELLED")
+    world.coordinator().complete(4)
+    for n in range(3):
+        world.checkpoint(f"run{n}")
+        for id in left(world):
+            for part in (
+                world.ledger.entry(id).plan.sources["in"].start,
+                world.ledger.entry(id).plan.sources["in"].end,
+            ):
+                for blob in _blobs_in(part):
+                    assert world.ledger.get_blob(blob) == b"names"
+    assert left(world) == [7]
+    assert len(os.listdir(world.folder / "blobs")) == 4, "of the aborted ones nothing is left"
+
+
 class Sharing:
     """A source whose position names one side file more with each plan."""
 
@@ -343,6 +366,25 @@ def test_a_target_that_does_not_answer_leaves_the_entry_for_later(world):
     assert left(world) == [1, 2]
     world.weather.down.clear()
     assert world.coordinator().retire() == [1]
+
+
+def test_what_cannot_go_yet_holds_back_what_is_above_it(world, monkeypatch):
+    """In order: what is left of the log has no hole."""
+    for n in range(3):
+        world.checkpoint(f"run{n}", rows=3)
+    world.limit(num_retained=1)
+    attempts = ToySink.attempts
+
+    def not_the_first(self, id, context):
+        if id == 1:
+            raise Unavailable("no answer")
+        return attempts(self, id, context)
+
+    monkeypatch.setattr(ToySink, "attempts", not_the_first)
+    assert world.coordinator().retire() == []
+    assert left(world) == [1, 2, 3]
+    monkeypatch.setattr(ToySink, "attempts", attempts)
+    assert world.coordinator().retire() == [1, 2]
 
 
 def test_a_tombstone_on_what_has_to_stay_is_ignored(world):
