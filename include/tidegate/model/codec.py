@@ -28,8 +28,20 @@ class _Format(msgspec.Struct):
 
 
 def encode(record: Record) -> bytes:
-    """The record as indented JSON. Refuses one that could not be read back as it is."""
-    data = msgspec.json.format(_json(record, record.title), indent=1) + b"\n"
+    """The record as indented JSON. Refuses one that could not be read back: it would be damage for ever."""
+    plain = _json(record, record.title)
+    try:
+        flaw = msgspec.json.decode(plain, type=type(record)).flaw()
+    except _UNREADABLE as error:
+        flaw = str(error)
+    if flaw is not None:
+        raise Invalid(
+            f"{record.title} would not be a record: {flaw}",
+            expected="each field of the type that its record gives it",
+            help="look at what the source, the sink or the caller gave for that field",
+            reason="NOT_A_RECORD",
+        )
+    data = msgspec.json.format(plain, indent=1) + b"\n"
     if len(data) > RECORD_LIMIT:
         raise Invalid(
             f"{record.title} would have {len(data):,} bytes",

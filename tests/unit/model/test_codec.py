@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from tests.unit.model.samples import RECORDS, SAMPLES, jsons, objects
 from tidegate.errors import Corrupt, Invalid
 from tidegate.model.codec import RECORD_LIMIT, decode, decode_json, encode, encode_json, fingerprint, sha256
-from tidegate.model.records import Decision, Latest, Plan, Retired
+from tidegate.model.records import (
+    Decision,
+    Handle,
+    JobStats,
+    Latest,
+    Payload,
+    Plan,
+    PublishedTable,
+    Range,
+    Retired,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 EACH = pytest.mark.parametrize("name", SAMPLES)
@@ -240,6 +250,30 @@ def test_what_is_not_json_is_refused_before_it_is_written(value):
 def test_a_record_holding_what_is_not_json_is_refused():
     with pytest.raises(Invalid, match="plan.json cannot be written as JSON: nan"):
         encode(type(SAMPLES["plan"])(**{**_attributes("plan"), "timeout_s": float("nan")}))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "where"),
+    [
+        ("plan", "kind", "nightly", "$.kind"),
+        ("plan", "timeout_s", "10 min", "$.timeout_s"),
+        ("plan", "base", 42, "cannot rest on 42"),
+        ("plan", "id", 0, "$.id"),
+        ("ack", "sinks", {"orders": Payload(data=[1])}, "$.sinks"),
+        ("ack", "stats", JobStats(rows={"orders": 1.5}), "$.stats.rows"),
+        ("manifest", "jobs", {"main": Handle(entry=1, sha="short")}, "$.jobs"),
+        ("decision", "manifest", None, "names a manifest"),
+        ("published", "tables", {"t": PublishedTable(uri="x", version=None, log_hash="")}, "$.tables"),
+        ("plan", "sources", {"in": Range(kind="x", start=None, end=None, splits=Payload(data={}), empty=0)}, "empty"),
+    ],
+)
+def test_a_record_that_could_not_be_read_back_is_refused_before_it_is_written(name, field, value, where):
+    """A source or sink of a user's own may return anything. Once written, it would be damage for ever."""
+    with pytest.raises(Invalid) as caught:
+        encode(type(SAMPLES[name])(**{**_attributes(name), field: value}))
+    assert caught.value.reason == "NOT_A_RECORD"
+    assert SAMPLES[name].title in caught.value.what
+    assert where in caught.value.what
 
 
 def test_a_value_that_contains_itself_is_refused():
