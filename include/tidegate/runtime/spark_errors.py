@@ -72,7 +72,8 @@ def translate(error: BaseException) -> TidegateError | None:
     if not code and not _is_of_spark(error):
         return None
     said = _everything(error)
-    return _users_code(error, said) or _lost(said, code) or _short_of(said) or _users(error, said) or _unknown(said)
+    told = malformed_record(said) or _users_code(error, said) or _lost(said, code) or _short_of(said)
+    return told or _users(error, said) or _unknown(said)
 
 
 def _lost(said: str, code: str) -> TidegateError | None:
