@@ -16,6 +16,7 @@ from tidegate.checkpoint import protocol, publish, retention
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.log import TOO_LATE
 from tidegate.model.names import check_run
 from tidegate.model.place import Place
 from tidegate.model.records import Decision, Json, Manifest, Plan, Position, TablePart
@@ -165,7 +166,7 @@ class Coordinator:
             return True
         entry = self.ledger.entry(plan.id)
         if entry is not None and entry.open:  # all that is real is decided there
-            self._decide(_decision(plan.id, "aborted", reason="TOO_LATE", detail="the id has been used and retired"))
+            self._decide(_decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
         return entry is not None and entry.completed and not self.ledger.retired(plan.id)
 
     def _plans(self) -> Plans:

@@ -21,6 +21,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.log import TOO_LATE
 from tidegate.model.records import Blob, Decision, Kept, Retired
 from tidegate.model.view import Entry
 from tidegate.sinks.base import Staging
@@ -128,7 +129,7 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
         return True  # what a zombie wrote behind the deletion
     if entry.open:
         # Down here all was decided: somebody slow has claimed the id anew, and died before noticing.
-        ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason="TOO_LATE"))
+        ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
     return id < retention_floor(ledger, coordinator.limits.num_retained)

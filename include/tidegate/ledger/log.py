@@ -11,7 +11,10 @@ from tidegate.model.names import entry_id, entry_name, run_key
 from tidegate.model.records import Ack, Decision, Handle, Kept, Latest, Manifest, Plan, Published, Retired
 from tidegate.model.view import Acked, Entry, View
 
-__all__ = ["Log"]
+__all__ = ["TOO_LATE", "Log"]
+
+TOO_LATE = "TOO_LATE"
+"""Why an entry is aborted whose id had been used, decided and retired while its creator slept."""
 
 
 class Log(Records):
@@ -24,11 +27,20 @@ class Log(Records):
         """
         settled, entries = self._end_of_log(reach or 0)
         seen = {entry.id for entry in entries}
-        own: list[Entry | int] = []
-        for id in self.run_ids(run) if run is not None else ():
-            if id not in seen:
-                own.append(self.entry(id) or id)
+        own = () if run is None else (self._own(id, run, entries) for id in self.run_ids(run) if id not in seen)
         return View(entries=entries, settled=settled, own_elsewhere=tuple(own))
+
+    def _own(self, id: int, run: str, entries: tuple[Entry, ...]) -> Entry | int:
+        """An entry of the run that the view does not reach; just its id if it is retired.
+
+        Below the view all is decided. What is open there, or was aborted as too late, or is of another run, was
+        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts).
+        """
+        entry = self.entry(id)
+        if entry is None or not entries or id > entries[-1].id:
+            return entry or id
+        late = entry.decision is None or entry.decision.reason == TOO_LATE
+        return id if late or entry.plan.run != run else entry
 
     def entry(self, id: int) -> Entry | None:
         """One entry with all its records, or None if it does not exist or was retired.

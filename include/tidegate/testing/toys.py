@@ -1,0 +1,222 @@
+"""A source and a sink in memory that keep the contracts of sources/base.py and sinks/base.py to the letter.
+
+A toy's DataFrame is a `ToyFrame`: a list of rows. Each row is (offset, tag); the tag is fresh for each
+read, like the output of a stage that is not deterministic: rows of two attempts can be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tidegate import seams
+from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.model.place import Place
+from tidegate.model.records import Json, PublishedTable
+from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.testing.weather import Weather
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ToyCommit", "ToyFeed", "ToyFrame", "ToySink", "ToySource", "ToyTable", "ToyTables"]
+
+Row = tuple[int, str]
+
+
+@dataclass
+class ToyFrame:
+    """Rows that pretend to be a DataFrame."""
+
+    rows: list[Row]
+
+    def persist(self) -> ToyFrame:
+        return self
+
+    def unpersist(self) -> ToyFrame:
+        return self
+
+
+# -- source ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ToyFeed:
+    """What a toy source reads: offsets 1 to `available`, which may grow."""
+
+    available: int = 0
+    weather: Weather = field(default_factory=Weather)
+
+
+class ToySource(Source):
+    """Offsets of a feed, at most `bound` per checkpoint. `padding` makes splits too long to lie in a record."""
+
+    kind: ClassVar[str] = "toy"
+
+    def __init__(self, feed: ToyFeed, bound: int = 3, padding: int = 0) -> None:
+        self.feed = feed
+        self.bound = bound
+        self.padding = padding
+
+    def describe(self) -> Json:
+        return {"bound": self.bound}
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        self.feed.weather.pause(f"plan {context.source}")
+        if self.feed.weather.mishap("plan", "lost"):
+            raise Unavailable(f"source {context.source!r} does not answer")
+        begin = start["at"] if start else 0
+        end = min(self.feed.available, begin + self.bound)
+        splits = {"after": begin, "to": end, "padding": "x" * self.padding}
+        return Planned(end={"at": end}, splits=splits, empty=end == begin, more=end < self.feed.available)
+
+    def verify(self, splits: Json, context: SourceContext) -> None:
+        self.feed.weather.pause(f"verify {context.source}")
+        if splits["to"] > self.feed.available:
+            raise Invalid(f"source {context.source!r} ends at {self.feed.available}", expected=f"{splits['to']}")
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        self.feed.weather.pause(f"read rows of {context.source}")
+        if self.feed.weather.mishap("rows", "lost"):
+            raise Unavailable(f"source {context.source!r} does not answer")
+        tag = seams.new_id()
+        frame: Any = ToyFrame([(offset, tag) for offset in range(splits["after"] + 1, splits["to"] + 1)])
+        return frame  # type: ignore[no-any-return]
+
+
+# -- sink --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToyCommit:
+    """One version of a toy table. `files` are names of staged files; a foreign commit has no id."""
+
+    app_id: str
+    id: int | None
+    files: tuple[str, ...]
+    attempt: str = ""
+
+
+@dataclass
+class ToyTable:
+    """A versioned table: version n is commits[n]. Its files lie beside it, named or not."""
+
+    commits: list[ToyCommit] = field(default_factory=list)
+    files: dict[str, list[Row]] = field(default_factory=dict)
+
+    def last(self, app_id: str) -> int | None:
+        """The last checkpoint that was published here: what Delta keeps as the txn version."""
+        return next((commit.id for commit in reversed(self.commits) if commit.app_id == app_id), None)
+
+    def rows(self, commit: ToyCommit) -> list[Row]:
+        """What a commit added. KeyError if one of its files is gone."""
+        return [row for name in commit.files for row in self.files[name]]
+
+
+@dataclass
+class ToyTables:
+    """All targets of a test."""
+
+    weather: Weather = field(default_factory=Weather)
+    tables: dict[str, ToyTable] = field(default_factory=dict)
+    watch: Callable[[str, ToyCommit], None] = lambda table, commit: None
+    """Told of each commit that a sink has made."""
+
+    def __getitem__(self, name: str) -> ToyTable:
+        return self.tables.setdefault(name, ToyTable())
+
+
+class ToySink(ExactlyOnceSink):
+    """Appends to a toy table: one commit per checkpoint, by compare-and-swap on its version."""
+
+    kind: ClassVar[str] = "toy"
+
+    def __init__(self, name: str, tables: ToyTables, skip: int = 0) -> None:
+        self.name = name
+        self.tables = tables
+        self.skip = skip
+        """Keeps no row whose offset can be divided by this, so that some checkpoints publish nothing here."""
+
+    def target(self, place: Place) -> str:
+        return f"toy:{self.name}"
+
+    def describe(self) -> Json:
+        return {"name": self.name, "skip": self.skip}
+
+    def check(self, context: SinkContext) -> None:
+        self._ask("check", "lost")
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        """One file per row, so that an attempt can die or overlap another one in the middle."""
+        given: Any = frame
+        names = []
+        for offset, tag in given.rows:
+            if self.skip and offset % self.skip == 0:
+                continue
+            self._ask(f"stage {offset} on", "lost")
+            names.append(f"{staging.folder(context)}/{offset}")
+            self._table.files[names[-1]] = [(offset, tag)]
+        committable = {"files": names} if names else None
+        return Prepared(committable=committable, rows=len(names), files=len(names))
+
+    def head(self, context: SinkContext) -> Head:
+        self._ask("head of", "lost")
+        commits = self._table.commits
+        return Head(version=len(commits) - 1 if commits else None, last=self._table.last(context.app_id))
+
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        names = tuple(name for each in publication.committables for name in each["files"])
+        if gone := [name for name in names if name not in self._table.files]:
+            what = f"{len(gone)} files that checkpoint {publication.id} staged are gone"
+            raise Corrupt(what, reason="STAGED_FILES_GONE")
+        seams.fault("S10.publish.before")
+        mishap = self._ask(f"commit {publication.id} on", "lost unclear")
+        commits = self._table.commits
+        if (len(commits) - 1 if commits else None) != head.version:
+            return None
+        version = len(commits)
+        commits.append(ToyCommit(context.app_id, publication.id, names, publication.attempt))
+        self.tables.watch(self.name, commits[version])
+        if mishap:
+            raise Unavailable(f"the answer of {self.name!r} was lost")
+        seams.fault("S10.publish.after")
+        return self._published(version)
+
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        self._ask(f"locate {id} on", "lost")
+        for version, commit in enumerate(self._table.commits):
+            if (commit.app_id, commit.id) == (context.app_id, id):
+                return self._published(version)
+        return None
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        self._ask(f"attempts for {id} on", "lost")
+        return sorted({name.split("/")[-2] for name in self._staged(f"{entry_folder(context, id)}/")})
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        for name in list(self._staged(f"{staging.folder(context)}/")):
+            self._ask(f"discard {name} of", "lost")
+            self._table.files.pop(name, None)
+
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Nothing: the table names all that was staged."""
+
+    @property
+    def _table(self) -> ToyTable:
+        return self.tables[self.name]
+
+    def _staged(self, prefix: str) -> Iterator[str]:
+        return (name for name in self._table.files if name.startswith(prefix))
+
+    def _ask(self, what: str, possible: str) -> str:
+        """Let others run, then let the weather decide. 'lost' is raised here; others are the caller's."""
+        self.tables.weather.pause(f"{what} {self.name}")
+        mishap = self.tables.weather.mishap(what.split()[0], possible)
+        if mishap == "lost":
+            raise Unavailable(f"table {self.name!r} does not answer")
+        return mishap
+
+    def _published(self, version: int) -> PublishedTable:
+        return PublishedTable(uri=f"toy:{self.name}", version=version, log_hash=f"{version}")
