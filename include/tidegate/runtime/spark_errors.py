@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.sources.malformed import malformed_record
 
 __all__ = ["translate", "translated"]
 
