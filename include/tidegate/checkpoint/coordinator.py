@@ -97,6 +97,7 @@ class Coordinator:
         """
         check_run(run)
         self.ledger.start()
+        published: int | None = None
         while True:
             view = self.ledger.view(run)
             reasons = self._reasons(view, run, give_up)
@@ -109,9 +110,12 @@ class Coordinator:
                 raise _busy(answer.ids)
             else:
                 # What is completed comes first: a source may read a table that is owed a publish.
-                self._publish_or_wait()
-                if self.ledger.view(run).last_id != view.last_id:
-                    continue
+                completed = view.last_completed.id if view.last_completed else 0
+                if published != completed:
+                    self._publish_or_wait()
+                    published = completed
+                    if self.ledger.view(run).last_id != view.last_id:
+                        continue
                 plan = self._plans().make(answer, view, run, kind)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
