@@ -63,9 +63,7 @@ def room(name: str) -> str:
 def long_on_purpose() -> dict[str, str]:
     """The table of ARCHITECTURE.md: `path` or `path:function` → reason."""
     section = text("ARCHITECTURE.md").partition("## Long on purpose")[2].partition("\n## ")[0]
-    return {
-        what: why.strip() for what, why in re.findall(r"^\| *`([^`]+)` *\|(.*)\|\s*$", section, re.MULTILINE)
-    }
+    return {what: why.strip() for what, why in re.findall(r"^\| *`([^`]+)` *\|(.*)\|\s*$", section, re.MULTILINE)}
 
 
 def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -210,10 +208,7 @@ def without_reason(node: ast.AST) -> bool:
 
 def test_nothing_is_skipped_without_a_reason():
     found = [
-        f"{name}:{node.lineno}"
-        for name in python("tests/")
-        for node in ast.walk(tree(name))
-        if without_reason(node)
+        f"{name}:{node.lineno}" for name in python("tests/") for node in ast.walk(tree(name)) if without_reason(node)
     ]
     bare = re.compile(r"@pytest\.mark\.(skip|xfail)\s*$", re.MULTILINE)
     assert found + [name for name in python("tests/") if bare.search(text(name))] == []
@@ -221,7 +216,5 @@ def test_nothing_is_skipped_without_a_reason():
 
 def test_no_test_folder_shadows_airflow_or_spark():
     assert [
-        name
-        for name in repository()
-        if re.fullmatch(r"tests/(.*/)?(airflow|pyspark|spark|delta)/__init__\.py", name)
+        name for name in repository() if re.fullmatch(r"tests/(.*/)?(airflow|pyspark|spark|delta)/__init__\.py", name)
     ] == []

@@ -272,9 +272,7 @@ def _no_download(url: str, why: str) -> Problem:
 
 def _storage_problem(error: OSError, where: str) -> Problem:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(
-            f"The disk is full: cannot write {where}.", expected="room", help=f"Make room, {AGAIN}."
-        )
+        return Problem(f"The disk is full: cannot write {where}.", expected="room", help=f"Make room, {AGAIN}.")
     return Problem(
         f"Cannot use {where}: {error.strerror or error}.",
         expected="a checkout that this user may read and write",

@@ -46,9 +46,7 @@ def test_java_17_and_newer_will_do(version, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8), ("16.0.1", 16)])
-def test_older_java_is_refused_with_the_command_that_installs_a_newer_one(
-    version, major, tmp_path, monkeypatch
-):
+def test_older_java_is_refused_with_the_command_that_installs_a_newer_one(version, major, tmp_path, monkeypatch):
     java(tmp_path / "java", version)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
@@ -163,8 +161,7 @@ def jar_list(tmp_path):
 def write_jar_list(path: Path, name: str) -> Path:
     sha256 = hashlib.sha256(JAR).hexdigest()
     path.write_text(
-        f'[[jar]]\ngroup = "org.example"\nname = "{name}"\nversion = "1.0"\n'
-        f'size = {len(JAR)}\nsha256 = "{sha256}"\n'
+        f'[[jar]]\ngroup = "org.example"\nname = "{name}"\nversion = "1.0"\nsize = {len(JAR)}\nsha256 = "{sha256}"\n'
     )
     return path
 
@@ -224,9 +221,7 @@ def test_a_jar_that_the_registry_does_not_have_is_told_at_once(registry, tmp_pat
 
 
 @pytest.mark.parametrize("url", [None, "not a url", "http://256.1.1.1:99999"])
-def test_no_network_is_told_with_the_variable_that_names_a_mirror(
-    url, registry, jar_list, tmp_path, monkeypatch
-):
+def test_no_network_is_told_with_the_variable_that_names_a_mirror(url, registry, jar_list, tmp_path, monkeypatch):
     monkeypatch.setenv("MAVEN_MIRROR_URL", url or unreachable_url())
     with pytest.raises(setup.Problem, match="Cannot download") as problem:
         setup.fetch_jars(jar_list, tmp_path / "jars")
