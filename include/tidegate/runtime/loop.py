@@ -73,6 +73,13 @@ class Schedule:
     stop: Callable[[], bool] = lambda: False
     """Asked between checkpoints: the running one is always brought to its end."""
 
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """What keeps it from planning but will pass. A table that cannot be published to ends a run of fixed length;
+        one that goes on for ever waits until somebody has repaired it (P4)."""
+        forever = self.checkpoints is None and not self.until_idle
+        return ("CHECKPOINT_IN_PROGRESS", "TOO_MANY_UNPUBLISHED") if forever else ("CHECKPOINT_IN_PROGRESS",)
+
 
 def run_checkpoints(
     coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
@@ -108,7 +115,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
                 lambda error, left: observer.waiting(str(error)),
             )
         except Rejected as error:
-            if error.reason != "CHECKPOINT_IN_PROGRESS":
+            if error.reason not in schedule.waits_for:
                 raise
             observer.waiting(error.what)
             seams.sleep(POLL_S)
@@ -197,11 +204,13 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
         session.drop()  # it may be what failed
         observer.retrying(plan, error, left)
 
+    def attempt() -> Ack:
+        observer.step(plan, "getting Spark ready")
+        return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
+
     while True:
         try:
-            return _patiently(
-                lambda: run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what)), again
-            )
+            return _patiently(attempt, again)
         except Rejected as error:
             if error.reason != "BASE_IN_PROGRESS":
                 raise

@@ -270,6 +270,17 @@ def test_a_stuck_table_is_told_each_time_and_holds_back_nothing_until_it_is_too_
     world.exact()
 
 
+def test_with_no_end_in_sight_it_waits_until_a_stuck_table_is_repaired(one, world):
+    """P4: triggers wait. Whoever runs for ever must not be ended by a table that is away for an hour."""
+    world.feed_more(30)
+    world.weather.stuck.add("b")
+    one.while_asleep = [lambda: None, lambda: None, world.weather.stuck.clear]
+    one.run(stop=lambda: len(one.told.of("completed")) >= 5)
+    assert one.told.of("completed") == [1, 2, 3, 4, 5]
+    assert any("not published" in why for why in one.told.of("waiting")), one.told.of("waiting")
+    world.exact()
+
+
 def test_a_stuck_table_is_told_also_when_there_is_nothing_new(one, world):
     """All is read, but not all is published: success without a word would be a lie."""
     world.feed_more(3)
