@@ -124,7 +124,11 @@ def _look(snapshot: Snapshot, stamp: Stamp) -> Committed | None:
 
 
 def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: Stamp) -> None:
-    empty = session.read.format("delta").load(snapshot.location.url).limit(0)
+    filled = ("delta.identity.start", "delta.generationExpression")  # by Spark only
+    names = [
+        field["name"] for field in snapshot.schema["fields"] if not any(key in field["metadata"] for key in filled)
+    ]
+    empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(_quoted, names)).limit(0)
     _append(empty, snapshot, app_id, version, stamp, False)
 
 

@@ -18,6 +18,10 @@ from tidegate.tables.stats import file_stats
 __all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "stage"]
 
 
+_TEXT_BYTES = 32 << 20
+"""Columns of longer texts get no bounds: reading them would cost more than a skipped file saves."""
+
+
 class StagedFile(Struct, frozen=True, kw_only=True):
     """One data file that lies inside a table and that no log names yet."""
 
@@ -67,7 +71,7 @@ def _staged(location: Location, folder: str, path: str, schema: Json, partition_
 def describe(location: Location, path: str, schema: Json, partition: dict[str, str | None]) -> StagedFile:
     """One file that somebody wrote, from its footer."""
     with open_parquet(location, path) as file:
-        stats = file_stats(file.metadata, schema, tuple(partition))
+        stats = file_stats(file.metadata, schema, tuple(partition), lambda name: _text_bounds(file, name))
     size = location.size(path)
     assert size is not None
     return StagedFile(
@@ -97,6 +101,26 @@ def open_parquet(location: Location, path: str) -> Iterator[Any]:
         ) from error
     except OSError as error:
         raise unavailable(location.full(path), error) from error
+
+
+def _text_bounds(file: Any, name: str) -> tuple[str | None, str | None]:
+    """The least and the greatest text of a column whose values are too long for the footer."""
+    import pyarrow.compute as pc
+
+    place = file.schema_arrow.get_field_index(name)
+    if place < 0 or "." in name or _bytes_of(file.metadata, name) > _TEXT_BYTES:
+        return None, None
+    found = pc.min_max(file.read(columns=[name])[name])
+    try:
+        return found["min"].as_py(), found["max"].as_py()
+    except UnicodeDecodeError:
+        return None, None
+
+
+def _bytes_of(footer: Any, name: str) -> int:
+    groups = (footer.row_group(place) for place in range(footer.num_row_groups))
+    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == name)
 
 
 def _is_data(path: str) -> bool:

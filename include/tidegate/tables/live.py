@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -13,7 +14,7 @@ import msgspec
 
 from tidegate.model.records import Json
 from tidegate.tables.footers import StagedFile
-from tidegate.tables.stats import decimal_text
+from tidegate.tables.stats import decimal_text, float_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +100,8 @@ def _known_items(values: Json) -> Iterator[tuple[str, Any]]:
                 yield name, inner
         elif isinstance(value, Decimal):
             yield name, msgspec.Raw(decimal_text(value).encode())
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, float_text(value)
         elif isinstance(value, date | str | int | float) and not isinstance(value, bool):
             yield name, _text(value) if isinstance(value, date) else value
 
@@ -112,5 +115,5 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, float):
-        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
+        return float_text(value)
     return value.isoformat() if isinstance(value, date) else str(value)

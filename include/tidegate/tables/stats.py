@@ -1,8 +1,10 @@
 """Delta's file statistics from Parquet footers: bounds that data skipping may rely on, or nothing.
 
 Every value given is a true bound: minValues at or below, maxValues at or above every non-null value, in
-the order that the engines compare by. What cannot be stated that way is left out, which costs a skipped
-file at worst: NaN, infinity, binary, booleans, text that is no UTF-8, years that a date cannot show.
+the order that the engines compare by; NaN is above everything. What cannot be stated that way is left out:
+binary, booleans, text that is no UTF-8, years that a date cannot show. Engines then read the file, except
+delta-rs' `to_pyarrow_dataset`, which loses the rows of a file without bounds for a column that other files
+have bounds for. So floats always get bounds, and text too long for a footer is looked at once more.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import msgspec
 
 from tidegate.model.records import Json
 
-__all__ = ["COLUMNS", "decimal_text", "file_stats", "micros_text"]
+__all__ = ["COLUMNS", "decimal_text", "file_stats", "float_text", "micros_text"]
+
+Look = Callable[[str], tuple[str | None, str | None]]
 
 COLUMNS = 32
 """As many leaf columns as Delta itself indexes by default."""
@@ -28,6 +32,7 @@ _TEXT = 32
 
 _EXACT = Context(prec=76)
 _LAST = "\U0010ffff"
+_FLOATS = ("float", "double")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ZERO = date(1970, 1, 1)
 
@@ -51,8 +56,11 @@ class _Bounds:
     known: bool = field(default=True)
 
 
-def file_stats(footer: Any, schema: Json, partition_by: Sequence[str]) -> Json:
-    """One file's statistics in Delta's form, from its Parquet metadata."""
+def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Look | None = None) -> Json:
+    """One file's statistics in Delta's form, from its Parquet metadata.
+
+    look: the least and the greatest value of a top-level column, for those few that the metadata lacks.
+    """
     stats: Json = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     leaves = list(_leaves(schema, set(partition_by)))
     if len(leaves) != footer.num_columns:
@@ -62,10 +70,11 @@ def file_stats(footer: Any, schema: Json, partition_by: Sequence[str]) -> Json:
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     indexed = [(place, leaf) for place, leaf in enumerate(leaves) if not leaf.listed][:COLUMNS]
     for place, leaf in indexed:
-        bounds = _merge([group.column(place) for group in groups], leaf)
+        bounds = _merge([group.column(place) for group in groups], leaf, tells_nan)
         _put(stats["nullCount"], leaf.path, bounds.nulls)
-        if leaf.kind in ("float", "double") and not tells_nan:
-            continue
+        if not bounds.known and look and leaf.kind == "string" and len(leaf.path) == 1:
+            bounds.low, bounds.high = look(leaf.path[0])
+            bounds.known = True
         if bounds.known and bounds.low is not None:
             _put(stats["minValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.low, leaf.kind, False))
             _put(stats["maxValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.high, leaf.kind, True))
@@ -78,6 +87,11 @@ def micros_text(micros: int) -> str | None:
         return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26]
     except OverflowError:
         return None
+
+
+def float_text(value: float) -> str:
+    """What JSON has no number for, as both engines write and read it."""
+    return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
 
 
 def decimal_text(value: Decimal) -> str:
@@ -103,7 +117,7 @@ def _below(kind: Any, path: tuple[str, ...], listed: bool) -> Iterator[_Leaf]:
                 yield from _below(kind[part], path, True)
 
 
-def _merge(chunks: Sequence[Any], leaf: _Leaf) -> _Bounds:
+def _merge(chunks: Sequence[Any], leaf: _Leaf, tells_nan: bool) -> _Bounds:
     """Bounds over all row groups; one group without statistics makes the whole unknown."""
     found = _Bounds()
     for chunk in chunks:
@@ -112,12 +126,12 @@ def _merge(chunks: Sequence[Any], leaf: _Leaf) -> _Bounds:
         found.nulls = None if found.nulls is None or nulls is None else found.nulls + nulls
         if nulls is not None and nulls == chunk.num_values:
             continue  # Nulls only: bounds of the other groups hold.
-        low, high = _raw_bounds(stats, leaf.kind)
+        low, high = _float_bounds(stats, tells_nan) if leaf.kind in _FLOATS else _raw_bounds(stats, leaf.kind)
         if low is None:
             found.known = False
         elif found.known:
-            found.low = low if found.low is None else min(found.low, low)
-            found.high = high if found.high is None else max(found.high, high)
+            found.low = low if found.low is None else min(found.low, low, key=_rank)
+            found.high = high if found.high is None else max(found.high, high, key=_rank)
     return found
 
 
@@ -133,9 +147,20 @@ def _raw_bounds(stats: Any, kind: str) -> tuple[Any, Any]:
             return low.decode(), high.decode()
         except UnicodeDecodeError:
             return None, None
-    if isinstance(low, float) and (math.isnan(low) or math.isnan(high)):
-        return None, None
     return low, high
+
+
+def _float_bounds(stats: Any, tells_nan: bool) -> tuple[float, float]:
+    """Bounds of floats, if need be those that always hold."""
+    if stats is None or not stats.has_min_max:
+        return -math.inf, math.nan
+    return stats.min_raw, stats.max_raw if tells_nan else math.nan
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """NaN above everything."""
+    unordered = isinstance(value, float) and math.isnan(value)
+    return unordered, 0.0 if unordered else value
 
 
 def _family(kind: str) -> str:
@@ -147,8 +172,8 @@ def _whole(value: Any, kind: str, upper: bool) -> Any:
 
 
 def _float(value: Any, kind: str, upper: bool) -> Any:
-    if math.isinf(value):
-        return None
+    if not math.isfinite(value):
+        return float_text(value)
     if value == 0:
         return 0.0 if upper else -0.0  # Some engines order the zeros, and writers differ in which one they note.
     return value

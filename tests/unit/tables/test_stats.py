@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.tables.kit import schema
+from tests.unit.tables.kit import schema, staged, table_at
 from tidegate.tables.stats import COLUMNS, _text, file_stats, micros_text
 
 
@@ -98,19 +98,33 @@ def test_only_nulls_have_a_count_and_no_bounds(tmp_path):
     assert stats == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"n": 2}}
 
 
-def test_floats_written_by_arrow_have_no_bounds_for_it_hides_nan(tmp_path):
+def test_floats_written_by_arrow_may_be_nan_for_it_hides_that(tmp_path):
     rows = pa.table({"x": [1.0, float("nan")]})
     stats = stats_of(tmp_path, rows, schema(x="double"))
-    assert stats == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"x": 0}}
+    assert stats == {"numRecords": 2, "minValues": {"x": 1}, "maxValues": {"x": "NaN"}, "nullCount": {"x": 0}}
+
+
+def test_floats_without_statistics_have_bounds_that_always_hold(tmp_path):
+    stats = stats_of(tmp_path, pa.table({"x": [1.0]}), schema(x="double"), write_statistics=False)
+    assert stats["minValues"] == {"x": "-Infinity"}
+    assert stats["maxValues"] == {"x": "NaN"}
+
+
+def test_text_too_long_for_the_footer_is_looked_at(tmp_path):
+    location = table_at(tmp_path)
+    rows = pa.table({"k": [1, 2], "v": ["y" * 6000, "é" * 6000]})
+    found = json.loads(staged(location, "long", rows, write_statistics=["k"])[0].stats)
+    assert found["minValues"] == {"k": 1, "v": "y" * 32}
+    assert found["maxValues"] == {"k": 2, "v": "é" * 32 + "\U0010ffff"}
 
 
 @pytest.mark.parametrize(
     ("low", "high", "bounds"),
     [
         (1.5, 2.5, ({"x": 1.5}, {"x": 2.5})),
-        (1.0, float("nan"), ({}, {})),
-        (float("-inf"), float("inf"), ({}, {})),
-        (1.0, float("inf"), ({"x": 1.0}, {})),
+        (1.0, float("nan"), ({"x": 1.0}, {"x": "NaN"})),
+        (float("nan"), float("nan"), ({"x": "NaN"}, {"x": "NaN"})),
+        (float("-inf"), float("inf"), ({"x": "-Infinity"}, {"x": "Infinity"})),
         (0.0, 0.0, ({"x": -0.0}, {"x": 0.0})),
         (-0.0, -0.0, ({"x": -0.0}, {"x": 0.0})),
     ],
