@@ -103,7 +103,7 @@ class Coordinator:
             reasons = self._reasons(view, run, give_up)
             answer = protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons)
             if isinstance(answer, protocol.Adopt):
-                return self._adopted(answer.id)
+                return self._adopted(view, answer.id)
             if isinstance(answer, protocol.Abort):
                 self._decide(self._abort(answer))
             elif isinstance(answer, protocol.Wait):
@@ -125,8 +125,9 @@ class Coordinator:
                     self.ledger.index_run(plan)
                     return Triggered(plan, adopted=False)
 
-    def _adopted(self, id: int) -> Triggered:
-        entry = self.ledger.entry(id)
+    def _adopted(self, view: View, id: int) -> Triggered:
+        below = (entry for entry in view.own_elsewhere if isinstance(entry, Entry) and entry.id == id)
+        entry = view.get(id) or next(below, None)
         if entry is None:
             raise Rejected(
                 f"this run made checkpoint {id}, which is decided and retired since",
