@@ -24,7 +24,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "mapped": ("(k int, v string) ~ 'delta.columnMapping.mode'='name'", "column mapping by name"),
     "generated": ("(k int, v string, g int generated always as (k * 2))", "a generated column on 'g'"),
     "identity": ("(k int, v string, i bigint generated always as identity)", "identityColumns"),
-    "default": ("(k int, v string default 'x') ~ 'delta.feature.allowColumnDefaults'='supported'", "allowColumnDefaults"),
+    "default": ("(k int, v string default 'x') ~ 'delta.feature.allowColumnDefaults'='supported'", "ColumnDefaults"),
     "varchar": ("(k int, v varchar(3))", "char or varchar"),
     "row-tracking": ("(k int, v string) ~ 'delta.enableRowTracking'='true'", "rowTracking"),
     "in-commit-time": ("(k int, v string) ~ 'delta.enableInCommitTimestamps'='true'", "inCommitTimestamp"),
