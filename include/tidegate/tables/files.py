@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.model.place import Place, is_url
 
 __all__ = ["Location", "file_system", "locate", "unavailable"]
+
+_SYNCS = 8
 
 
 @dataclass(frozen=True)
@@ -108,15 +111,13 @@ class Location:
         """Make local files durable, and the folders from each of them up to the root. Others are already."""
         if not self.is_local:
             return
-        folders: set[Path] = set()
         root = Path(self.url)
+        files = [self.local(path) for path in paths]
+        folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root.parent)}
         try:
-            for path in paths:
-                local = self.local(path)
-                _fsync(local)
-                folders.update(parent for parent in local.parents if parent.is_relative_to(root.parent))
-            for folder in sorted(folders, reverse=True):
-                _fsync(folder)
+            with ThreadPoolExecutor(_SYNCS) as pool:  # what is asked for at once, the disk writes at once
+                list(pool.map(_fsync, files))
+                list(pool.map(_fsync, folders))
         except OSError as error:
             raise unavailable(self.url, error) from error
 
