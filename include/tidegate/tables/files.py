@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,13 @@ from typing import Any
 from tidegate.errors import Invalid, Unavailable
 from tidegate.model.place import Place, is_url
 
-__all__ = ["Location", "file_system", "locate", "unavailable"]
+__all__ = ["Location", "file_system", "locate", "told", "unavailable"]
 
 _SYNCS = 8
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TOLD = 500
 
 
 @dataclass(frozen=True)
@@ -139,10 +144,16 @@ def unavailable(where: str, error: BaseException) -> Unavailable:
     """Storage did not do what was asked: says which path and why, never the options used."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
-        f"Storage did not answer for {where}: {error}",
+        f"Storage did not answer for {where}: {told(error)}",
         help="free some space" if full else "check the path, permissions and network; it is tried again",
         reason="STORAGE",
     )
+
+
+def told(error: BaseException) -> str:
+    """An engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
+    text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
+    return " ".join(text.replace("↳", ":").split())[:_TOLD]
 
 
 def _fsync(path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.errors import Corrupt
 from tidegate.model.records import Json, Struct
-from tidegate.tables.files import Location, unavailable
+from tidegate.tables.files import Location, told, unavailable
 from tidegate.tables.partitions import partition_values
 from tidegate.tables.stats import file_stats
 
@@ -94,7 +94,7 @@ def open_parquet(location: Location, path: str) -> Iterator[Any]:
             yield file
     except (pa.ArrowException, FileNotFoundError) as error:
         raise Corrupt(
-            f"{location.full(path)} is not a readable Parquet file: {error}",
+            f"{location.full(path)} is not a readable Parquet file: {told(error)}",
             expected="the file exactly as it was written",
             help="a VACUUM removed it, or the disk damaged it: restore it, or roll back to an older checkpoint",
             reason="BAD_PARQUET",

@@ -21,7 +21,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.model.records import Json
-from tidegate.tables.files import Location, unavailable
+from tidegate.tables.files import Location, told, unavailable
 from tidegate.tables.footers import StagedFile
 from tidegate.tables.live import LiveFile
 from tidegate.tables.opened import recall, remember
@@ -243,13 +243,14 @@ def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[],
         return Committed(version, found.sha)
     if isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error):
         raise Invalid(
-            f"{location.url} does not take this commit: {error}",
+            f"{location.url} does not take this commit: {told(error)}",
             expected="a table that delta-rs may write to",
             help="compare the table's schema and protocol features with the sink's declaration",
             reason="COMMIT_REFUSED",
         ) from error
     raise Unavailable(
-        f"{location.url} did not take commit {version}: {error or 'it was reported, but is not in the log'}",
+        f"{location.url} did not take commit {version}: "
+        + (told(error) if error else "it was reported, but is not in the log"),
         help="check free space, permissions and network; it is tried again",
         reason="COMMIT_FAILED",
     ) from error

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.model.codec import sha256
 from tidegate.model.records import Json
-from tidegate.tables.files import Location, unavailable
+from tidegate.tables.files import Location, told, unavailable
 
 __all__ = [
     "LOG",
@@ -121,7 +121,7 @@ def refuse_half_a_log(location: Location, error: Exception) -> None:
     left = location.walk(LOG)
     if left:
         raise Corrupt(
-            f"{location.url} has a {LOG} folder with {len(left)} files, but no readable table: {error}",
+            f"{location.url} has a {LOG} folder with {len(left)} files, but no readable table: {told(error)}",
             expected="a complete log, or none at all",
             help="restore the log from a copy of the storage, or move the folder away",
             reason="LOG_BROKEN",
@@ -147,7 +147,7 @@ def refuse_unreadable(location: Location, version: int | None, error: Exception)
         except Corrupt as torn:
             return torn
     return Corrupt(
-        f"{location.url} cannot be read: {str(error).splitlines()[0]}",
+        f"{location.url} cannot be read: {told(error)}",
         expected="a Delta table that delta-rs can read",
         help="run `tidegate doctor`; restore the log from a copy of the storage",
         reason="LOG_BROKEN",

@@ -42,6 +42,7 @@ from tidegate.tables import (
     replace,
     verify,
 )
+from tidegate.tables.files import told
 
 
 def test_a_table_is_made_as_version_0_with_its_rows_and_both_transactions(tmp_path):
@@ -403,3 +404,10 @@ def test_storage_that_fails_is_unavailable(tmp_path: Path):
     location = Location(str(blocked / "table"))
     with pytest.raises(Unavailable):
         create(location, KV, [], stamp(1))
+
+
+def test_an_engines_error_is_told_in_one_line_without_colours():
+    raw = (
+        "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing GET\n   0: <unknown>\n   1: <unknown>\n"
+    )
+    assert told(OSError(raw)) == "Kernel error -> Generic S3 error : Error performing GET"
