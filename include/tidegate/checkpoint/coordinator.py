@@ -134,6 +134,8 @@ class Coordinator:
                 help="nothing to do; trigger a new run for new input",
                 reason="RETIRED",
             )
+        if entry.open:
+            self.ledger.settle_plan(id)  # an index that outlives its entry would look like damage
         self.ledger.index_run(entry.plan)
         return Triggered(entry.plan, adopted=True)
 

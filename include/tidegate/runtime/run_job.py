@@ -48,7 +48,11 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
         return done
     with attempt.released_on_failure(), translated():
         seams.fault("S3.inputs.after")
-        streams = attempt.read(spark)
+        try:
+            streams = attempt.read(spark)
+        except (Corrupt, Invalid):
+            attempt.refuse_ended()  # retention may have taken what is being read
+            raise
         with attempt.run(streams):
             staged = attempt.stage(streams)
         attempt.refuse_ended()
