@@ -241,7 +241,8 @@ def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[],
             return None
         found.make_durable()
         return Committed(version, found.sha)
-    if isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error):
+    refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
+    if error is not None and refused:
         raise Invalid(
             f"{location.url} does not take this commit: {told(error)}",
             expected="a table that delta-rs may write to",
