@@ -1,0 +1,170 @@
+"""What simulated processes do: runs with all their tasks, meddlers, other writers, and the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tests.simulation.world import TABLES, Violation, World
+from tidegate.checkpoint.coordinator import Coordinator, Outcome
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.model.records import Plan
+from tidegate.runtime.run_job import run_job
+from tidegate.testing.toys import ToyCommit
+
+T = TypeVar("T")
+
+TRIES = 8
+"""How often a task is tried before its process gives up, as long as things go wrong."""
+
+NO_SPARK: Any = None
+
+
+class GaveUp(Exception):
+    """A task has failed for good."""
+
+
+def run(world: World, name: str) -> None:
+    """One run: trigger, jobs, completion, publish, retention. After an abort it asks for another checkpoint."""
+    coordinator = world.coordinator()
+    try:
+        for _ in range(4):
+            if checkpoint(world, coordinator, name) != "aborted":
+                return
+    except GaveUp:
+        world.log("gives up")
+
+
+def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
+    """One checkpoint from trigger to publish; answers with what became of it."""
+    world.feed.available += world.dice.below(4)
+    only_if_new = not world.calm and world.dice.chance(0.2)
+    triggered = patiently(
+        world, lambda: coordinator.trigger(run, give_up=suspicion(world, run), only_if_new=only_if_new)
+    )
+    if triggered is None:
+        return "nothing new"
+    plan = triggered.plan
+    world.checks_plan(run, plan)
+    failure = jobs(world, coordinator, plan)
+    outcome = patiently(world, lambda: coordinator.complete(plan.id, failure))
+    for _ in range(20):
+        if outcome.state != "open":
+            break
+        world.sleep(5)
+        if not world.calm and world.dice.chance(0.1):
+            outcome = patiently(world, lambda: coordinator.abort(plan.id, "CANCELLED"))
+        else:
+            outcome = patiently(world, lambda: coordinator.complete(plan.id))
+    publish(world, coordinator)
+    return outcome.state
+
+
+def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] | None:
+    """All jobs of a checkpoint; why they failed, if they did."""
+    for job in plan.acks:
+        try:
+            patiently(world, lambda job=job: run_job(coordinator, plan.id, job, NO_SPARK))
+        except Fenced:
+            return None  # decided without us: completion finds out how
+        except GaveUp as error:
+            return "JOB_FAILED", str(error)
+    return None
+
+
+def publish(world: World, coordinator: Coordinator) -> None:
+    """Publish, hints, retention: what any process may do at any time."""
+
+    def once() -> None:
+        report = coordinator.publish()
+        if world.calm and report.stuck:
+            raise next(iter(report.stuck.values()))
+
+    patiently(world, once)
+    patiently(world, coordinator.retire)
+
+
+def patiently(world: World, call: Callable[[], T]) -> T:
+    """Try again while storage does not answer, or while others must come first."""
+    tries = 0
+    while True:
+        try:
+            return call()
+        except (Unavailable, Rejected) as error:
+            if isinstance(error, Rejected) and error.reason == "RETIRED":
+                raise GaveUp(error.what) from None
+            tries += 1
+            if tries > TRIES and not world.calm:
+                raise GaveUp(error.what) from None
+            if tries > 200:
+                raise Violation(f"I8: tried {tries} times, still {error}") from None
+            world.log(f"waits: {error.what}")
+        world.sleep(1 + world.dice.below(20))
+
+
+def suspicion(world: World, me: str) -> Callable[[Plan], str | None]:
+    """Whether another run is taken for dead: often wrongly on a bad day, only rightly on a calm one."""
+
+    def give_up(plan: Plan) -> str | None:
+        if world.calm:
+            return None if world.is_running(plan.run) else "RUN_GONE"
+        return "RUN_GONE" if world.dice.chance(world.climate.suspicion) else None
+
+    return give_up
+
+
+def meddler(world: World) -> None:
+    """Late tasks, cleared tasks, impatient people: any call about any checkpoint at any time."""
+    coordinator = world.coordinator()
+    for _ in range(6):
+        world.sleep(world.dice.below(80))
+        last = max((int(name) for name in world.store.listing("checkpoints")), default=0)
+        id = 1 + world.dice.below(last) if last else 0
+        calls: list[Callable[[], object]] = [lambda: coordinator.publish(), lambda: coordinator.retire()]
+        if id:
+            calls += [
+                lambda: coordinator.abort(id, "CANCELLED"),
+                lambda: coordinator.complete(id),
+                lambda: coordinator.complete(id, ("JOB_FAILED", "it seemed so")),
+                lambda: run_job(coordinator, id, "main", NO_SPARK),
+            ]
+        call = world.dice.one_of(calls)
+        try:
+            call()
+        except (Unavailable, Rejected, Fenced, Invalid) as error:
+            if isinstance(error, Invalid) and error.reason != "NO_SUCH_CHECKPOINT":
+                raise
+            world.log(f"meddled in vain: {error.what}")
+
+
+def operator(world: World) -> None:
+    """A person who ends what nobody works on any more, once all is calm."""
+    coordinator = world.coordinator()
+    for _ in range(100):
+        world.sleep(50)
+        for entry in patiently(world, coordinator.ledger.view).still_open():
+            if not world.is_running(entry.plan.run):
+                patiently(world, lambda id=entry.id: coordinator.abort(id, "CANCELLED"))
+
+
+def foreign_writer(world: World) -> None:
+    """Somebody else commits to the same tables."""
+    for number in range(world.climate.foreign_commits):
+        world.sleep(20 + world.dice.below(100))
+        table = world.tables[world.dice.one_of(TABLES)]
+        table.commits.append(ToyCommit("somebody else", None, ()))
+        world.log(f"makes foreign commit {number}")
+
+
+def last_run(world: World) -> None:
+    """I8: when all is calm, one more run ends what is open, makes a checkpoint, and publishes all that is owed."""
+    coordinator = world.coordinator()
+    outcome: Outcome | str = ""
+    for number in range(3):
+        try:
+            outcome = checkpoint(world, coordinator, f"last {number}")
+        except (TidegateError, GaveUp) as error:
+            raise Violation(f"I8: the last run fails: {error}") from error
+        if outcome == "completed":
+            return
+    raise Violation(f"I8: the last run's checkpoint is {outcome}")

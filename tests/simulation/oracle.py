@@ -1,0 +1,243 @@
+"""What must hold, checked without any of the code that is under test: bytes, lists and plain Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.world import TABLES, Violation, World
+from tidegate.testing.toys import ToyCommit
+
+HINTS = ("latest.json", "kept.json")
+
+
+@dataclass
+class Checkpoint:
+    """All that the records say about one entry, kept or deleted by retention."""
+
+    id: int
+    plan: dict[str, Any]
+    acks: dict[str, dict[str, Any]]
+    decision: dict[str, Any] | None
+    manifest: dict[str, Any] | None
+    published: dict[str, Any] | None
+    kept: bool
+
+    @property
+    def completed(self) -> bool:
+        return self.decision is not None and self.decision["outcome"] == "completed"
+
+    @property
+    def aborted(self) -> bool:
+        return self.decision is not None and self.decision["outcome"] == "aborted"
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Offsets (after, to]."""
+        part = self.plan["sources"]["in"]
+        return (part["start"] or {"at": 0})["at"], part["end"]["at"]
+
+
+class Oracle:
+    """Watches the day as it goes on, and judges it at its end."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.store = world.store
+        self.store.watch = self.record_written
+        world.tables.watch = self.committed
+
+    # -- as it happens
+
+    def record_written(self, path: str, old: bytes | None, new: bytes) -> None:
+        """I3, W2: records are written once, and rest on nothing that a power loss could take back."""
+        if path in HINTS:
+            return
+        if old is not None and old != new:
+            raise Violation(f"I3: {path} was rewritten")
+        folder, _, name = path.rpartition("/")
+        again = path in self.store.deleted
+        if name == "plan.json" and not again:
+            self._planned(int(folder[-8:]), json.loads(new))
+        if name == "decision.json" and json.loads(new)["outcome"] == "completed":
+            if again and f"{folder}/plan.json" in self.store.files:
+                raise Violation(f"I3: {folder} was retired, its id is used and completed again")
+            if not again:
+                self._decided(int(folder[-8:]), json.loads(new))
+
+    def _planned(self, id: int, plan: dict[str, Any]) -> None:
+        base = plan["base"]
+        for lower in range(base or 1, id):
+            if self.store.truth(f"checkpoints/{lower:08d}/plan.json") is None:
+                raise Violation(f"entry {id} is created, entry {lower} does not exist")
+            self._durable(f"entry {id} is planned", lower, "plan.json")
+            if lower != base:
+                self._durable(f"entry {id} is planned", lower, "decision.json")
+
+    def _decided(self, id: int, decision: dict[str, Any]) -> None:
+        checkpoint = self.checkpoint(id)
+        what = f"checkpoint {id} is completed"
+        if checkpoint.plan["base"] is not None:
+            base = self.checkpoint(checkpoint.plan["base"])
+            if not base.completed:
+                raise Violation(f"I3: {what}, its base {base.id} is not")
+            self._durable(what, base.id, "decision.json")
+        for job in checkpoint.plan["acks"]:
+            if job not in checkpoint.acks:
+                raise Violation(f"I3: {what} without the ack of job {job}")
+            self._durable(what, id, f"acks/{job}.json")
+        self._durable(what, id, f"manifest-{decision['manifest']}.json")
+        index = [path for path in self.store.files if path.startswith("runs/") and path.endswith(f"/{id:08d}")]
+        if not index:
+            raise Violation(f"{what} before its run is indexed")
+        if not self.store.durable(index[0]):
+            raise Violation(f"W2: {what}, but {index[0]} is not durable")
+
+    def _durable(self, what: str, id: int, name: str) -> None:
+        path = f"checkpoints/{id:08d}/{name}"
+        if not self.store.durable(path):
+            raise Violation(f"W2: {what}, but {path} is not durable")
+
+    def committed(self, table: str, commit: ToyCommit) -> None:
+        """I4: only what is completed is ever shown, and in order."""
+        assert commit.id is not None
+        checkpoint = self.checkpoint(commit.id)
+        if not checkpoint.completed:
+            raise Violation(f"I4: table {table!r} shows checkpoint {commit.id}, which is not completed")
+        self._durable(f"checkpoint {commit.id} is published", commit.id, "decision.json")
+        earlier = [c.id for c in self.world.tables[table].commits[:-1] if c.id is not None]
+        if earlier and earlier[-1] >= commit.id:
+            raise Violation(f"I1: table {table!r} shows checkpoint {commit.id} after {earlier[-1]}")
+
+    # -- at the end
+
+    def judge(self) -> None:
+        """Everything has been said and done: does it add up?"""
+        log = self.log()
+        self._ids(log)
+        self._decisions(log)
+        completed = [checkpoint for checkpoint in log if checkpoint.completed]
+        for table in TABLES:
+            self._table(table, completed)
+        self._one_attempt(completed)
+        for checkpoint in completed:
+            self._named_files_exist(checkpoint)
+            self._published_hint(checkpoint)
+        self._latest(log)
+
+    def log(self) -> list[Checkpoint]:
+        """All entries that were ever created for good."""
+        names = {path.split("/")[1] for path in self.store.every_path() if path.endswith("/plan.json")}
+        return [self.checkpoint(int(name)) for name in sorted(names)]
+
+    def checkpoint(self, id: int) -> Checkpoint:
+        """One entry, from the bytes."""
+        folder = f"checkpoints/{id:08d}"
+        plan = self._json(f"{folder}/plan.json")
+        if plan is None:
+            raise Violation(f"entry {id} has no plan")
+        acks = {job: ack for job in plan["acks"] if (ack := self._json(f"{folder}/acks/{job}.json")) is not None}
+        decision = self._json(f"{folder}/decision.json")
+        manifest = None
+        if decision is not None and decision["outcome"] == "completed":
+            manifest = self._json(f"{folder}/manifest-{decision['manifest']}.json")
+            if manifest is None:
+                raise Violation(f"I6: the decision of {id} names a manifest that does not exist")
+        kept = f"{folder}/plan.json" in self.store.files
+        return Checkpoint(id, plan, acks, decision, manifest, self._json(f"{folder}/published.json"), kept)
+
+    def _ids(self, log: list[Checkpoint]) -> None:
+        ids = [checkpoint.id for checkpoint in log]
+        if ids != list(range(1, len(ids) + 1)):
+            raise Violation(f"the log has a hole: {ids}")
+        runs: dict[str, int] = {}
+        for checkpoint in log:
+            run = checkpoint.plan["run"]
+            if not checkpoint.aborted and runs.setdefault(run, checkpoint.id) != checkpoint.id:
+                raise Violation(f"run {run!r} has checkpoint {runs[run]} and checkpoint {checkpoint.id}")
+
+    def _decisions(self, log: list[Checkpoint]) -> None:
+        """I1, I3: completed ranges tile the input, each on the one before."""
+        reached, before = 0, None
+        for checkpoint in log:
+            if not checkpoint.completed:
+                continue
+            if checkpoint.plan["base"] != before:
+                raise Violation(f"I3: checkpoint {checkpoint.id} rests on {checkpoint.plan['base']}, not on {before}")
+            if checkpoint.range[0] != reached:
+                raise Violation(
+                    f"I1: checkpoint {checkpoint.id} reads {checkpoint.range}, {reached} was reached before"
+                )
+            reached, before = checkpoint.range[1], checkpoint.id
+
+    def _table(self, name: str, completed: list[Checkpoint]) -> None:
+        """I1, I4: exactly the rows of the completed ranges, in the order of the log, each once; none is owed."""
+        table = self.world.tables[name]
+        mine = [commit for commit in table.commits if commit.id is not None]
+        owed = [checkpoint for checkpoint in completed if self._wanted(name, checkpoint)]
+        if [commit.id for commit in mine] != [checkpoint.id for checkpoint in owed]:
+            shown = [commit.id for commit in mine]
+            raise Violation(f"I1: table {name!r} shows checkpoints {shown}, owed are {[c.id for c in owed]}")
+        for commit, checkpoint in zip(mine, owed, strict=True):
+            try:
+                rows = [offset for offset, _ in table.rows(commit)]
+            except KeyError as gone:
+                raise Violation(f"I6: file {gone} of checkpoint {checkpoint.id} on table {name!r} is gone") from None
+            if sorted(rows) != self._wanted(name, checkpoint):
+                raise Violation(f"I1: table {name!r} has rows {rows} of checkpoint {checkpoint.id}")
+
+    def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
+        """The reference: which offsets this checkpoint brings to the table."""
+        after, to = checkpoint.range
+        skip = self.world.climate.skip if table == TABLES[1] else 0
+        return [offset for offset in range(after + 1, to + 1) if not (skip and offset % skip == 0)]
+
+    def _one_attempt(self, completed: list[Checkpoint]) -> None:
+        """All rows of one checkpoint come from one read by one attempt, on all tables: the one that was acked."""
+        for checkpoint in completed:
+            tags, attempts = set(), set()
+            for table in map(self.world.tables.__getitem__, TABLES):
+                for commit in table.commits:
+                    if commit.id == checkpoint.id:
+                        tags |= {tag for _, tag in table.rows(commit)}
+                        attempts |= {name.split("/")[-2] for name in commit.files}
+            acked = {ack["attempt"] for ack in checkpoint.acks.values()}
+            if len(tags) > 1 or (attempts and attempts != acked):
+                raise Violation(f"checkpoint {checkpoint.id} mixes attempts {sorted(attempts)}, acked: {sorted(acked)}")
+
+    def _named_files_exist(self, checkpoint: Checkpoint) -> None:
+        """I6: what a kept checkpoint names is there."""
+        if not checkpoint.kept:
+            return
+        assert checkpoint.manifest is not None
+        for job in checkpoint.plan["acks"]:
+            if f"checkpoints/{checkpoint.id:08d}/acks/{job}.json" not in self.store.files:
+                raise Violation(f"I6: the ack of job {job} of checkpoint {checkpoint.id} is gone")
+        payloads = [part["splits"] for part in checkpoint.plan["sources"].values()]
+        payloads += [each for part in checkpoint.manifest["tables"].values() for each in part["committables"]]
+        for payload in payloads:
+            if payload["blob"] is not None and payload["blob"]["path"] not in self.store.files:
+                raise Violation(f"I6: side file {payload['blob']['path']} of checkpoint {checkpoint.id} is gone")
+
+    def _published_hint(self, checkpoint: Checkpoint) -> None:
+        """published.json, if it is there, tells where the tables stood."""
+        for name, told in (checkpoint.published or {"tables": {}})["tables"].items():
+            commits = self.world.tables[name].commits
+            upto = [c.id for c in commits[: told["version"] + 1] if c.id is not None]
+            last = [c.id for c in commits if c.id is not None and c.id <= checkpoint.id]
+            if commits[told["version"]].id is None or upto != last:
+                raise Violation(f"published.json of {checkpoint.id} says version {told['version']} of {name!r}")
+
+    def _latest(self, log: list[Checkpoint]) -> None:
+        """The hint names something that is completed and published, with nothing open below."""
+        latest = self._json("latest.json")
+        if latest is None:
+            return
+        if any(c.decision is None for c in log[: latest["id"]]) or not log[latest["id"] - 1].completed:
+            raise Violation(f"latest.json says {latest['id']}, which is not settled")
+
+    def _json(self, path: str) -> dict[str, Any] | None:
+        data = self.store.truth(path)
+        found: dict[str, Any] | None = json.loads(data) if data is not None else None
+        return found

@@ -1,0 +1,239 @@
+"""Bugs that are planted into the real code, one at a time. The simulation must find each within some days.
+
+Each is a way in which somebody could get a rule of design/3b wrong. The names say what is broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from tidegate.checkpoint import coordinator, protocol, publish, retention
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import Unavailable
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.log import Log
+from tidegate.ledger.records import Created, Records
+from tidegate.model.codec import encode, sha256
+from tidegate.model.records import Decision
+from tidegate.model.view import Entry
+from tidegate.runtime.run_job import Attempt
+from tidegate.testing.toys import ToySink
+
+Patches = Iterator[Any]
+"""What `mock.patch.object` gives, all at once."""
+
+
+def _overwrite_instead_of_create() -> Patches:
+    def create(self: Records, path: str, record: Any) -> Created[Any]:
+        data = encode(record)
+        self.store.replace(path, data)
+        return Created(record, sha256(data), mine=True)
+
+    yield mock.patch.object(Records, "_create", create)
+
+
+def _believe_that_every_create_won() -> Patches:
+    real = Records._create
+
+    def create(self: Records, path: str, record: Any) -> Created[Any]:
+        real(self, path, record)
+        return Created(record, sha256(encode(record)), mine=True)
+
+    yield mock.patch.object(Records, "_create", create)
+
+
+def _believe_that_an_unclear_create_lost() -> Patches:
+    real = Records._create
+
+    def create(self: Records, path: str, record: Any) -> Created[Any]:
+        return replace(real(self, path, record), mine=False)
+
+    yield mock.patch.object(Records, "_create", create)
+
+
+def _release_the_winner_after_an_unclear_ack() -> Patches:
+    real = Attempt.ack
+
+    def ack(self: Attempt, *args: Any) -> Any:
+        try:
+            return real(self, *args)
+        except Unavailable:
+            self.release()
+            raise
+
+    yield mock.patch.object(Attempt, "ack", ack)
+
+
+def _publish_without_cas() -> Patches:
+    real = ToySink.publish
+
+    def publish(self: ToySink, publication: Any, head: Any, context: Any) -> Any:
+        commits = self._table.commits
+        return real(self, publication, replace(head, version=len(commits) - 1 if commits else None), context)
+
+    def ask(self: ToySink, what: str, possible: str) -> str:
+        return ""  # no pause between reading the version and committing: whatever it is, it is right
+
+    yield mock.patch.object(ToySink, "publish", publish)
+    yield mock.patch.object(ToySink, "_ask", ask)
+
+
+def _publish_the_newest_first() -> Patches:
+    real = protocol.on_publish
+
+    def on_publish(view: Any, table: str, last: int | None) -> Any:
+        answer = real(view, table, last)
+        if isinstance(answer, protocol.Publish):
+            owed = [e.id for e in view.entries if e.manifest and e.manifest.tables[table].committables]
+            return replace(answer, id=owed[-1])
+        return answer
+
+    yield mock.patch.object(protocol, "on_publish", on_publish)
+
+
+def _publish_before_the_decision() -> Patches:
+    real = Coordinator._decide
+
+    def decide(self: Coordinator, decision: Decision) -> None:
+        if decision.outcome == "completed":
+            entry, base = self.entry_and_base(decision.id)
+            if entry is not None and entry.open:
+                early = replace(entry, decision=decision, manifest=self._manifest(entry, base))
+                for name, sinking in self.graph.sinks.items():
+                    context = self.context(name)
+                    part = early.manifest.tables[name] if early.manifest else None
+                    if part is not None and part.committables:
+                        settle = mock.patch.object(self.ledger, "settle_decision", lambda id: None)
+                        with settle, contextlib.suppress(Unavailable):
+                            publication = publish._publication(self, early, name, part.after)
+                            sinking.sink.publish(publication, sinking.sink.head(context), context)
+        real(self, decision)
+
+    yield mock.patch.object(Coordinator, "_decide", decide)
+
+
+def _never_settle() -> Patches:
+    for name in ("settle_plan", "settle_decision", "settle_ack"):
+        yield mock.patch.object(Ledger, name, lambda self, what: None)
+
+
+def _base_is_the_last_completed() -> Patches:
+    yield mock.patch.object(protocol, "plan_base", lambda view: view.last_completed)
+
+
+def _ignore_what_the_run_has() -> Patches:
+    yield mock.patch.object(protocol, "own_entry", lambda view, run: None)
+
+
+def _complete_on_a_pending_base() -> Patches:
+    real = protocol.on_completion
+
+    def on_completion(entry: Entry | None, base: Entry | None, failure: Any = None) -> Any:
+        if base is not None and base.open:
+            forged = Decision(attempt="x", created="", id=base.id, outcome="completed")
+            base = replace(base, decision=forged)
+        return real(entry, base, failure)
+
+    yield mock.patch.object(protocol, "on_completion", on_completion)
+
+
+def _plan_around_an_abort_that_may_have_lost() -> Patches:
+    real = Coordinator._decide
+
+    def decide(self: Coordinator, decision: Decision) -> None:
+        real(self, decision)
+        if decision.outcome == "aborted":
+            self.ledger.__dict__.setdefault("believed", set()).add(decision.id)
+
+    real_filled = Log._filled
+
+    def filled(self: Log, plan: Any) -> Entry:
+        entry = real_filled(self, plan)
+        if plan.id in self.__dict__.get("believed", ()):
+            aborted = Decision(attempt="x", created="", id=plan.id, outcome="aborted")
+            return replace(entry, decision=aborted, manifest=None)
+        return entry
+
+    yield mock.patch.object(Coordinator, "_decide", decide)
+    yield mock.patch.object(Log, "_filled", filled)
+
+
+def _no_run_index() -> Patches:
+    yield mock.patch.object(Ledger, "index_run", lambda self, plan: None)
+
+
+def _retire_what_is_not_settled() -> Patches:
+    real = retention.retention_floor
+
+    def floor(kept: Any, num_retained: int) -> int:
+        return kept.upto + 1 if kept is not None else 0
+
+    assert real is not None
+    yield mock.patch.object(retention, "_floor", floor)
+
+
+def _discard_the_winner_when_retiring() -> Patches:
+    def clear(coordinator: Coordinator, entry: Entry) -> None:
+        for name, sinking in coordinator.graph.sinks.items():
+            context = coordinator.context(name)
+            for attempt in sinking.sink.attempts(entry.id, context):
+                sinking.sink.discard(context, retention.Staging(entry.id, attempt))
+
+    yield mock.patch.object(retention, "_clear_staged", clear)
+
+
+def _never_notice_a_retired_id() -> Patches:
+    yield mock.patch.object(Coordinator, "_counts", lambda self, plan: True)
+
+
+def _release_attempts_of_other_plans() -> Patches:
+    yield mock.patch.object(Entry, "owns", lambda self, attempt: True)
+    yield mock.patch.object(Coordinator, "_counts", lambda self, plan: True)
+
+
+def _believe_the_first_contradiction() -> Patches:
+    real = protocol.on_publish
+
+    def on_publish(view: Any, table: str, last: int | None) -> Any:
+        answer = real(view, table, last)
+        if isinstance(answer, protocol.Damaged):
+            raise coordinator.Corrupt(answer.why)
+        return answer
+
+    yield mock.patch.object(protocol, "on_publish", on_publish)
+
+
+PLANTED: dict[str, tuple[Callable[[], Patches], int]] = {
+    "overwrite instead of create": (_overwrite_instead_of_create, 50),
+    "believe that every create won": (_believe_that_every_create_won, 200),
+    "believe that every create lost": (_believe_that_an_unclear_create_lost, 50),
+    "release the winner after an unclear ack": (_release_the_winner_after_an_unclear_ack, 600),
+    "publish without compare-and-swap": (_publish_without_cas, 400),
+    "publish the newest first": (_publish_the_newest_first, 400),
+    "publish before the decision": (_publish_before_the_decision, 200),
+    "act on what is not durable": (_never_settle, 400),
+    "base = last completed": (_base_is_the_last_completed, 200),
+    "ignore what the run has": (_ignore_what_the_run_has, 100),
+    "complete on a pending base": (_complete_on_a_pending_base, 400),
+    "plan around an abort that may have lost": (_plan_around_an_abort_that_may_have_lost, 400),
+    "no run index": (_no_run_index, 50),
+    "retire what is not settled": (_retire_what_is_not_settled, 400),
+    "discard the winner when retiring": (_discard_the_winner_when_retiring, 100),
+    "never notice that an id is retired": (_never_notice_a_retired_id, 600),
+    "release attempts of other plans": (_release_attempts_of_other_plans, 600),
+    "believe the first contradiction": (_believe_the_first_contradiction, 600),
+}
+"""Name: how it is planted, and within how many days it must be found."""
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The real code with this bug, for the length of a `with` block."""
+    with contextlib.ExitStack() as stack:
+        for patch in PLANTED[name][0]():
+            stack.enter_context(patch)
+        yield

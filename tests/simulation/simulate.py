@@ -1,0 +1,161 @@
+"""One seed, one day: bad weather first, then calm, then judgement, then the zombies' last turn, and judgement again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from unittest import mock
+
+from tests.simulation import actors
+from tests.simulation.dice import Dice, SeededDice
+from tests.simulation.oracle import Oracle
+from tests.simulation.world import Violation, World
+from tidegate import seams
+from tidegate.ledger import log, records
+from tidegate.model import codec
+
+LATE = 1e9
+"""A process that wakes up only after everything has been judged once."""
+
+
+@dataclass(frozen=True)
+class Day:
+    """What happened."""
+
+    problem: str | None
+    events: list[tuple[float, str, str]]
+    checkpoints: int
+    completed: int
+
+    def digest(self) -> str:
+        """Equal for equal days."""
+        return hashlib.sha256(repr(self.events).encode()).hexdigest()
+
+    def story(self) -> str:
+        """All of it, for people."""
+        return "\n".join(f"{tick:7.0f}  {who:10} {what}" for tick, who, what in self.events)
+
+
+def simulate_seed(seed: int) -> Day:
+    """The day of this seed."""
+    return simulate(SeededDice(seed))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A day in short."""
+
+    seed: int
+    problem: str | None
+    events: int
+    completed: int
+
+
+def simulate_many(seeds: Iterable[int]) -> list[Summary]:
+    """The days of these seeds, one after the other."""
+    days = ((seed, simulate_seed(seed)) for seed in seeds)
+    return [Summary(seed, day.problem, len(day.events), day.completed) for seed, day in days]
+
+
+def simulate(dice: Dice) -> Day:
+    """A day whose every turn is decided by `dice`."""
+    world = World(dice)
+    oracle = Oracle(world)
+    with seams.installed(world.seams()), _decoded_once():
+        try:
+            _storm(world)
+            _calm(world)
+            if not world.problem:
+                oracle.judge()
+                _zombies(world)
+            if not world.problem:
+                oracle.judge()
+        except Violation as violation:
+            world.problem = world.problem or str(violation)
+        finally:
+            world.close()
+    try:
+        checkpoints = oracle.log()
+    except Violation:
+        checkpoints = []
+    completed = sum(checkpoint.completed for checkpoint in checkpoints)
+    return Day(world.problem, world.events, len(checkpoints), completed)
+
+
+@contextlib.contextmanager
+def _decoded_once() -> Iterator[None]:
+    """Decoding is a pure function, and half of the time of a simulation: each record is decoded once."""
+    with mock.patch.object(records, "decode", _decode), mock.patch.object(log, "decode", _decode):
+        yield
+
+
+_decode = functools.lru_cache(maxsize=5000)(codec.decode)
+
+
+def _storm(world: World) -> None:
+    """Everybody at work, everything goes wrong."""
+    for number in range(world.climate.runs):
+        _start_run(world, number, world.dice.below(300))
+        if world.dice.chance(world.climate.doubled):
+            _start_run(world, number, world.dice.below(400))
+    for number in range(world.climate.meddlers):
+        world.spawn(f"meddler{number}", "", lambda: actors.meddler(world), world.dice.below(200))
+    if world.climate.foreign_commits:
+        world.spawn("foreign", "", lambda: actors.foreign_writer(world))
+    restarts = 2 * world.climate.runs
+    world.on_power_loss = lambda: _restart_all(world)
+    while restarts and not world.problem and world.tick < world.climate.ticks:
+        world.play(until=min(world.tick + 100, world.climate.ticks))
+        dead = [process for process in world.graves if process.run]
+        if dead and world.dice.chance(0.5):
+            number = int(world.dice.one_of(dead).run.split()[1])
+            _start_run(world, number, world.dice.below(50))
+            restarts -= 1
+        elif not world.processes:
+            return
+    world.play(until=world.climate.ticks)
+
+
+def _start_run(world: World, number: int, delay: int) -> None:
+    run = f"run {number}"
+    world.spawn(run.replace(" ", ""), run, lambda: actors.run(world, run), delay)
+
+
+def _restart_all(world: World) -> None:
+    for number in range(world.climate.runs):
+        _start_run(world, number, world.dice.below(50))
+
+
+def _calm(world: World) -> None:
+    """Nothing goes wrong any more. Some are dead, some go on, some are zombies that wake up much later."""
+    world.calm = True
+    late = []
+    for process in list(world.processes):
+        fate = world.dice.below(3)
+        if fate == 1:
+            world.kill(process)
+        elif fate == 2:
+            late.append(process)
+    world.processes = [process for process in world.processes if process.alive and process not in late]
+    for process in world.processes:
+        process.wake = min(process.wake, world.tick)
+    helper = world.spawn("operator", "", lambda: actors.operator(world))
+    world.play(but_for=helper)
+    world.kill(helper)
+    if not world.problem:
+        world.spawn("last", "last", lambda: actors.last_run(world))
+        world.play()
+    world.processes += late
+
+
+def _zombies(world: World) -> None:
+    """I5: whoever was asleep all the time goes on now, and changes nothing that counts."""
+    for process in world.processes:
+        process.wake = world.tick
+    world.play()
+    if not world.problem:
+        world.spawn("after", "after", lambda: actors.publish(world, world.coordinator()))
+        world.play()
