@@ -10,7 +10,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_of
+from tests.bench.harness import Budget, Options, Result, Turns, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
 from tests.bench.worlds import World
 from tidegate.sinks import DeltaAppend
@@ -23,22 +23,24 @@ FILES = 4
 def run(options: Options) -> Result:
     rows = options.size(1_000_000, 2_000)
     files = sorted(options.cached("append-input", lambda folder: make_input(options, folder, rows)).glob("*.parquet"))
-    plain, pairs = measure(options, "append", files, ())
-    parted, pairs_parted = measure(options, "append-partitioned", files, ("country",))
+    plain, turns = measure(options, "append", files, ())
+    parted, turns_parted = measure(options, "append-partitioned", files, ("country",))
     expected = (warmups(options) + options.pairs) * (rows - len(range(0, rows, 50)))
     wrong = differs(plain, expected) + differs(parted, expected)
     return Result(
         "append",
-        ours_s=statistics.median(pairs.ours),
+        ours_s=statistics.median(turns.wall.ours),
         pairs=options.pairs,
-        rival_s=statistics.median(pairs.rival),
-        ratio=pairs.ratio,
+        rival_s=statistics.median(turns.wall.rival),
+        ratio=turns.wall.ratio,
         equal=not wrong,
         wrong="; ".join(wrong),
         keys={
-            "spread": pairs.spread(),
-            "ratio_partitioned": pairs_parted.ratio,
-            "spread_partitioned": pairs_parted.spread(),
+            "spread": turns.wall.spread(),
+            "ratio_partitioned": turns_parted.wall.ratio,
+            "spread_partitioned": turns_parted.wall.spread(),
+            "ratio_cores": turns.core.ratio,
+            "ratio_cores_partitioned": turns_parted.core.ratio,
             "parts": median_of(plain.parts[-options.pairs :]),
             "parts_partitioned": median_of(parted.parts[-options.pairs :]),
             "rows": rows,
@@ -78,22 +80,23 @@ def mapped(orders: Any) -> Any:
     )
 
 
-def measure(options: Options, name: str, files: list[Path], partition_by: tuple[str, ...]) -> tuple[World, Pairs]:
+def measure(options: Options, name: str, files: list[Path], partition_by: tuple[str, ...]) -> tuple[World, Turns]:
     """Both sides append the same landed files to a table of their own, round by round."""
     sink = DeltaAppend("tables/ours", partition_by=partition_by)
     world = World(options.folder(name), SCHEMA, mapped, sink, options.spark)
 
-    def ours(number: int) -> float:
-        world.land(number, files)
-        return sum(world.checkpoint().values())
-
     def rival(number: int) -> None:
-        landed = world.land(number, files)
-        orders = world.sessions().read.schema(SCHEMA).parquet(str(landed))
+        orders = world.sessions().read.schema(SCHEMA).parquet(str(world.landing(number)))
         writer = mapped(orders).write.format("delta").mode("append").partitionBy(*partition_by)
         writer.save(f"{world.root}/tables/rival")
 
-    return world, in_turn(ours, rival, warmups=warmups(options), pairs=options.pairs)
+    return world, in_turn(
+        lambda number: sum(world.checkpoint().values()),
+        rival,
+        warmups=warmups(options),
+        pairs=options.pairs,
+        before=lambda number: world.land(number, files),
+    )
 
 
 def differs(world: World, expected: int) -> list[str]:

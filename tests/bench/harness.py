@@ -104,20 +104,67 @@ class Pairs:
         return [min(self.ratios), max(self.ratios)]
 
 
-def in_turn(ours: Callable[[int], Any], rival: Callable[[int], Any], *, warmups: int, pairs: int) -> Pairs:
+@dataclass(frozen=True)
+class Turns:
+    """The same rounds by the clock, and by the processor time that this process and its children spent.
+
+    On a busy machine the second says more; it knows nothing of waiting, though, above all not for disks.
+    """
+
+    wall: Pairs
+    core: Pairs
+
+
+def in_turn(
+    ours: Callable[[int], Any],
+    rival: Callable[[int], Any],
+    *,
+    warmups: int,
+    pairs: int,
+    before: Callable[[int], Any] = lambda number: None,
+) -> Turns:
     """A B A B …: each is called with the number of the round, the first `warmups` rounds do not count.
 
-    A callable that returns a number says itself how many seconds counted; otherwise all of its time counts.
+    before: what a round needs, made outside of the time. Of a callable that returns a number, that many seconds
+    count; of others all of their time.
     """
-    rounds = [(timed(ours, number), timed(rival, number)) for number in range(warmups + pairs)][warmups:]
-    return Pairs([a for a, _ in rounds], [b for _, b in rounds])
+    rounds = []
+    for number in range(warmups + pairs):
+        before(number)
+        rounds.append((measured(ours, number), measured(rival, number)))
+    counted = rounds[warmups:]
+    wall = Pairs([a[0] for a, _ in counted], [b[0] for _, b in counted])
+    return Turns(wall, Pairs([a[1] for a, _ in counted], [b[1] for _, b in counted]))
+
+
+def measured(do: Callable[..., Any], *args: Any) -> tuple[float, float]:
+    """Seconds by the clock (or what the call returned), and seconds of processor time."""
+    cores, began = core_seconds(), time.perf_counter()
+    said = do(*args)
+    wall = said if isinstance(said, float) else time.perf_counter() - began
+    return wall, core_seconds() - cores
 
 
 def timed(do: Callable[..., Any], *args: Any) -> float:
     """Seconds that a call took, or the seconds that it returned."""
-    began = time.perf_counter()
-    said = do(*args)
-    return said if isinstance(said, float) else time.perf_counter() - began
+    return measured(do, *args)[0]
+
+
+def core_seconds() -> float:
+    """Processor time of this process and all below it, so far; where /proc does not tell, of this process."""
+    ticks, pending = 0, [os.getpid()]
+    while pending:
+        pid = pending.pop()
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            children = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+        except OSError:
+            if pid == os.getpid():
+                return time.process_time()
+            continue
+        ticks += sum(map(int, fields[11:15]))
+        pending += [int(child) for listed in children for child in listed.split()]
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def median_of(rounds: list[dict[str, float]]) -> dict[str, float]:

@@ -63,15 +63,15 @@ def test_unequal_results_fail_and_a_missed_budget_does_not(monkeypatch, tmp_path
 def test_both_sides_take_turns_and_the_ratio_is_the_median_of_pairs():
     turns = []
     ours = iter([100.0, 1.0, 8.0, 3.0])
-    pairs = in_turn(
+    turned = in_turn(
         lambda number: (turns.append(f"a{number}"), next(ours))[1],
         lambda number: (turns.append(f"b{number}"), 2.0)[1],
         warmups=1,
         pairs=3,
     )
     assert turns == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
-    assert pairs.ratios == [0.5, 4.0, 1.5]
-    assert pairs.ratio == 1.5
+    assert turned.wall.ratios == [0.5, 4.0, 1.5]
+    assert turned.wall.ratio == 1.5
 
 
 def test_what_is_expensive_is_made_once_and_a_half_made_one_is_made_again(tmp_path):

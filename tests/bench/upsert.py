@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_of
+from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
 from tests.bench.worlds import World
 from tidegate.sinks import DeltaUpsert
@@ -35,22 +35,24 @@ STEP = 2_654_435_761
 def run(options: Options) -> Result:
     rows, changed = options.size(5_000_000, 4_000), options.size(100_000, 200)
     base = options.cached(f"upsert-base-{rows}", lambda folder: make_base(options, folder, rows))
-    world, pairs = measure(options, base, rows, changed)
+    world, turns = measure(options, base, rows, changed)
+    counted = world.parts[-options.pairs :]
+    publish = Pairs([parts["publishing"] for parts in counted], turns.wall.rival)
     wrong = differs(world)
-    whole = Pairs([sum(parts.values()) for parts in world.parts[-options.pairs :]], pairs.rival)
     return Result(
         "upsert",
-        ours_s=statistics.median(pairs.ours),
+        ours_s=statistics.median(publish.ours),
         pairs=options.pairs,
-        rival_s=statistics.median(pairs.rival),
-        ratio=pairs.ratio,
+        rival_s=statistics.median(publish.rival),
+        ratio=publish.ratio,
         equal=not wrong,
         wrong="; ".join(wrong),
         keys={
-            "spread": pairs.spread(),
-            "ratio_checkpoint": whole.ratio,
-            "checkpoint_s": statistics.median(whole.ours),
-            "parts": median_of(world.parts[-options.pairs :]),
+            "spread": publish.spread(),
+            "ratio_checkpoint": turns.wall.ratio,
+            "checkpoint_s": statistics.median(turns.wall.ours),
+            "ratio_cores_checkpoint": turns.core.ratio,
+            "parts": median_of(counted),
             "rows": rows,
             "changed": changed,
         },
@@ -72,26 +74,28 @@ def copy_of(table: Path, to: Path) -> None:
     shutil.copytree(table / "_delta_log", to / "_delta_log")
 
 
-def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[World, Pairs]:
+def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[World, Turns]:
     """Both sides take the same changes into a table of their own, round by round."""
     sink = DeltaUpsert("tables/ours", keys=["id"])
     world = World(options.folder("upsert"), SCHEMA, lambda changes: changes, sink, options.spark)
     for name in ("ours", "rival"):
         copy_of(base / "table", world.root / "tables" / name)
 
-    def ours(number: int) -> float:
-        land_changes(world, number, rows, changed)
-        return world.checkpoint()["publishing"]
-
     def rival(number: int) -> None:
         spark = world.sessions()
-        spark.read.schema(SCHEMA).parquet(f"{world.root}/landing/{number:04d}").createOrReplaceTempView("changes")
+        spark.read.schema(SCHEMA).parquet(str(world.landing(number))).createOrReplaceTempView("changes")
         spark.sql(
             f"MERGE INTO delta.`{world.root}/tables/rival` t USING changes s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 
-    return world, in_turn(ours, rival, warmups=options.size(2, 0), pairs=options.pairs)
+    return world, in_turn(
+        lambda number: sum(world.checkpoint().values()),
+        rival,
+        warmups=options.size(2, 0),
+        pairs=options.pairs,
+        before=lambda number: land_changes(world, number, rows, changed),
+    )
 
 
 def land_changes(world: World, number: int, rows: int, changed: int) -> None:

@@ -36,14 +36,16 @@ class World:
         place = Place(str(root))
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
 
-    def land(self, number: int, files: Sequence[Path]) -> Path:
+    def landing(self, number: int) -> Path:
+        """Where the input of round `number` lies."""
+        return self.root / "landing" / f"{number:04d}"
+
+    def land(self, number: int, files: Sequence[Path]) -> None:
         """These files as the input of round `number`; links, so that nothing is written."""
-        folder = self.root / "landing" / f"{number:04d}"
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            for at, file in enumerate(files):
-                os.link(file, folder / f"{at:04d}.parquet")
-        return folder
+        folder = self.landing(number)
+        folder.mkdir(parents=True)
+        for at, file in enumerate(files):
+            os.link(file, folder / f"{at:04d}.parquet")
 
     def checkpoint(self) -> dict[str, float]:
         """One whole checkpoint, from trigger to published and retired."""
