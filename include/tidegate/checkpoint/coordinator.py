@@ -168,8 +168,7 @@ class Coordinator:
 
         Somebody who slept between planning and creating may find it free again. Then the log begins above it.
         """
-        view = self.ledger.view()
-        if not view.entries or plan.id >= view.entries[0].id:
+        if not self._retired_before(plan.id):
             return True
         entry = self.ledger.entry(plan.id)
         if entry is not None and entry.open:  # all that is real is decided there
@@ -245,14 +244,14 @@ class Coordinator:
             self._refuse_unknown(id)
             return None, None
         if entry.plan.base is None:
-            return entry, None
+            return (None if entry.open and self._retired_before(id) else entry), None
         base = self.ledger.entry(entry.plan.base)
         if base is None and entry.open:
             again = self.ledger.entry(id)
             if again is None or not again.open:  # decided since, and the base retired behind it
                 return again, None
-            if id < self.ledger.view().entries[0].id:
-                return None, None  # a retired id, claimed anew by somebody who slept (see _counts)
+            if self._retired_before(id):
+                return None, None
             raise Corrupt(
                 f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
                 expected="every base of an open checkpoint to exist",
@@ -260,6 +259,11 @@ class Coordinator:
                 reason="LEDGER_DAMAGED",
             )
         return entry, base
+
+    def _retired_before(self, id: int) -> bool:
+        """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept."""
+        view = self.ledger.view()
+        return bool(view.entries) and id < view.entries[0].id
 
     def _refuse_unknown(self, id: int) -> None:
         """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""

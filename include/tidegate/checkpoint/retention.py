@@ -51,7 +51,7 @@ def retention_floor(ledger: Ledger, num_retained: int) -> int:
 
 
 def _floor(kept: Kept | None, num_retained: int) -> int:
-    return kept.low if kept is not None and kept.completed >= num_retained else 0
+    return min(kept.low, kept.upto) if kept is not None and kept.completed >= num_retained else 0
 
 
 def _kept(ledger: Ledger, num_retained: int) -> Kept | None:
@@ -94,9 +94,9 @@ def _note(low: int, upto: int, completed: int) -> Kept:
 
 
 def _completed(ledger: Ledger, id: int) -> bool | None:
-    """Whether it was completed; None if it is not there any more."""
+    """Whether it was completed; None if it is not there any more, or only somebody who came too late is."""
     decision = ledger.decision(id)
-    return None if decision is None else decision.outcome == "completed"
+    return None if decision is None or decision.reason == TOO_LATE else decision.outcome == "completed"
 
 
 def release(coordinator: Coordinator, entry: Entry) -> None:
