@@ -23,13 +23,17 @@ from tidegate.runtime.connect_folder import Folder
 from tidegate.runtime.processes import identify, is_alive
 from tidegate.runtime.spark import SparkSettings, session, translated
 
-CLIENT = """
-import sys
+PREAMBLE = """
+import json, os, sys
 from pathlib import Path
 from tidegate.runtime.connect_server import acquire
 from tidegate.runtime.spark import SparkSettings, session
 
-settings = SparkSettings(home=Path(sys.argv[1]), master="local[2]", memory="1g")
+given = json.loads(sys.argv[1])
+settings = SparkSettings(home=Path(given.pop("home")), **given)
+"""
+
+CLIENT = """
 print("ready", flush=True)
 sys.stdin.readline()
 with acquire(settings) as info:
@@ -40,28 +44,20 @@ with acquire(settings) as info:
 """
 
 HANGING_JOB = """
-import json, sys
-from pathlib import Path
-from tidegate.runtime.spark import SparkSettings, session
+begun = Path(sys.argv[2])
 
 def never_ends(batches):
-    Path(sys_argv[3]).touch()
+    begun.touch()
     while True:
         __import__("signal").pause()
     yield from batches
 
-sys_argv = sys.argv
-settings = SparkSettings(home=Path(sys.argv[1]), master="local[1]", memory="1g", conf=json.loads(sys.argv[2]))
 with session(settings) as spark:
-    spark.range(0, 1, 1, 1).mapInArrow(never_ends, "id long").count()
+    spark.range(0, 2, 1, 2).mapInArrow(never_ends, "id long").count()
 """
 
 FORKING = """
-import os, sys
-from pathlib import Path
-from tidegate.runtime.spark import SparkSettings, session
-
-with session(SparkSettings(home=Path(sys.argv[1]), master="local[2]", memory="1g")) as spark:
+with session(settings) as spark:
     assert spark.range(3).count() == 3
     if os.fork() == 0:
         sys.exit()  # leaves the block, as every child does that ends properly
@@ -79,13 +75,26 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def settings(home) -> SparkSettings:
-    return SparkSettings(home=home, master="local[2]", memory="1g")
+    conf = {
+        "spark.hadoop.fs.s3a.secret.key": "canary-4711",
+        # When the job of a killed client ends: seven minutes is Spark's default, one ours.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": "1s",
+        "spark.connect.execute.manager.detachedTimeout": "2s",
+        "spark.connect.execute.manager.maintenanceInterval": "1s",
+    }
+    return SparkSettings(home=home, master="local[2]", memory="1g", answer_timeout=10, conf=conf)
+
+
+def script(text: str, settings: SparkSettings, *arguments: object) -> list[str]:
+    """The command line of a process that has the same settings."""
+    given = {name: getattr(settings, name) for name in ("master", "memory", "answer_timeout")}
+    given |= {"home": str(settings.home), "conf": dict(settings.conf)}
+    return [sys.executable, "-c", PREAMBLE + text, json.dumps(given), *map(str, arguments)]
 
 
 @contextlib.contextmanager
-def client(home: Path):
-    command = [sys.executable, "-c", CLIENT, str(home)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def client(settings: SparkSettings):
+    process = subprocess.Popen(script(CLIENT, settings), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     try:
         yield process
@@ -101,8 +110,8 @@ def go_on(process) -> None:
     process.stdin.flush()
 
 
-def test_two_that_start_at_once_share_one(home):
-    with client(home) as one, client(home) as other:
+def test_two_that_start_at_once_share_one(settings, home):
+    with client(settings) as one, client(settings) as other:
         go_on(one)
         go_on(other)
         (pid, fresh), (other_pid, other_fresh) = one.stdout.readline().split(), other.stdout.readline().split()
@@ -170,24 +179,8 @@ def test_no_token_no_answer(settings):
     with session(replace(settings, remote=url, conf={"spark.sql.shuffle.partitions": "3"})) as spark:
         assert spark.conf.get("mapreduce.fileoutputcommitter.marksuccessfuljobs") == "false"
         assert spark.range(4).count() == 4
-    with pytest.raises(Invalid), session(replace(settings, remote=url[:-1])):
+    with pytest.raises(Invalid, match="refuses the token"), session(replace(settings, remote=url[:-1], conf={})):
         pass
-
-
-def test_the_token_and_passwords_are_in_private_files_only(settings, home):
-    secret = replace(settings, conf={"spark.hadoop.fs.s3a.secret.key": "canary-4711"}, memory="512m")
-    with connect_server.acquire(secret) as info:
-        seen = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
-        assert str(info.log.parent) in seen
-        for word in (info.token, "canary-4711"):
-            assert word not in seen
-            assert word not in info.log.read_text()
-            assert word not in (info.log.parent / "server.json").read_text()
-            assert word not in (info.log.parent / "launch.json").read_text()
-        assert "canary-4711" in Folder(info.log.parent).properties_file.read_text()
-    connect_server.stop(home)
-    assert "token" not in os.listdir(info.log.parent)
-    assert "spark.properties" not in os.listdir(info.log.parent)
 
 
 def listening(pid: int) -> set[str]:
@@ -241,8 +234,6 @@ def job_running(settings: SparkSettings, tmp_path: Path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 def test_a_server_that_dies_or_hangs_in_a_job_is_replaced(settings, tmp_path, number):
-    settings = replace(settings, answer_timeout=5)
-    connect_server.stop(settings.home)
     with job_running(settings, tmp_path) as (raised, thread):
         [info] = connect_server.status(settings.home)
         server = identify(info.pid)
@@ -259,8 +250,8 @@ def test_a_server_that_dies_or_hangs_in_a_job_is_replaced(settings, tmp_path, nu
 
 
 def test_a_server_that_hangs_before_it_is_used_is_replaced(settings):
-    """The watchdog would take ten times as long: it is the client that finds out."""
-    first = connect_server.start(replace(settings, answer_timeout=300))
+    """The watchdog would take five times as long: it is the client that finds out."""
+    first = connect_server.start(settings)
     os.kill(first.pid, signal.SIGSTOP)
     assert connect_server.start(replace(settings, answer_timeout=2)).fresh
     [after] = connect_server.status(settings.home)
@@ -268,15 +259,7 @@ def test_a_server_that_hangs_before_it_is_used_is_replaced(settings):
 
 
 def test_the_job_of_a_killed_client_gives_its_cores_back(settings, tmp_path):
-    """Spark's default would be after five minutes, ours is 30 s; here it is at once."""
-    manager = "spark.connect.execute.manager"
-    settings = replace(
-        settings, conf={f"{manager}.detachedTimeout": "1s", f"{manager}.maintenanceInterval": "1s"}, master="local[1]"
-    )
-    script = tmp_path / "script.py"
-    script.write_text(HANGING_JOB)
-    conf = json.dumps(dict(settings.conf))
-    child = subprocess.Popen([sys.executable, script, settings.home, conf, tmp_path / "begun"])
+    child = subprocess.Popen(script(HANGING_JOB, settings, tmp_path / "begun"))
     try:
         eventually("the job has begun", (tmp_path / "begun").exists, timeout=90)
     finally:
@@ -284,6 +267,26 @@ def test_the_job_of_a_killed_client_gives_its_cores_back(settings, tmp_path):
         child.wait()
     with session(settings) as spark:
         assert spark.range(3).count() == 3
+
+
+def test_a_forked_child_leaves_its_parents_session_alone(settings):
+    said = subprocess.run(script(FORKING, settings), capture_output=True, text=True, timeout=120)
+    assert (said.stdout, said.returncode) == ("3\n", 0), said.stderr
+
+
+def test_the_token_and_passwords_are_in_private_files_only(settings, home):
+    with connect_server.acquire(settings) as info:
+        seen = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+        assert str(info.log.parent) in seen
+        for word in (info.token, "canary-4711"):
+            assert word not in seen
+            assert word not in info.log.read_text()
+            assert word not in (info.log.parent / "server.json").read_text()
+            assert word not in (info.log.parent / "launch.json").read_text()
+        assert "canary-4711" in Folder(info.log.parent).properties_file.read_text()
+    connect_server.stop(home)
+    assert "token" not in os.listdir(info.log.parent)
+    assert "spark.properties" not in os.listdir(info.log.parent)
 
 
 def test_a_changed_configuration_is_another_server_and_an_idle_one_goes_away(settings):
@@ -315,14 +318,7 @@ def test_what_spark_refuses_at_its_start_is_told(settings):
 def test_a_server_elsewhere_that_does_not_answer(settings):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"sc://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(Unavailable), session(replace(settings, remote=url, answer_timeout=0.5)):
+        with pytest.raises(Unavailable), session(replace(settings, remote=url, conf={}, answer_timeout=0.5)):
             pass
-    with pytest.raises(Unavailable), session(replace(settings, remote=url, answer_timeout=5)):
+    with pytest.raises(Unavailable), session(replace(settings, remote=url, conf={}, answer_timeout=5)):
         pass
-
-
-def test_a_forked_child_leaves_its_parents_session_alone(settings, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(FORKING)
-    said = subprocess.run([sys.executable, script, settings.home], capture_output=True, text=True, timeout=120)
-    assert (said.stdout, said.returncode) == ("3\n", 0), said.stderr

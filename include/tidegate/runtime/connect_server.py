@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -77,13 +78,14 @@ def acquire(settings: SparkSettings) -> Iterator[ServerInfo]:
             expected="spark.mode = connect, and no spark.remote",
             help="Correct the settings, or use the server that spark.remote names.",
         )
-    home = private_folder(settings.home)
-    folder = Folder(home / identity(settings))
     with contextlib.ExitStack() as held:
-        with _start_lock(folder, settings.start_timeout + _STOP_TIMEOUT):
-            _retire_others(home, folder)
-            held.enter_context(_lease(folder))
-            info = _running_or_new(folder, settings)
+        with _usable(settings.home):
+            home = private_folder(settings.home)
+            folder = Folder(home / identity(settings))
+            with _start_lock(folder, settings.start_timeout + _STOP_TIMEOUT):
+                _retire_others(home, folder)
+                held.enter_context(_lease(folder))
+                info = _running_or_new(folder, settings)
         yield info
 
 
@@ -99,7 +101,7 @@ def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
     """
     stopped = []
     for folder in _folders(home):
-        with _start_lock(folder, _STOP_TIMEOUT), contextlib.ExitStack() as held:
+        with _usable(home), _start_lock(folder, _STOP_TIMEOUT), contextlib.ExitStack() as held:
             if (lease := try_lock(folder.lease_lock)) is not None:
                 held.enter_context(lease)
             elif not force:
@@ -114,6 +116,21 @@ def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
                 stopped.append(_info(folder, state))
             _stop(folder)
     return stopped
+
+
+@contextlib.contextmanager
+def _usable(home: Path) -> Iterator[None]:
+    """Say of a folder that cannot be written, or whose file system has no locks, that it is the folder."""
+    try:
+        yield
+    except OSError as error:
+        wrong = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOLCK)
+        raise (Invalid if wrong else Unavailable)(
+            f"The folder of the Spark server cannot be used: {error}",
+            expected="a folder on a local disk that this user can write and lock files in",
+            help=f"Make {home} one, or run in another project folder.",
+            reason="SPARK_HOME",
+        ) from error
 
 
 def _running_or_new(folder: Folder, settings: SparkSettings) -> ServerInfo:

@@ -165,7 +165,9 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # Errors reach people through errors.py: first line only. The whole trace is in the log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
-        # A client that was killed must not keep the cores busy for the default five minutes.
+        # The job of a client that was killed must not keep the cores busy for the default seven minutes: whether a
+        # client is still there is noticed when it has to ask for more, and then it gets some time to come back.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
         "spark.connect.execute.manager.detachedTimeout": "30s",
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.

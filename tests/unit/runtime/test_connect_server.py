@@ -1,5 +1,6 @@
 """Starting, sharing and stopping servers, with a fake one: who may do what, and what is left of the dead."""
 
+import errno
 import json
 import os
 import stat
@@ -174,6 +175,21 @@ def test_a_home_that_is_somebody_elses_is_refused(servers, tmp_path, monkeypatch
     servers.home.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     with pytest.raises(Invalid, match="not a folder of user 4711"):
+        servers.start()
+
+
+def test_a_home_that_cannot_be_one_is_said_to(servers, monkeypatch):
+    servers.home.write_text("a file")
+    with pytest.raises(Invalid, match="cannot be used") as caught:
+        servers.start()
+    assert str(servers.home) in caught.value.help
+    servers.home.unlink()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Folder, "write_private", full)
+    with pytest.raises(Unavailable, match="No space left on device"):
         servers.start()
 
 
