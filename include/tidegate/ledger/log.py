@@ -37,10 +37,10 @@ class Log(Records):
         claimed under the id of a retired entry by somebody who slept (see Coordinator._counts).
         """
         entry = self.entry(id)
-        if entry is None or not entries or id > entries[-1].id:
-            return entry or id
-        late = entry.decision is None or entry.decision.reason == TOO_LATE
-        return id if late or entry.plan.run != run else entry
+        if entry is None or entry.plan.run != run:
+            return id
+        below = bool(entries) and id < entries[0].id
+        return id if below and (entry.decision is None or entry.decision.reason == TOO_LATE) else entry
 
     def entry(self, id: int) -> Entry | None:
         """One entry with all its records, or None if it does not exist or was retired.
