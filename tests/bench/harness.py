@@ -106,24 +106,28 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Turns:
-    """The same rounds by the clock, and by the processor time that this process and its children spent.
+    """Rounds in which all sides took their turn: for each side, seconds by the clock and of processor time.
 
-    On a busy machine the second says more; it knows nothing of waiting, though, above all not for disks.
+    Processor time is that of this process and its children. On a busy machine it says more than the clock; it
+    knows nothing of waiting, though, above all not for disks.
     """
 
-    wall: Pairs
-    core: Pairs
+    rounds: list[list[tuple[float, float]]]
+
+    def wall(self, rival: int = 1) -> Pairs:
+        return self._pairs(0, rival)
+
+    def core(self, rival: int = 1) -> Pairs:
+        return self._pairs(1, rival)
+
+    def _pairs(self, what: int, rival: int) -> Pairs:
+        return Pairs([sides[0][what] for sides in self.rounds], [sides[rival][what] for sides in self.rounds])
 
 
 def in_turn(
-    ours: Callable[[int], Any],
-    rival: Callable[[int], Any],
-    *,
-    warmups: int,
-    pairs: int,
-    before: Callable[[int], Any] = lambda number: None,
+    *sides: Callable[[int], Any], warmups: int, pairs: int, before: Callable[[int], Any] = lambda number: None
 ) -> Turns:
-    """A B A B …: each is called with the number of the round, the first `warmups` rounds do not count.
+    """A B A B …, ours first: each is called with the number of the round, the first `warmups` do not count.
 
     before: what a round needs, made outside of the time. Of a callable that returns a number, that many seconds
     count; of others all of their time.
@@ -131,10 +135,8 @@ def in_turn(
     rounds = []
     for number in range(warmups + pairs):
         before(number)
-        rounds.append((measured(ours, number), measured(rival, number)))
-    counted = rounds[warmups:]
-    wall = Pairs([a[0] for a, _ in counted], [b[0] for _, b in counted])
-    return Turns(wall, Pairs([a[1] for a, _ in counted], [b[1] for _, b in counted]))
+        rounds.append([measured(side, number) for side in sides])
+    return Turns(rounds[warmups:])
 
 
 def measured(do: Callable[..., Any], *args: Any) -> tuple[float, float]:

@@ -49,7 +49,7 @@ def run(options: Options) -> Result:
     rounds = 4 * options.pairs
     latest_s = statistics.median(timed(large.read_latest) for _ in range(rounds))
     page_s = large.pages(options.pairs)
-    turns = in_turn(large.checkpoint, small.checkpoint, warmups=2, pairs=rounds).wall
+    turns = in_turn(large.checkpoint, small.checkpoint, warmups=2, pairs=rounds).wall()
     ids, triggers_s = large.triggers_at_once(options.size(50, 8))
     wrong = large.wrong + small.wrong
     return Result(

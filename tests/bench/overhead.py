@@ -127,7 +127,7 @@ def measure(root: Path, counted: int, pairs: int) -> dict[str, Any]:
         "cold_s": cold,
         "rss_mb": rss,
         "parts": parts,
-        "growth": growth.wall.ratio,
+        "growth": growth.wall().ratio,
         "imported": imported,
         "children": children,
     }

@@ -70,8 +70,8 @@ def test_both_sides_take_turns_and_the_ratio_is_the_median_of_pairs():
         pairs=3,
     )
     assert turns == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
-    assert turned.wall.ratios == [0.5, 4.0, 1.5]
-    assert turned.wall.ratio == 1.5
+    assert turned.wall().ratios == [0.5, 4.0, 1.5]
+    assert turned.wall().ratio == 1.5
 
 
 def test_what_is_expensive_is_made_once_and_a_half_made_one_is_made_again(tmp_path):

@@ -1,7 +1,8 @@
 """Changed rows into a large table by key, against delta-spark's MERGE of the same rows in the same session.
 
-Keys are spread over the whole table, so that every file of it holds some: the worst case for both. `ratio` is the
+Keys are spread over the whole table, so that every file of it holds some: the worst case for all. `ratio` is the
 publish alone against the MERGE, `ratio_checkpoint` all from the trigger to the end, with staging and records.
+`…_vectors`: against MERGE into a table with deletion vectors, which writes less and leaves more to readers.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,10 @@ COLUMNS = (
     "concat('order ', id, ' as of ', {round}) AS note",
 )
 FILES = 8
+RIVALS = ("merged", "vectors")
+VECTORS = 2
+"""Which of the sides merges into a table with deletion vectors."""
+
 STEP = 2_654_435_761
 """Prime, so that (n * STEP) % size visits every number below size once, far from the one before."""
 
@@ -37,7 +43,8 @@ def run(options: Options) -> Result:
     base = options.cached(f"upsert-base-{rows}", lambda folder: make_base(options, folder, rows))
     world, turns = measure(options, base, rows, changed)
     counted = world.parts[-options.pairs :]
-    publish = Pairs([parts["publishing"] for parts in counted], turns.wall.rival)
+    published = [parts["publishing"] for parts in counted]
+    publish = Pairs(published, turns.wall().rival)
     wrong = differs(world)
     return Result(
         "upsert",
@@ -49,14 +56,17 @@ def run(options: Options) -> Result:
         wrong="; ".join(wrong),
         keys={
             "spread": publish.spread(),
-            "ratio_checkpoint": turns.wall.ratio,
-            "checkpoint_s": statistics.median(turns.wall.ours),
-            "ratio_cores_checkpoint": turns.core.ratio,
+            "ratio_vectors": Pairs(published, turns.wall(VECTORS).rival).ratio,
+            "checkpoint_s": statistics.median(turns.wall().ours),
+            "ratio_checkpoint": turns.wall().ratio,
+            "ratio_cores_checkpoint": turns.core().ratio,
+            "ratio_checkpoint_vectors": turns.wall(VECTORS).ratio,
+            "ratio_cores_checkpoint_vectors": turns.core(VECTORS).ratio,
             "parts": median_of(counted),
             "rows": rows,
             "changed": changed,
         },
-        budgets=(Budget("ratio", 0.25),),
+        budgets=(Budget("ratio", 0.25), Budget("ratio_vectors", 0.25)),
     )
 
 
@@ -78,20 +88,22 @@ def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[Worl
     """Both sides take the same changes into a table of their own, round by round."""
     sink = DeltaUpsert("tables/ours", keys=["id"])
     world = World(options.folder("upsert"), SCHEMA, lambda changes: changes, sink, options.spark)
-    for name in ("ours", "rival"):
+    for name in ("ours", *RIVALS):
         copy_of(base / "table", world.root / "tables" / name)
+    with_vectors = f"ALTER TABLE delta.`{world.root}/tables/vectors` SET TBLPROPERTIES"
+    world.sessions().sql(f"{with_vectors} ('delta.enableDeletionVectors' = 'true')")
 
-    def rival(number: int) -> None:
+    def merge(name: str, number: int) -> None:
         spark = world.sessions()
         spark.read.schema(SCHEMA).parquet(str(world.landing(number))).createOrReplaceTempView("changes")
         spark.sql(
-            f"MERGE INTO delta.`{world.root}/tables/rival` t USING changes s ON t.id = s.id "
+            f"MERGE INTO delta.`{world.root}/tables/{name}` t USING changes s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 
     return world, in_turn(
         lambda number: sum(world.checkpoint().values()),
-        rival,
+        *(partial(merge, name) for name in RIVALS),
         warmups=options.size(2, 0),
         pairs=options.pairs,
         before=lambda number: land_changes(world, number, rows, changed),
@@ -109,7 +121,7 @@ def land_changes(world: World, number: int, rows: int, changed: int) -> None:
 
 
 def differs(world: World) -> list[str]:
-    """Both tables hold the same rows."""
+    """All tables hold the same rows."""
     reader: Any = world.sessions().read.format("delta")
-    ours, rival = (fingerprint(reader.load(f"{world.root}/tables/{name}")) for name in ("ours", "rival"))
-    return [] if ours == rival else [f"ours has {ours}, the merged table {rival}"]
+    ours, *rivals = (fingerprint(reader.load(f"{world.root}/tables/{name}")) for name in ("ours", *RIVALS))
+    return [f"ours has {ours}, {name} {rival}" for name, rival in zip(RIVALS, rivals, strict=True) if ours != rival]
