@@ -162,13 +162,19 @@ def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
 
 
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
-    """Side files that the next entry names. Positions carry theirs on from plan to plan, so what that one does
-    not name, no later one does."""
-    for id in ledger.ids(after=below):
+    """Side files that later entries name. Positions carry theirs on from plan to plan, so what the entries up to
+    the next completed one do not name, no later one does: all behind that rest on it.
+
+    The next entry alone does not tell: if it was aborted, one behind it may go on from before both.
+    """
+    kept: set[Blob] = set()
+    for id in range(below + 1, ledger.view().settled + 1):
         entry = ledger.entry(id)
         if entry is not None:
-            return _blobs(entry)
-    return set()
+            kept |= _blobs(entry)
+            if entry.completed:
+                break
+    return kept
 
 
 def _blobs(entry: Entry) -> set[Blob]:

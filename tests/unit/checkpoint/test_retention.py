@@ -171,19 +171,40 @@ def test_side_files_that_are_shared_over_aborted_entries_stay(world):
     assert len(os.listdir(world.folder / "blobs")) == 4, "of the aborted ones nothing is left"
 
 
+def test_a_side_file_that_aborted_entries_merged_away_stays_for_those_that_go_on_from_before_them(world):
+    world.limit(num_retained=1, max_concurrent_checkpoints=2)
+    world.source = Sharing(world.feed)
+    world.checkpoint("one", rows=3)
+    world.feed_more(9)
+    world.source.merge = True
+    for run in ("merges", "on top"):
+        world.trigger(run)
+    world.source.merge = False
+    world.coordinator().abort(2, "CANCELLED")
+    world.coordinator().complete(3)
+    world.checkpoint("goes on from one")
+    assert left(world) == [4]
+    end = world.ledger.entry(4).plan.sources["in"].end
+    assert len(end["seen"]) == 2
+    for blob in _blobs_in(end):
+        assert world.ledger.get_blob(blob) == b"names"
+
+
 class Sharing:
-    """A source whose position names one side file more with each plan."""
+    """A source whose position names one side file more with each plan, or `merge`s all into one."""
 
     def __new__(cls, feed):
         from tidegate.sources.base import Planned
         from tidegate.testing.toys import ToySource
 
         class Source(ToySource):
+            merge = False
+
             def plan(self, start, context):
                 planned = super().plan(start, context)
                 blob = context.blobs.put_blob(b"names")
                 segment = {"path": blob.path, "sha": blob.sha, "size": blob.size}
-                seen = [*(start or {"seen": []})["seen"], segment]
+                seen = [segment] if self.merge else [*(start or {"seen": []})["seen"], segment]
                 return Planned(end=planned.end | {"seen": seen}, splits=planned.splits, empty=planned.empty)
 
         return Source(feed)
