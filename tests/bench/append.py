@@ -51,7 +51,7 @@ def run(options: Options) -> Result:
 
 def warmups(options: Options) -> int:
     """Rounds until the JVM has compiled what matters."""
-    return options.size(3, 0)
+    return options.size(8, 0)
 
 
 def make_input(options: Options, folder: Path, rows: int) -> None:

@@ -60,7 +60,7 @@ def climate_of(dice: Dice) -> Climate:
         kills=dice.one_of([0.0, 0.002, 0.01]),
         stalls=dice.one_of([0.0, 0.005, 0.02]),
         mishaps=dice.one_of([0.0, 0.01, 0.05]),
-        lag=dice.one_of([0, 0, 10, 60]),
+        lag=dice.one_of([0, 0, 10, 300]),
         power_losses=dice.one_of([0, 0, 1, 2]),
         suspicion=dice.one_of([0.0, 0.1, 0.5]),
         clock_jumps=dice.one_of([0.0, 0.01]),

@@ -61,10 +61,18 @@ class Oracle:
         if name == "plan.json" and not again:
             self._planned(int(folder[-8:]), json.loads(new))
         if name == "decision.json" and json.loads(new)["outcome"] == "completed":
-            if again and f"{folder}/plan.json" in self.store.files:
+            if again and self._by_own_acks(folder, json.loads(new)):
                 raise Violation(f"I3: {folder} was retired, its id is used and completed again")
             if not again:
                 self._decided(int(folder[-8:]), json.loads(new))
+
+    def _by_own_acks(self, folder: str, decision: dict[str, Any]) -> bool:
+        """Whether the completed entry is not just the echo of one that was there before: see Entry.acks_agree."""
+        there = self.store.files
+        manifest = there.get(f"{folder}/manifest-{decision['manifest']}.json")
+        if manifest is None or f"{folder}/plan.json" not in there:
+            return False
+        return all(f"{folder}/acks/{job}.json" in there for job in json.loads(manifest.data)["jobs"])
 
     def _planned(self, id: int, plan: dict[str, Any]) -> None:
         base = plan["base"]
@@ -144,7 +152,7 @@ class Oracle:
             manifest = self._json(f"{folder}/manifest-{decision['manifest']}.json")
             if manifest is None:
                 raise Violation(f"I6: the decision of {id} names a manifest that does not exist")
-        kept = f"{folder}/plan.json" in self.store.files
+        kept = f"{folder}/plan.json" in self.store.files and f"{folder}/plan.json" not in self.store.deleted
         return Checkpoint(id, plan, acks, decision, manifest, self._json(f"{folder}/published.json"), kept)
 
     def _ids(self, log: list[Checkpoint]) -> None:

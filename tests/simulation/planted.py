@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from tidegate.checkpoint import coordinator, protocol, publish, retention
@@ -192,7 +192,6 @@ def _never_notice_a_retired_id() -> Patches:
 
 def _release_attempts_of_other_plans() -> Patches:
     yield mock.patch.object(Entry, "owns", lambda self, attempt: True)
-    yield mock.patch.object(Coordinator, "_counts", lambda self, plan: True)
 
 
 def _believe_the_first_contradiction() -> Patches:
@@ -207,33 +206,39 @@ def _believe_the_first_contradiction() -> Patches:
     yield mock.patch.object(protocol, "on_publish", on_publish)
 
 
-PLANTED: dict[str, tuple[Callable[[], Patches], int]] = {
-    "overwrite instead of create": (_overwrite_instead_of_create, 50),
-    "believe that every create won": (_believe_that_every_create_won, 200),
-    "believe that every create lost": (_believe_that_an_unclear_create_lost, 50),
-    "release the winner after an unclear ack": (_release_the_winner_after_an_unclear_ack, 600),
-    "publish without compare-and-swap": (_publish_without_cas, 400),
-    "publish the newest first": (_publish_the_newest_first, 400),
-    "publish before the decision": (_publish_before_the_decision, 200),
-    "act on what is not durable": (_never_settle, 400),
-    "base = last completed": (_base_is_the_last_completed, 200),
-    "ignore what the run has": (_ignore_what_the_run_has, 100),
-    "complete on a pending base": (_complete_on_a_pending_base, 400),
-    "plan around an abort that may have lost": (_plan_around_an_abort_that_may_have_lost, 400),
-    "no run index": (_no_run_index, 50),
-    "retire what is not settled": (_retire_what_is_not_settled, 400),
-    "discard the winner when retiring": (_discard_the_winner_when_retiring, 100),
-    "never notice that an id is retired": (_never_notice_a_retired_id, 600),
-    "release attempts of other plans": (_release_attempts_of_other_plans, 600),
-    "believe the first contradiction": (_believe_the_first_contradiction, 600),
+class Plant(NamedTuple):
+    """A bug: how it is planted, and within how many days it must be found."""
+
+    patches: Callable[[], Patches]
+    within: int
+
+
+PLANTED: dict[str, Plant] = {
+    "overwrite instead of create": Plant(_overwrite_instead_of_create, 50),
+    "believe that every create won": Plant(_believe_that_every_create_won, 200),
+    "believe that every create lost": Plant(_believe_that_an_unclear_create_lost, 50),
+    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 600),
+    "publish without compare-and-swap": Plant(_publish_without_cas, 400),
+    "publish the newest first": Plant(_publish_the_newest_first, 400),
+    "publish before the decision": Plant(_publish_before_the_decision, 200),
+    "act on what is not durable": Plant(_never_settle, 400),
+    "base = last completed": Plant(_base_is_the_last_completed, 200),
+    "ignore what the run has": Plant(_ignore_what_the_run_has, 100),
+    "complete on a pending base": Plant(_complete_on_a_pending_base, 400),
+    "plan around an abort that may have lost": Plant(_plan_around_an_abort_that_may_have_lost, 400),
+    "no run index": Plant(_no_run_index, 50),
+    "retire what is not settled": Plant(_retire_what_is_not_settled, 400),
+    "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
+    "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600),
+    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600),
+    "believe the first contradiction": Plant(_believe_the_first_contradiction, 600),
 }
-"""Name: how it is planted, and within how many days it must be found."""
 
 
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     """The real code with this bug, for the length of a `with` block."""
     with contextlib.ExitStack() as stack:
-        for patch in PLANTED[name][0]():
+        for patch in PLANTED[name].patches():
             stack.enter_context(patch)
         yield

@@ -142,7 +142,8 @@ class World(Weather):
     def mishap(self, what: str, possible: str) -> str:
         if self.calm or self.current is None or not self.climate.mishaps:
             return ""
-        if not self.dice.chance(self.climate.mishaps):
+        kinds = len(possible.split())  # writes can go wrong in more ways than reads, and it matters more
+        if not self.dice.chance(self.climate.mishaps * kinds):
             return ""
         mishap = self.dice.one_of(possible.split())
         self.log(f"mishap: {mishap}")
@@ -158,8 +159,8 @@ class World(Weather):
 
     def checks_plan(self, run: str, plan: Plan) -> None:
         """What a trigger answers with is what is recorded, and it is the run's own."""
-        data = self.store.files.get(f"checkpoints/{plan.id:08d}/plan.json")
-        if plan.run != run or (data is not None and json.loads(data.data)["attempt"] != plan.attempt):
+        data = self.store.truth(f"checkpoints/{plan.id:08d}/plan.json")
+        if plan.run != run or data is None or json.loads(data)["attempt"] != plan.attempt:
             raise Violation(f"run {run!r} is told that checkpoint {plan.id} is its own")
 
     # -- processes

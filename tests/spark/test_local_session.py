@@ -162,7 +162,7 @@ def test_a_lost_jvm_is_unavailable_and_a_password_is_not_shown(tmp_path):
         "conf = {'spark.hadoop.fs.s3a.secret.key': 'canary-1234'}\n"
         "settings = SparkSettings(mode='local', home=Path(sys.argv[1]), master='local[1]', memory='512m', conf=conf)\n"
         "with session(settings) as spark:\n"
-        "    assert b'canary' not in subprocess.run(['ps', 'axww'], capture_output=True).stdout\n"
+        "    assert b'canary-1234' not in subprocess.run(['ps', 'axww'], capture_output=True).stdout\n"
         "    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)\n"
         "    try:\n"
         "        with translated():\n"

@@ -98,13 +98,16 @@ class Coordinator:
         check_run(run)
         self.ledger.start()
         published: int | None = None
+        reach: int | None = None
         while True:
-            view = self.ledger.view(run)
+            view = self.ledger.view(run, reach)
             reasons = self._reasons(view, run, give_up)
             answer = protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons)
             if isinstance(answer, protocol.Adopt):
-                return self._adopted(view, answer.id)
-            if isinstance(answer, protocol.Abort):
+                adopted = self._adopted(view, answer.id)
+                if adopted is not None:
+                    return adopted
+            elif isinstance(answer, protocol.Abort):
                 self._decide(self._abort(answer))
             elif isinstance(answer, protocol.Wait):
                 raise _busy(answer.ids)
@@ -114,18 +117,20 @@ class Coordinator:
                 if published != completed:
                     self._publish_or_wait()
                     published = completed
-                    if self.ledger.view(run).last_id != view.last_id:
+                    if self.ledger.view(run, reach).last_id != view.last_id:
                         continue
                 plan = self._plans().make(answer, view, run, kind)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 self._settle_ground(view, answer.base)
                 created = self.ledger.create_entry(plan)
+                reach = plan.id  # it exists now, even if listings do not show it yet
                 if created.mine and self._counts(plan):
                     self.ledger.index_run(plan)
                     return Triggered(plan, adopted=False)
 
-    def _adopted(self, view: View, id: int) -> Triggered:
+    def _adopted(self, view: View, id: int) -> Triggered | None:
+        """The run's own checkpoint. None: it is another's since the view was read, so look again."""
         below = (entry for entry in view.own_elsewhere if isinstance(entry, Entry) and entry.id == id)
         entry = view.get(id) or next(below, None)
         if entry is None:
@@ -136,6 +141,9 @@ class Coordinator:
             )
         if entry.open:
             self.ledger.settle_plan(id)  # an index that outlives its entry would look like damage
+            again = self._entry(id)
+            if again is None or again.plan.attempt != entry.plan.attempt or self._retired_before(id):
+                return None
         self.ledger.index_run(entry.plan)
         return Triggered(entry.plan, adopted=True)
 
@@ -170,10 +178,10 @@ class Coordinator:
         """
         if not self._retired_before(plan.id):
             return True
-        entry = self.ledger.entry(plan.id)
+        entry = self._entry(plan.id)
         if entry is not None and entry.open:  # all that is real is decided there
             self._decide(_decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
-        return entry is not None and entry.completed and not self.ledger.retired(plan.id)
+        return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
 
     def _plans(self) -> Plans:
         return Plans(self.graph, self.ledger, self.limits, self.place)
@@ -239,7 +247,7 @@ class Coordinator:
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
         """An entry and what it rests on; no entry if it is retired. A lost base is an error, unless the entry no
         longer needs it."""
-        entry = self.ledger.entry(id)
+        entry = self._entry(id)
         if entry is None:
             self._refuse_unknown(id)
             return None, None
@@ -259,6 +267,15 @@ class Coordinator:
                 reason="LEDGER_DAMAGED",
             )
         return entry, base
+
+    def _entry(self, id: int) -> Entry | None:
+        """The entry, or None if it is retired. What those who slept left under its id is no damage."""
+        try:
+            return self.ledger.entry(id)
+        except Corrupt:
+            if self._retired_before(id):
+                return None
+            raise
 
     def _retired_before(self, id: int) -> bool:
         """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept."""

@@ -39,6 +39,14 @@ class Entry:
         return attempt.startswith(f"{self.plan.attempt}-")
 
     @property
+    def acks_agree(self) -> bool:
+        """Whether the manifest was made from these acks. One who slept while the id was retired may have completed
+        what is under it now with the manifest of what was there before."""
+        made_from = self.manifest.jobs if self.manifest is not None else {}
+        own = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
+        return own == {job: acked.handle for job, acked in self.acks.items()}
+
+    @property
     def open(self) -> bool:
         """Not decided yet."""
         return self.decision is None

@@ -1,0 +1,249 @@
+"""What the simulation has found, told one by one: the real code, and somebody else at the worst moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tidegate import Pipeline
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import Fenced, Rejected
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.place import Place
+from tidegate.model.records import Json
+from tidegate.runtime.run_job import run_job
+from tidegate.testing.store import FakeStore
+from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tidegate.testing.weather import Weather
+
+
+@dataclass
+class Limits:
+    timeout: float = 1e9
+    max_concurrent_checkpoints: int = 1
+    max_unpublished: int = 10
+    num_retained: int = 1
+
+    def record(self) -> Json:
+        return {}
+
+
+@dataclass
+class Interrupted(Weather):
+    """Somebody else acts just before one access to storage, or that access goes wrong."""
+
+    moments: dict[str, Callable[[], object]] = field(default_factory=dict)
+    mishaps: dict[str, str] = field(default_factory=dict)
+    hidden: str = ""
+    said: str = ""
+
+    def before(self, what: str, then: Callable[[], object]) -> None:
+        self.moments[what] = then
+
+    def pause(self, what: str) -> None:
+        self.said = what
+        then = self.moments.pop(what, None)
+        if then is not None:
+            then()
+
+    def mishap(self, what: str, possible: str) -> str:
+        return self.mishaps.pop(self.said, "")
+
+    def unseen(self, folder: str, name: str, age: float) -> bool:
+        return name == self.hidden
+
+
+class Day:
+    """One pipeline with one table, and all that is done to it."""
+
+    def __init__(self, padding: int = 0) -> None:
+        self.weather = Interrupted()
+        self.store = FakeStore(weather=self.weather)
+        self.tables = ToyTables(weather=self.weather)
+        self.feed = ToyFeed(1000, weather=self.weather)
+        self.limits = Limits()
+        pipeline = Pipeline("day")
+        pipeline.source("in", ToySource(self.feed, 1, padding)).sink("out", ToySink("out", self.tables))
+        self.graph = pipeline.graph()
+
+    def coordinator(self) -> Coordinator:
+        return Coordinator(self.graph, Ledger(self.store, "day"), self.limits, Place("/"))
+
+    def trigger(self, run: str) -> int:
+        triggered = self.coordinator().trigger(run)
+        assert triggered is not None
+        return triggered.plan.id
+
+    def work(self, id: int) -> Any:
+        return run_job(self.coordinator(), id, "main", None)  # type: ignore[arg-type]
+
+    def checkpoint(self, run: str) -> int:
+        id = self.trigger(run)
+        self.work(id)
+        assert self.coordinator().complete(id).state == "completed"
+        self.coordinator().publish()
+        return id
+
+    def published(self) -> list[int]:
+        """Offsets on the table, in order. KeyError if a file is gone."""
+        table = self.tables["out"]
+        return [offset for commit in table.commits for offset, _ in table.rows(commit)]
+
+    def view_ids(self) -> list[int]:
+        return [entry.id for entry in Ledger(self.store, "day").view().entries]
+
+
+def others_go_on(day: Day, runs: Iterable[str]) -> None:
+    """Checkpoints are made, published, and all but the last retired."""
+    for run in runs:
+        day.checkpoint(run)
+    day.coordinator().retire()
+
+
+def test_a_trigger_that_slept_until_its_id_was_retired_gets_another_one() -> None:
+    day = Day()
+    day.checkpoint("a")
+    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_go_on(day, "bcd"))
+    assert day.trigger("sleeper") == 5
+    assert day.published() == [1, 2, 3, 4]
+    assert day.coordinator().complete(2).state in ("aborted", "retired")
+    day.work(5)
+    day.coordinator().complete(5)
+    others_go_on(day, "e")
+    assert day.published() == [1, 2, 3, 4, 5, 6], "nothing that the real checkpoint 2 had staged was removed"
+    assert day.store.listing("checkpoints") == ["00000006"]
+
+
+def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_nothing() -> None:
+    day = Day()
+    day.limits.num_retained = 2
+    day.checkpoint("a")
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    def sleep() -> None:
+        others_go_on(day, "bcd")
+        day.weather.before("sync checkpoints/00000002/plan.json", die)
+
+    day.weather.before("create checkpoints/00000002/plan.json", sleep)
+    with pytest.raises(Killed):
+        day.trigger("sleeper")
+    assert "00000002" in day.store.listing("checkpoints")
+    with pytest.raises(Fenced):
+        day.work(2)
+    others_go_on(day, "e")
+    assert day.store.listing("checkpoints") == ["00000004", "00000005"], "the last two are kept, the ghost is not"
+    assert day.published() == [1, 2, 3, 4, 5]
+
+
+def test_without_the_hint_a_sleepers_ghost_is_not_taken_for_the_beginning_of_the_log() -> None:
+    day = Day()
+    day.checkpoint("a")
+    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_go_on(day, "bcd"))
+    day.trigger("sleeper")
+    day.store.delete("latest.json")
+    assert day.view_ids() == [4, 5]
+
+
+def test_a_run_whose_checkpoint_is_retired_is_not_told_anothers_under_the_same_id() -> None:
+    day = Day()
+    day.checkpoint("a")
+
+    def again() -> None:
+        with pytest.raises(Rejected) as caught:
+            day.trigger("mine")
+        assert caught.value.reason == "RETIRED"
+
+    def sleep() -> None:
+        others_go_on(day, ["mine", "c", "d"])
+        day.weather.before("read checkpoints/00000002/plan.json", again)
+
+    day.weather.before("create checkpoints/00000002/plan.json", sleep)
+    day.trigger("sleeper")
+    assert "read checkpoints/00000002/plan.json" not in day.weather.moments
+    again()
+
+
+def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarmed() -> None:
+    """Its plan's side file is gone: that is no damage."""
+    day = Day(padding=40_000)
+    id = day.trigger("a")
+    blob = next(path for path in day.store.files if path.startswith("blobs/"))
+
+    def others() -> None:
+        day.work(id)
+        day.coordinator().complete(id)
+        others_go_on(day, "bc")
+
+    day.weather.before(f"read {blob}", others)
+    with pytest.raises(Fenced):
+        day.work(id)
+
+
+def test_a_view_never_shows_a_checkpoint_completed_and_its_base_open() -> None:
+    """Both are completed while the log is read: a publisher would have called the table damaged."""
+    day = Day()
+    day.limits.max_concurrent_checkpoints = 2
+    first, second = day.trigger("a"), day.trigger("b")
+    day.work(first)
+    day.work(second)
+    for record in (f"checkpoints/{id:08d}/{name}" for id in (first, second) for name in ("plan.json", "decision.json")):
+        copy = Day()
+        copy.store.files = dict(day.store.files)
+        copy.store._folders = {name: dict(within) for name, within in day.store._folders.items()}
+        copy.limits.max_concurrent_checkpoints = 2
+        copy.tables.tables = dict(day.tables.tables)
+        coordinator = copy.coordinator()
+
+        def both(coordinator: Coordinator = coordinator) -> None:
+            assert coordinator.complete(1).state == coordinator.complete(2).state == "completed"
+
+        copy.weather.before(f"read {record}", both)
+        entries = Ledger(copy.store, "day").view().entries
+        assert [entry.completed for entry in entries] in ([False, False], [True, False], [True, True])
+
+
+def test_a_listing_that_lags_behind_the_table_is_no_damage() -> None:
+    day = Day()
+    day.checkpoint("a")
+    day.checkpoint("b")
+    day.store.delete("latest.json")
+    day.weather.hidden = "00000002"
+    assert day.view_ids() == [1]
+    assert not day.coordinator().publish().stuck
+    assert day.checkpoint("c") == 3
+    assert day.published() == [1, 2, 3]
+
+
+def test_no_index_outlives_its_plan() -> None:
+    """The plan was seen but not durable, and its run came again: an index without a plan looks like damage."""
+    day = Day()
+    day.weather.mishaps["create checkpoints/00000001/plan.json"] = "unsynced"
+    day.weather.mishaps["settle checkpoints/00000001/plan.json"] = "lost"
+    with pytest.raises(Exception, match="cannot sync"):
+        day.trigger("a")
+    day.trigger("a")
+    day.store.power_loss()
+    assert day.trigger("a") == 1
+    assert day.view_ids() == [1]
+
+
+def test_what_was_planned_on_survives_a_power_loss() -> None:
+    """Checkpoint 1 can be seen, its creator has not synced it yet, and 2 is planned on top of it."""
+    day = Day()
+    day.limits.max_concurrent_checkpoints = 2
+
+    def second() -> None:
+        assert day.trigger("b") == 2
+        day.store.power_loss()
+
+    day.weather.before("sync checkpoints/00000001/plan.json", second)
+    day.trigger("a")
+    assert day.view_ids() == [1, 2]
