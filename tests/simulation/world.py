@@ -143,7 +143,7 @@ class World(Weather):
         if self.calm or self.current is None or not self.climate.mishaps:
             return ""
         kinds = len(possible.split())  # writes can go wrong in more ways than reads, and it matters more
-        if not self.dice.chance(self.climate.mishaps * kinds):
+        if not self.dice.chance(min(self.climate.mishaps * (1 if kinds == 1 else 3 * kinds), 0.3)):
             return ""
         mishap = self.dice.one_of(possible.split())
         self.log(f"mishap: {mishap}")
