@@ -20,7 +20,13 @@ from typing import Any
 from tests.dags.project import Project
 from tests.waiting import eventually
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+WARM = """
+import sys
+
+if "scheduler" in sys.argv:  # once, before it forks its workers: each task would take seconds for these
+    import deltalake, grpc, pandas, pyarrow.parquet, pyspark.sql.connect.session
+    import tidegate.dag
+"""
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 DONE = ("success", "failed")
 
@@ -79,6 +85,8 @@ class Airflow:
     # -- its processes -------------------------------------------------------------------------------
 
     def __enter__(self) -> Airflow:
+        (self.home / "config").mkdir()
+        (self.home / "config" / "airflow_local_settings.py").write_text(WARM)
         migrate(self.env)
         for name in COMPONENTS:
             self.start(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,10 +10,19 @@ import pytest
 from tests.dags.project import Made, Project
 
 
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
 @pytest.fixture
 def made(project: Project, request: pytest.FixtureRequest) -> Made:
     """A pipeline under the name of the test, with one file of input."""
-    return project.pipeline(request.node.name.removeprefix("test_")[:60]).feed()
+    return project.pipeline(request.node.name.removeprefix("test_")[:60], stage=FAILS_IF_TOLD).feed()
+
+
+FAILS_IF_TOLD = """
+if (HERE / "broken").exists():
+    raise ValueError("this stage is broken")
+"""
 
 
 def load(made: Made) -> Any:
@@ -25,18 +35,115 @@ def load(made: Made) -> Any:
     return bag.dags[made.name]
 
 
-def run(made: Made, conf: dict[str, Any] | None = None) -> Any:
-    return load(made).test(run_conf=conf)
+def run(made: Made, number: int = 0, **given: Any) -> tuple[str, dict[str, str]]:
+    """Run number so-and-so of the pipeline, or that run again; how it ended, and how its tasks did."""
+    when = WHEN + timedelta(days=number)  # the run's id is made from it
+    dag_run = load(made).test(logical_date=when, run_after=when, **given)
+    tasks = {ti.task_id: str(getattr(ti.state, "value", ti.state)) for ti in dag_run.get_task_instances()}
+    return str(getattr(dag_run.state, "value", dag_run.state)), tasks
 
 
-def states(dag_run: Any) -> dict[str, str]:
-    return {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
+GREEN = "success", {"trigger": "success", "job_main": "success", "complete": "success"}
 
 
-def test_a_run_is_a_checkpoint(made: Made):
-    assert run(made).state == "success"
+def test_each_run_is_a_checkpoint(made: Made):
+    assert run(made, 1) == GREEN
     made.check(1)
     made.feed()
-    assert run(made).state == "success"
+    assert run(made, 2) == GREEN
     made.check(2)
     assert made.outcomes() == ["completed", "completed"]
+
+
+def test_a_run_with_unknown_conf_is_red_and_plans_nothing(made: Made):
+    state, tasks = run(made, run_conf={"savepoint": "mine"})
+    assert (state, tasks["trigger"], tasks["complete"]) == ("failed", "failed", "failed")
+    assert made.entries == []
+
+
+def test_a_failing_job_makes_the_run_red_and_the_next_run_takes_its_input(made: Made):
+    (made.folder / "broken").touch()
+    state, tasks = run(made, 1)
+    assert (state, tasks) == ("failed", {"trigger": "success", "job_main": "failed", "complete": "failed"})
+    decision = made.entries[0].decision
+    assert decision is not None
+    assert (decision.reason, decision.counts) == ("JOB_FAILED", True)
+    assert "job_main is failed" in decision.detail
+    assert "this stage is broken" in decision.detail
+    (made.folder / "broken").unlink()
+    assert run(made, 2) == GREEN
+    made.check(1)
+
+
+def test_clearing_a_failed_run_gives_it_a_new_checkpoint(made: Made):
+    (made.folder / "broken").touch()
+    assert run(made, 1)[0] == "failed"
+    (made.folder / "broken").unlink()
+    assert run(made, 1) == GREEN
+    assert made.outcomes() == ["JOB_FAILED", "completed"]
+    assert {entry.plan.run for entry in made.entries} == {made.entries[0].plan.run}
+    made.check(1)
+
+
+def test_clearing_an_old_run_does_nothing_and_says_so(made: Made):
+    """Scenario 8: newer checkpoints exist."""
+    for number in (1, 2):
+        run(made, number)
+        made.feed()
+    state, tasks = run(made, 1)
+    assert (state, tasks) == ("success", {"trigger": "success", "job_main": "success", "complete": "skipped"})
+    assert made.outcomes() == ["completed", "completed"]
+    made.check(2)
+
+
+def test_clearing_a_run_whose_checkpoint_is_retired_does_nothing_and_says_so(project: Project):
+    made = project.pipeline("retired", num_retained=1)
+    for number in (1, 2, 3):
+        made.feed()
+        assert run(made, number) == GREEN
+    assert 1 not in made.ledger.ids()
+    state, tasks = run(made, 1)
+    assert (state, tasks["trigger"], tasks["job_main"]) == ("success", "skipped", "skipped")
+    assert tasks["complete"] in ("skipped", "success")
+    made.check(3)
+
+
+def test_a_job_that_is_marked_green_by_hand_completes_nothing(made: Made):
+    state, tasks = run(made, 1, mark_success_pattern="job_main")
+    assert (state, tasks["complete"]) == ("failed", "failed")
+    assert made.outcomes() == ["JOB_FAILED"]
+    assert run(made, 2) == GREEN
+    made.check(1)
+
+
+def test_a_trigger_that_is_marked_green_by_hand_is_made_up_for(made: Made):
+    assert run(made, 1, mark_success_pattern="trigger") == GREEN
+    made.check(1)
+
+
+def test_a_completion_that_is_marked_green_by_hand_is_made_up_for_by_the_next_run(made: Made):
+    assert run(made, 1, mark_success_pattern="complete") == GREEN
+    assert made.outcomes() == ["open"]
+    assert run(made, 2) == GREEN
+    assert made.outcomes() == ["RUN_GONE", "completed"]
+    made.check(1)
+
+
+def test_a_checkpoint_past_its_timeout_is_told_as_that(project: Project):
+    made = project.pipeline("late", stage=SLOW, timeout="8 s").feed()
+    (made.folder / "slow").touch()
+    state, tasks = run(made, 1)
+    assert (state, tasks["job_main"]) == ("failed", "failed")
+    assert made.outcomes() == ["CHECKPOINT_EXPIRED"]
+    (made.folder / "slow").unlink()
+    project.pipeline("late", stage=SLOW)
+    assert run(made, 2) == GREEN
+    made.check(1)
+
+
+SLOW = """
+if (HERE / "slow").exists():
+    from pyspark.sql import functions as F
+    forever = rows.sparkSession.range(10**12).where(F.expr("pmod(xxhash64(id), 1000003) = -1"))
+    rows = rows.join(forever.withColumnRenamed("id", "other"), F.col("id") == F.col("other"), "left_anti")
+"""
