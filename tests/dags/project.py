@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import eventually
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.view import Entry
 from tidegate.runtime import connect_server
@@ -46,6 +47,25 @@ seen.sink("every", DeltaAppend({name!r} + "/every"))
 seen.sink("latest", DeltaUpsert({name!r} + "/latest", keys=["id"], order_by="file"))
 dag = build_dag(pipeline, {arguments})
 '''
+
+
+HELD = """
+import os, time
+(HERE / f"at_work-{os.getpid()}").touch()
+while (HERE / "hold").exists():
+    time.sleep(0.05)
+"""
+"""A stage that says which process it runs in, and waits for as long as the test holds it."""
+
+ENDLESS = """
+import os
+(HERE / f"at_work-{os.getpid()}").touch()
+if (HERE / "endless").exists():
+    from pyspark.sql import functions as F
+    numbers = rows.sparkSession.range(10**13).where("pmod(xxhash64(id), 1000003) = -1").withColumnRenamed("id", "n")
+    rows = rows.join(numbers, rows.id == numbers.n, "left_anti")
+"""
+"""A stage that keeps all of Spark's cores at work, for ever, if the test says so."""
 
 
 class Project:
@@ -98,6 +118,24 @@ class Made:
             path.with_suffix(".tmp").rename(path)
         return self
 
+    # -- what its stage does -------------------------------------------------------------------------
+
+    def hold(self) -> Made:
+        (self.folder / "hold").touch()
+        return self
+
+    def release(self) -> None:
+        (self.folder / "hold").unlink()
+
+    def at_work(self, *, but: int = 0) -> int:
+        """Wait for a process to be in the stage."""
+        return int(eventually("a job is at work", lambda: next(iter(self._pids() - {but}), None), 90))
+
+    def _pids(self) -> set[int]:
+        return {int(path.name.partition("-")[2]) for path in self.folder.glob("at_work-*")}
+
+    # -- what became of it ---------------------------------------------------------------------------
+
     @property
     def ledger(self) -> Ledger:
         return open_ledger(str(self.project.folder / "ledger"), self.name)
@@ -131,3 +169,7 @@ class Made:
 
         table = DeltaTable(str(self.folder / sink)).to_pyarrow_table().to_pylist()
         return [(row["id"], row["file"]) for row in table]
+
+    def rows_or_none(self, sink: str) -> list[tuple[int, int]]:
+        """None yet if there is no table yet."""
+        return self.rows(sink) if (self.folder / sink / "_delta_log").exists() else []

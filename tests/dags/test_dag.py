@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.dags.project import Made, Project
-
+from tests.dags import by_hand
+from tests.dags.project import ENDLESS, HELD, Made, Project
+from tidegate.dag.task import open_coordinator
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -130,20 +133,40 @@ def test_a_completion_that_is_marked_green_by_hand_is_made_up_for_by_the_next_ru
 
 
 def test_a_checkpoint_past_its_timeout_is_told_as_that(project: Project):
-    made = project.pipeline("late", stage=SLOW, timeout="8 s").feed()
-    (made.folder / "slow").touch()
+    made = project.pipeline("late", stage=ENDLESS, timeout="8 s").feed()
+    (made.folder / "endless").touch()
     state, tasks = run(made, 1)
     assert (state, tasks["job_main"]) == ("failed", "failed")
     assert made.outcomes() == ["CHECKPOINT_EXPIRED"]
-    (made.folder / "slow").unlink()
-    project.pipeline("late", stage=SLOW)
+    (made.folder / "endless").unlink()
+    project.pipeline("late", stage=ENDLESS)
     assert run(made, 2) == GREEN
     made.check(1)
 
 
-SLOW = """
-if (HERE / "slow").exists():
-    from pyspark.sql import functions as F
-    forever = rows.sparkSession.range(10**12).where(F.expr("pmod(xxhash64(id), 1000003) = -1"))
-    rows = rows.join(forever.withColumnRenamed("id", "other"), F.col("id") == F.col("other"), "left_anti")
-"""
+def test_two_processes_run_the_same_try_at_once(project: Project):
+    """Scenario 6."""
+    made = project.pipeline("twice", stage=HELD).feed()
+
+    def start(task: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.dags.by_hand", str(made.dag_file), task, "r"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def ended(processes: list[subprocess.Popen[str]]) -> list[str]:
+        told = [process.communicate(timeout=120) for process in processes]
+        assert [process.returncode for process in processes] == [0, 0], told
+        return [out.splitlines()[-1] for out, _ in told]
+
+    assert ended([start("trigger"), start("trigger")]) == ["{'checkpoint': 1, 'done': False}"] * 2
+    made.hold()
+    jobs = [start("job_main"), start("job_main")]
+    made.at_work(but=made.at_work())
+    made.release()
+    assert ended(jobs) == ["{'checkpoint': 1}"] * 2
+    assert made.outcomes() == ["open"]
+    finish = by_hand.load(str(made.dag_file)).task_dict["job_main"]
+    assert finish.execute(by_hand.context(finish.dag)) == {"checkpoint": 1}  # and a third time, when it is done
+    coordinator, _ = open_coordinator(finish.pipeline, finish.project)
+    assert coordinator.complete(1).state == "completed"
+    coordinator.publish()
+    made.check(1)

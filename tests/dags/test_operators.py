@@ -8,13 +8,14 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
+from tests.dags import by_hand
+from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tidegate import Pipeline
 from tidegate.config import load_settings
@@ -30,7 +31,6 @@ from tidegate.pipeline.graph import Job
 from tidegate.runtime.runs import new_run
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
-
 
 # -- errors --------------------------------------------------------------------------------------------
 
@@ -66,30 +66,7 @@ def made(tmp_path: Path) -> Made:
 
 
 def load(made: Made) -> Any:
-    namespace: dict[str, Any] = {}
-    exec(compile(made.dag_file.read_text(), str(made.dag_file), "exec"), namespace)
-    return namespace["dag"]
-
-
-class Ti:
-    """What Airflow gives a task to ask with."""
-
-    dag_id = "waits"
-    run_id = "r"
-
-    def __init__(self) -> None:
-        self.left: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.left[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> None:
-        return None
-
-
-def context(dag: Any, run_id: str = "r", conf: dict[str, Any] | None = None) -> dict[str, Any]:
-    dag_run = SimpleNamespace(dag_id=dag.dag_id, run_id=run_id, conf=conf or {}, run_type="manual")
-    return {"dag": dag, "dag_run": dag_run, "ti": Ti(), "params": dag.params}
+    return by_hand.load(str(made.dag_file))
 
 
 def others_checkpoint(dag: Any) -> tuple[Task, int]:
@@ -195,9 +172,14 @@ def test_a_task_that_is_told_to_end_cancels_its_spark_work_and_ends(made: Made):
 
 def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
     cancelled = []
-    with pytest.raises(DeadlinePassed), deadline(0.01, lambda: cancelled.append(True)):
-        while True:
-            pass
+
+    def work() -> None:
+        with deadline(0.01, lambda: cancelled.append(True)):
+            while True:
+                pass
+
+    with pytest.raises(DeadlinePassed):
+        work()
     assert cancelled
 
 

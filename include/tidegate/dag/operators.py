@@ -18,7 +18,7 @@ from tidegate.checkpoint.coordinator import Triggered
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, let_go
-from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
 from tidegate.runtime.finish import Finished, finish
 from tidegate.runtime.run_job import ask_job, run_job
@@ -132,6 +132,8 @@ class TriggerOperator(Step):
         """Small references only: data never goes through Airflow."""
         with self.at_work(context) as task:
             task.refuse_unknown_conf()
+            if note := context["params"].get("note"):
+                log.info("Note: %s", note)
             triggered = self.triggered(task)
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
@@ -168,6 +170,8 @@ class JobOperator(Step):
         entry = task.coordinator.ledger.entry(last) if last is not None else None
         if entry is not None and not entry.aborted:
             return entry.plan
+        if entry is not None and task.give_up(entry.plan):  # Airflow has ended the run, and forgotten this process
+            raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
         return self.triggered(task).plan
 
     def _work(self, task: Task, plan: Plan) -> None:
