@@ -107,6 +107,12 @@ def test_what_waits_wakes_when_a_checkpoint_is_decided(made: Made):
     assert fired(again) == f"checkpoint {id} is aborted"
 
 
+def test_where_the_triggerer_cannot_see_the_ledger_only_time_wakes_what_waits(tmp_path: Path):
+    """Else the task would be woken to find nothing, and wait again, for ever."""
+    nowhere = LedgerTrigger(str(tmp_path / "nowhere"), str(tmp_path), "waits", [1], look_again=0.1)
+    assert fired(nowhere) == "it is time to look again"
+
+
 def test_the_triggerer_is_told_no_secrets_and_finds_the_class(made: Made):
     path, kept = LedgerTrigger("root", "project", "waits", [1]).serialize()
     assert path == "tidegate.dag.waiting.LedgerTrigger"

@@ -66,8 +66,24 @@ def test_a_second_run_waits_without_a_worker(airflow: Airflow):
     made.check(2)
 
 
+def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
+    made = by_hand(airflow, "given_up").hold()
+    first = airflow.trigger("given_up")
+    made.at_work()
+    second = airflow.trigger("given_up")
+    second.until("trigger", "deferred")
+    first.mark_run("failed")  # skips its `complete`
+    second.until("trigger", "success", timeout=45)  # sooner than it looks again by itself
+    made.release()
+    assert second.ended() == "success"
+    assert made.outcomes() == ["RUN_GONE", "completed"]
+    made.check(1)
+
+
 def test_two_at_once_complete_in_their_order(airflow: Airflow):
-    made = airflow.project.pipeline("at_once", stage=HELD, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
+    made = (
+        airflow.project.pipeline("at_once", stage=HELD, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
+    )
     airflow.known("at_once")
     first = airflow.trigger("at_once")
     made.at_work()

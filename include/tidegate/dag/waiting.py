@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tidegate import seams
 from tidegate.config import load_settings
 from tidegate.dag.runs import gone
 from tidegate.errors import TidegateError
-from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.ledger import open_ledger
 from tidegate.model.records import Plan
 from tidegate.model.view import Entry
 
@@ -55,9 +56,10 @@ class LedgerTrigger(BaseTrigger):
         ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
         while (left := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
-            why = await asyncio.to_thread(self._news)
+            entries = await asyncio.to_thread(self._entries)
+            why = next((why for entry in entries if (why := self._why(entry))), None)
             if why is None and seams.monotonic() >= ask_airflow:
-                why = await self._given_up()
+                why = await self._given_up(entries)
                 ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
             if why is not None:
                 yield TriggerEvent(why)  # type: ignore[no-untyped-call]
@@ -65,43 +67,48 @@ class LedgerTrigger(BaseTrigger):
             await asyncio.sleep(min(left, POLL_S))
         yield TriggerEvent("it is time to look again")  # type: ignore[no-untyped-call]
 
-    def _news(self) -> str | None:
-        """Why it is worth asking again. Storage that does not answer is the task's to complain about."""
+    def _entries(self) -> list[Seen]:
+        """What the ledger says now. Where the triggerer cannot read it, there is no news but the time."""
         try:
-            ledger = self._ledger()
-            return next((why for id in self.ids if (why := self._why(ledger, id))), None)
+            options = load_settings(start=Path(self.project)).storage_options
+            ledger = open_ledger(self.root, self.pipeline, dict(options))
+            entries = [entry for id in self.ids if (entry := ledger.entry(id)) is not None]
+            return [Seen(entry, entry.open and ledger.expired(entry.plan)) for entry in entries]
         except TidegateError as error:
-            return error.what
+            self.log.warning("Cannot look into the ledger: %s", error)
+            return []
 
-    def _why(self, ledger: Ledger, id: int) -> str | None:
-        entry = ledger.entry(id)
-        if entry is None or entry.decision is not None:
-            return f"checkpoint {id} is {entry.decision.outcome if entry and entry.decision else 'retired'}"
+    def _why(self, seen: Seen) -> str | None:
+        """Why it is worth asking again."""
+        entry = seen.entry
+        if entry.decision is not None:
+            return f"checkpoint {entry.id} is {entry.decision.outcome}"
         if self.job and self.job in entry.acks:
-            return f"job {self.job} of checkpoint {id} is done"
-        if _lacks_acks(entry) and ledger.expired(entry.plan):
-            return f"checkpoint {id} has expired"
+            return f"job {self.job} of checkpoint {entry.id} is done"
+        if seen.expired and any(job not in entry.acks for job in entry.plan.acks):
+            return f"checkpoint {entry.id} has expired"
         return None
 
-    async def _given_up(self) -> str | None:
+    async def _given_up(self, entries: list[Seen]) -> str | None:
         from asgiref.sync import sync_to_async
 
-        for plan in await asyncio.to_thread(self._open_plans):
-            if await sync_to_async(gone)(plan):
-                return f"the run of checkpoint {plan.id} has ended without it"
+        for seen in entries:
+            if await sync_to_async(_gone)(seen.entry.plan):
+                return f"the run of checkpoint {seen.entry.id} has ended without it"
         return None
 
-    def _open_plans(self) -> list[Plan]:
-        try:
-            entries = [self._ledger().entry(id) for id in self.ids]
-        except TidegateError:
-            return []
-        return [entry.plan for entry in entries if entry is not None and entry.open]
 
-    def _ledger(self) -> Ledger:
-        options = load_settings(start=Path(self.project)).storage_options
-        return open_ledger(self.root, self.pipeline, dict(options))
+@dataclass(frozen=True)
+class Seen:
+    """An entry at one moment."""
+
+    entry: Entry
+    expired: bool
 
 
-def _lacks_acks(entry: Entry) -> bool:
-    return any(job not in entry.acks for job in entry.plan.acks)
+def _gone(plan: Plan) -> bool:
+    """Airflow not answering is no news either."""
+    try:
+        return gone(plan) is not None
+    except Exception:
+        return False
