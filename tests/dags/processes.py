@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 
@@ -16,11 +15,6 @@ def alive(pid: int) -> bool:
     return parent(pid) is not None
 
 
-def session(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[3]) if fields and fields[0] not in "ZX" else None
-
-
 def children(of: int) -> list[int]:
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
     return [pid for pid in pids if parent(pid) == of]
@@ -29,12 +23,6 @@ def children(of: int) -> list[int]:
 def tasks(scheduler: int) -> list[tuple[int, int]]:
     """(worker, task process) of every task that runs now. A worker is the scheduler's child, a task the worker's."""
     return [(worker, task) for worker in children(scheduler) for task in children(worker)]
-
-
-def orphans(scheduler: int) -> list[int]:
-    """Processes of the scheduler's session whose parent has gone: children that live on."""
-    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return [pid for pid in pids if session(pid) == scheduler and pid != scheduler and parent(pid) in (1, os.getpid())]
 
 
 def _stat(pid: int) -> list[str]:

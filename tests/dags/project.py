@@ -129,7 +129,7 @@ class Made:
 
     def at_work(self, *, but: int = 0) -> int:
         """Wait for a process to be in the stage."""
-        return int(eventually("a job is at work", lambda: next(iter(self._pids() - {but}), None), 90))
+        return int(eventually("a job is at work", lambda: next(iter(self._pids() - {but}), None), 180))
 
     def _pids(self) -> set[int]:
         return {int(path.name.partition("-")[2]) for path in self.folder.glob("at_work-*")}

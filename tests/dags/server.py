@@ -90,7 +90,7 @@ class Airflow:
         migrate(self.env)
         for name in COMPONENTS:
             self.start(name)
-        eventually("Airflow answers", self._healthy, 120)
+        eventually("Airflow answers", self._healthy, 240)
         return self
 
     def start(self, name: str) -> None:
@@ -156,7 +156,7 @@ class Airflow:
             assert not broken, broken[0]["stack_trace"]
             return self.call("GET", f"/dags/{dag_id}", fine=(404,))
 
-        eventually(f"DAG {dag_id} is known", parsed, 60)
+        eventually(f"DAG {dag_id} is known", parsed, 120)
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, run_id: str | None = None) -> Run:
         body = {"logical_date": None, "conf": conf or {}} | ({"dag_run_id": run_id} if run_id else {})
@@ -201,7 +201,7 @@ class Run:
         answer = self.airflow.call("GET", f"{self.path}/taskInstances/{task}/logs/{tries}")
         return json.dumps(answer["content"])
 
-    def ended(self, timeout: float = 120) -> str:
+    def ended(self, timeout: float = 240) -> str:
         """Wait for the run's end; answers with its state."""
         return str(eventually(f"run {self.run_id} of {self.dag_id} ends", lambda: self._state_if(DONE), timeout))
 
@@ -209,7 +209,7 @@ class Run:
         state = self.state
         return state if state in wanted else None
 
-    def until(self, task: str, *states: str, timeout: float = 60) -> None:
+    def until(self, task: str, *states: str, timeout: float = 120) -> None:
         """Wait until a task is in one of these states."""
         eventually(f"task {task} is {' or '.join(states)}", lambda: self.tasks().get(task) in states, timeout)
 

@@ -24,7 +24,8 @@ COMPLETE = """Decides this run's checkpoint once all jobs have ended: **complete
 
 RED = """## When a run is red
 
-1. Open the log of the task that failed first. Its last lines say what happened, what was expected and what to do.
+1. Open the log of the task that failed first. Its last lines say what happened, what was expected and what to do;
+   `tidegate list` and `tidegate explain` tell it in prose.
 2. Nothing is half done. The checkpoint was aborted: its rows are in no table, and the next run takes its input again.
 3. Correct the cause. Then wait for the next run, or clear this one: both are safe, as is clearing any task or any
    older run.

@@ -2,6 +2,8 @@
 
 None trusts what another one left in Airflow: each asks the ledger for its run's checkpoint. So they can be retried,
 cleared one by one, or run twice at once, in any order.
+
+What only a running task needs is imported when it runs: Airflow parses DAG files again and again.
 """
 
 from __future__ import annotations
@@ -14,18 +16,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tidegate.checkpoint.coordinator import Triggered
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, let_go
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
-from tidegate.runtime.finish import Finished, finish
-from tidegate.runtime.run_job import ask_job, run_job
-from tidegate.runtime.sessions import Sessions, spark_settings
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Triggered
     from tidegate.pipeline import Pipeline
+    from tidegate.runtime.finish import Finished
+    from tidegate.runtime.sessions import Sessions
 
 __all__ = ["COMPLETE", "TRIGGER", "CompleteOperator", "JobOperator", "TriggerOperator", "job_task"]
 
@@ -84,6 +85,8 @@ class Step(BaseOperator):
     @contextlib.contextmanager
     def sessions(self, task: Task) -> Iterator[Sessions]:
         """Spark, opened when asked for, let go of when the task is told to end."""
+        from tidegate.runtime.sessions import Sessions, spark_settings
+
         with Sessions(spark_settings(task.settings)) as sessions:
             self._cancel = sessions.cancel
             task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
@@ -152,6 +155,8 @@ class JobOperator(Step):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Do it, or find that it is done."""
+        from tidegate.runtime.run_job import ask_job
+
         with self.at_work(context) as task:
             plan = self._plan(task)
             try:
@@ -175,6 +180,8 @@ class JobOperator(Step):
         return self.triggered(task).plan
 
     def _work(self, task: Task, plan: Plan) -> None:
+        from tidegate.runtime.run_job import run_job
+
         age = task.coordinator.ledger.age(plan)
         try:
             with self.sessions(task) as sessions, deadline(plan.timeout_s - age, sessions.cancel):
@@ -215,6 +222,8 @@ class CompleteOperator(Step):
             return self._completed(task, id)
 
     def _finish(self, task: Task, id: int) -> Finished:
+        from tidegate.runtime.finish import finish
+
         # First without a reason: all acks may be in, and what has expired is told as that.
         outcome = task.coordinator.complete(id)
         failure = _failure(task, id) if outcome.state == "open" else None

@@ -12,15 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.checkpoint import protocol
-from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.config import Settings, load_settings
 from tidegate.dag.runs import gone, run_of
 from tidegate.errors import Invalid
-from tidegate.ledger.ledger import open_ledger
 from tidegate.model.records import Plan
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
 
 __all__ = ["Cancelled", "DeadlinePassed", "Task", "open_coordinator"]
@@ -41,6 +39,9 @@ class DeadlinePassed(KeyboardInterrupt):
 
 def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
     """The coordinator of a pipeline, with the settings as they are in this process now."""
+    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.ledger.ledger import open_ledger
+
     settings = load_settings(code=pipeline.settings, start=Path(project))
     place = settings.place()
     ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
@@ -112,6 +113,8 @@ class Task:
 
     def last(self) -> int | None:
         """The run's checkpoint: the one that is alive or done, else the last one that was aborted."""
+        from tidegate.checkpoint import protocol
+
         view = self.coordinator.ledger.view(self.run)
         own = protocol.own_entry(view, self.run)
         if own is not None:
