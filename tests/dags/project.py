@@ -16,6 +16,7 @@ from tidegate.runtime import connect_server
 SETTINGS = """
 root = "ledger"
 data = "."
+tolerable_failed_checkpoints = 1000
 [spark]
 master = "local[2]"
 memory = "1g"

@@ -22,7 +22,7 @@ VICTIMS = ("task", "task", "worker", "spark")
 
 
 def test_five_checkpoints_under_blind_kills_equal_the_reference(airflow: Airflow):
-    made = airflow.project.pipeline("blind", interval="2 s", tolerable_failed_checkpoints=1000).feed(FILES)
+    made = airflow.project.pipeline("blind", interval="2 s").feed(FILES)
     airflow.known("blind")
     draw = random.Random(SEED)
     killed: list[str] = []

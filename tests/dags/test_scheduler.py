@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 def by_hand(airflow: Airflow, name: str, stage: str = HELD) -> Made:
     """A pipeline whose runs the test triggers."""
-    made = airflow.project.pipeline(name, stage=stage, interval="never", tolerable_failed_checkpoints=1000).feed()
+    made = airflow.project.pipeline(name, stage=stage, interval="never").feed()
     airflow.known(name)
     return made
 

@@ -272,7 +272,7 @@ def _suspend(task: Task, error: Corrupt) -> None:
 def _patience(task: Task, error: Rejected) -> float:
     """After how many seconds to look again, should the ledger tell nothing."""
     if error.reason == "MIN_PAUSE":
-        return max(float(getattr(error, "wait_s", task.settings.min_pause)), 0.1)
+        return max(getattr(error, "wait_s", None) or task.settings.min_pause, 0.1)
     return 30.0 if error.reason == "TOO_MANY_UNPUBLISHED" else 60.0
 
 
