@@ -153,7 +153,7 @@ def test_two_processes_run_the_same_try_at_once(project: Project):
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ended(processes: list[subprocess.Popen[str]]) -> list[str]:
-        told = [process.communicate(timeout=120) for process in processes]
+        told = [process.communicate(timeout=400) for process in processes]
         assert [process.returncode for process in processes] == [0, 0], told
         return [out.splitlines()[-1] for out, _ in told]
 
