@@ -163,6 +163,10 @@ def parse_entry(key: Key, name: str, value: object) -> str:
     return _entry(value)
 
 
+RESTARTS = ("exponential", "fixed", "failure_rate", "none")
+"""How a failed job is tried again under Airflow: after `delay`, twice that and so on up to `max_delay`; after `delay`
+each time; as often as the checkpoint's timeout allows, but only `attempts` times `per` so long; not at all."""
+
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
 
@@ -170,12 +174,18 @@ KEYS: Mapping[str, Key] = {
     key.name: key
     for key in (
         Key("interval", "5 min", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
+        Key("initial_delay", "0 s", _SPAN.format("0"), _duration(0)),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
         Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),
+        Key("restart.strategy", "exponential", '"exponential", "fixed", "failure_rate" or "none"', _one_of(*RESTARTS)),
+        Key("restart.attempts", 3, "a whole number from 1 to 1000", _whole(1, 1000)),
+        Key("restart.delay", "1 s", _SPAN.format("1 s"), _duration(1)),
+        Key("restart.max_delay", "1 min", _SPAN.format("1 s"), _duration(1)),
+        Key("restart.per", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),
         Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),

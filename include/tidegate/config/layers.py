@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.config.keys import ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
-from tidegate.config.settings import MASK, Settings, SparkSettings, looks_secret, without_tokens
+from tidegate.config.settings import MASK, RestartSettings, Settings, SparkSettings, looks_secret, without_tokens
 from tidegate.errors import Invalid
 from tidegate.model.place import is_url
 
@@ -202,12 +202,20 @@ def _check_together(values: dict[str, Any], origins: dict[str, str], problems: l
 def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
     return Settings(
         interval=values["interval"],
+        initial_delay=values["initial_delay"],
         timeout=values["timeout"],
         min_pause=values["min_pause"],
         max_concurrent_checkpoints=values["max_concurrent_checkpoints"],
         tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
         num_retained=values["num_retained"],
         max_unpublished=values["max_unpublished"],
+        restart=RestartSettings(
+            strategy=values["restart.strategy"],
+            attempts=values["restart.attempts"],
+            delay=values["restart.delay"],
+            max_delay=values["restart.max_delay"],
+            per=values["restart.per"],
+        ),
         root=_absolute(values["root"], project),
         data=_absolute(values["data"], project),
         storage_options=MappingProxyType(values["storage_options"]),

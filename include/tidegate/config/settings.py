@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.config.keys import KEYS, Key, duration_text
 from tidegate.model.place import Place
 
-__all__ = ["MASK", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
+__all__ = ["MASK", "RestartSettings", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
 
 MASK = "***"
 _SECRET = re.compile(r"secret|passw|token|credential|(access|account|api|private)[._-]?key|storage", re.I)
@@ -42,6 +42,17 @@ class SparkSettings:
 
 
 @dataclass(frozen=True)
+class RestartSettings:
+    """How a failed job is tried again under Airflow (config/keys.py: RESTARTS)."""
+
+    strategy: str
+    attempts: int
+    delay: float
+    max_delay: float
+    per: float
+
+
+@dataclass(frozen=True)
 class Shown:
     """One row for people: secrets are masked."""
 
@@ -56,12 +67,14 @@ class Settings:
 
     interval: float | None
     """None: never by itself."""
+    initial_delay: float
     timeout: float
     min_pause: float
     max_concurrent_checkpoints: int
     tolerable_failed_checkpoints: int
     num_retained: int
     max_unpublished: int
+    restart: RestartSettings
     root: str
     data: str
     storage_options: Mapping[str, str] = field(repr=False)
@@ -101,8 +114,8 @@ class Settings:
         return kept
 
     def _value(self, name: str) -> Any:
-        owner: object = self.spark if name.startswith("spark.") else self
-        return getattr(owner, name.removeprefix("spark."))
+        section, _, rest = name.rpartition(".")
+        return getattr(getattr(self, section) if section else self, rest)
 
 
 def _public(key: Key, name: str, value: Any) -> str:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator, Outcome
+from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
+from tidegate.runtime.finish import end_lower, finish
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
 
@@ -124,7 +126,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             _cancel_own(coordinator, run)
             raise
         if triggered is None:
-            _publish(coordinator, observer)
+            _tell_stuck(coordinator.publish(), observer)
             return None
         observer.planned(triggered.plan)
         return triggered.plan
@@ -161,32 +163,22 @@ def _one(
 
 
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
-    """Decide, publish, forget. Each step finds what was done before, so all of it can be repeated."""
-    observer.step(plan, "completing")
     failure = ("JOB_FAILED", str(error)) if error is not None else None
-    while (outcome := coordinator.complete(plan.id, failure)).state == "open":
-        _wait_for_lower(coordinator, plan, f"checkpoint {plan.id} waits for those that it rests on", observer)
-    observer.step(plan, "publishing")
-    _publish(coordinator, observer)
-    with contextlib.suppress(Unavailable):  # next time
-        coordinator.retire()
-    return outcome
+
+    def wait() -> None:
+        observer.waiting(f"checkpoint {plan.id} waits for those that it rests on")
+        seams.sleep(POLL_S)
+
+    finished = finish(
+        coordinator, plan.id, failure, give_up=gone, wait=wait, step=lambda what: observer.step(plan, what)
+    )
+    _tell_stuck(finished.report, observer)
+    return finished.outcome
 
 
-def _publish(coordinator: Coordinator, observer: Observer) -> None:
-    for table, stuck in coordinator.publish().stuck.items():
+def _tell_stuck(report: Report, observer: Observer) -> None:
+    for table, stuck in report.stuck.items():
         observer.stuck(table, stuck)
-
-
-def _wait_for_lower(coordinator: Coordinator, plan: Plan, why: str, observer: Observer) -> None:
-    """With several at once, each is decided after what it rests on. Whoever waits does what can be done about it."""
-    observer.waiting(why)
-    for entry in coordinator.ledger.view().still_open():
-        if entry.id < plan.id and coordinator.complete(entry.id).state == "open":
-            reason = gone(entry.plan)
-            if reason:
-                coordinator.abort(entry.id, reason)
-    seams.sleep(POLL_S)
 
 
 def _cancel_own(coordinator: Coordinator, run: str) -> None:
@@ -214,7 +206,9 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
         except Rejected as error:
             if error.reason != "BASE_IN_PROGRESS":
                 raise
-            _wait_for_lower(coordinator, plan, error.what, observer)
+            observer.waiting(error.what)
+            end_lower(coordinator, plan.id, gone)
+            seams.sleep(POLL_S)
 
 
 def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:

@@ -32,7 +32,7 @@ from tidegate.sources.base import SourceContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["run_job"]
+__all__ = ["ask_job", "run_job"]
 
 Step = Callable[[str], None]
 
@@ -57,6 +57,11 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
             staged = attempt.stage(streams)
         attempt.refuse_ended()
     return attempt.ack(staged, prev)
+
+
+def ask_job(coordinator: Coordinator, id: int, job_name: str) -> Ack | None:
+    """The job's ack, if it is done already: asked before a Spark session is opened. Raises what `run_job` would."""
+    return Attempt(coordinator, id, job_name, lambda _: None).ask()[0]
 
 
 class Attempt:

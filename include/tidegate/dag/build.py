@@ -1,0 +1,101 @@
+"""`build_dag`: a pipeline in, an Airflow DAG out. Called when a DAG file is parsed: reads no data, starts nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from tidegate.config import FILE_NAME, Settings, load_settings
+from tidegate.dag import document, retries
+from tidegate.dag.assets import asset
+from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
+from tidegate.dag.timetable import Every
+from tidegate.pipeline import Pipeline
+from tidegate.pipeline.graph import Graph, Job
+
+__all__ = ["build_dag"]
+
+
+def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, **dag_kwargs: Any) -> DAG:
+    """The DAG of a pipeline: `trigger`, a task for each job, `complete`. Each of its runs is one checkpoint.
+
+    schedule: a cron expression, a timetable or assets, instead of the setting `interval`.
+    project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
+    dag_kwargs: whatever Airflow's DAG takes. `tags`, `params` and `doc_md` are added to tidegate's own.
+    """
+    file = sys._getframe(1).f_code.co_filename
+    folder = project or _project(Path(file))
+    settings = load_settings(code=pipeline.settings, start=Path(folder))
+    graph = pipeline.graph(settings.place())
+    dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs))
+    dag.fileloc = file
+    _add_tasks(dag, pipeline, folder, graph, settings)
+    return dag
+
+
+def _project(file: Path) -> str:
+    """Where the settings are looked for: above the DAG file, or where this process runs."""
+    folders = (folder for folder in file.absolute().parents if (folder / FILE_NAME).is_file())
+    return os.fspath(next(folders, Path.cwd()))
+
+
+def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Tidegate's part, and over it what the user gave."""
+    note = Param("", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log.")
+    return {
+        "dag_id": graph.name,
+        "description": document.description(graph),
+        "catchup": False,  # what was missed is in the next checkpoint: a position knows no missed intervals
+        # One more than may be at work, because that one ends what is dead: its trigger waits, aborts a checkpoint whose
+        # run hangs, and goes on, where Airflow alone would wait for its heartbeat timeout.
+        "max_active_runs": settings.max_concurrent_checkpoints + 1,
+        **given,
+        "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
+        "doc_md": "\n\n".join(filter(None, (given.get("doc_md"), document.dag_text(graph, settings)))),
+        "tags": ["tidegate", graph.name, *given.get("tags", ())],
+        "params": {"note": note, **given.get("params", {})},
+    }
+
+
+def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
+    shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder}
+    control = retries.for_control(settings)
+    trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, **control, **shared)
+    jobs = {}
+    for job in graph.jobs:
+        jobs[job.name] = JobOperator(
+            task_id=job_task(job.name),
+            job=job.name,
+            task_display_name=f"job {job.name}",
+            doc_md=document.job_text(job),
+            **retries.for_jobs(settings),
+            **shared,
+        )
+    complete = CompleteOperator(
+        task_id=COMPLETE,
+        trigger_rule="all_done",  # what failed is aborted here, and makes the run red
+        outlets=[asset(pipeline, sink) for sink in graph.sinks],
+        doc_md=document.COMPLETE,
+        **control,
+        **shared,
+    )
+    for job in graph.jobs:
+        upstream = [jobs[name] for name in _upstreams(graph, job)]
+        jobs[job.name].set_upstream([trigger, *upstream])
+    # Behind all of them, and behind `trigger` too: what `complete` does follows from each of their states.
+    complete.set_upstream([trigger, *jobs.values()])
+
+
+def _upstreams(graph: Graph, job: Job) -> list[str]:
+    """The jobs whose results this one reads."""
+    made = {name: other.name for other in graph.jobs for name in _produces(other)}
+    reads = {i for stage in job.stages for i in stage.inputs} | {sink.input for sink in job.sinks}
+    return sorted({made[stream] for stream in reads if stream in made} - {job.name})
+
+
+def _produces(job: Job) -> set[str]:
+    return {s.name for s in job.sources} | {made for stage in job.stages for made in stage.produces}

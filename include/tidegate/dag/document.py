@@ -1,0 +1,103 @@
+"""What the DAG says of itself in Airflow: what the pipeline is, its picture, its settings, what to do when it is red.
+
+Airflow shows Markdown, but neither images nor mermaid: the picture is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.config import Settings
+from tidegate.pipeline.graph import Graph, Job, Sinking, Staged
+
+__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "job_text", "picture"]
+
+TRIGGER = """Plans this run's checkpoint. Ends checkpoints that are dead, publishes what is owed, asks the sources what
+is new, and writes down which input belongs to this run. It waits, deferred, while others are at work.
+
+**Clear it** at any time: a run that has a checkpoint keeps it; one whose checkpoint was aborted gets a new one."""
+
+COMPLETE = """Decides this run's checkpoint once all jobs have ended: **completed**, and every sink shows it, or
+**aborted**, and the run is red. Nothing that was aborted is ever visible, and its input is in the next checkpoint.
+
+*Skipped* means that there was nothing to do: no checkpoint was wanted, or it was completed before."""
+
+RED = """## When a run is red
+
+1. Open the log of the task that failed first. Its last lines say what happened, what was expected and what to do;
+   `tidegate list` and `tidegate explain` tell it in prose.
+2. Nothing is half done. The checkpoint was aborted: its rows are in no table, and the next run takes its input again.
+3. Correct the cause. Then wait for the next run, or clear this one: both are safe, as is clearing any task or any
+   older run.
+4. If every run fails in the same way, pause the DAG until the cause is corrected.
+
+A run that is *green* with skipped tasks made no checkpoint, or found it completed before; the task's log says which.
+A run *marked* green or red by hand changes nothing: the next run ends its checkpoint if it is still open."""
+
+
+def description(graph: Graph) -> str:
+    """One line for the list of DAGs."""
+    return f"Checkpoints of pipeline {graph.name}: {', '.join(graph.sources)} → {', '.join(graph.sinks)}"
+
+
+def dag_text(graph: Graph, settings: Settings) -> str:
+    """The DAG's documentation."""
+    rows = "\n".join(f"| `{s.key}` | {_cell(s.value)} | {_cell(s.origin)} |" for s in settings.shown())
+    return "\n\n".join(
+        [
+            f"# Pipeline {graph.name}",
+            "Every run is one **checkpoint**: it takes new input through the whole pipeline, and then either all of it "
+            "counts, in all sinks, or none of it.",
+            f"```\n{picture(graph)}\n```",
+            RED,
+            f"## Settings\n\n| key | value | from |\n| --- | --- | --- |\n{rows}",
+        ]
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ") or "–"
+
+
+def job_text(job: Job) -> str:
+    """A job task's documentation."""
+    parts = [
+        ("Reads", [s.name for s in job.sources]),
+        ("Runs", [s.name for s in job.stages]),
+        ("Stages rows for", [s.name for s in job.sinks]),
+    ]
+    told = "\n".join(f"- {what}: {', '.join(f'`{name}`' for name in names)}" for what, names in parts if names)
+    return (
+        f"Runs one job of the checkpoint on Spark.\n\n{told}\n\nWhat it stages is out of sight until `complete` has "
+        "decided. It can be retried, cleared, killed or run twice at once: its first acknowledgement counts, whole."
+    )
+
+
+def picture(graph: Graph) -> str:
+    """The graph as a tree of text: each operator under the first one that it reads."""
+    lines: list[tuple[str, str]] = []
+    drawn: set[str] = set()
+    for name, sourcing in graph.sources.items():
+        lines.append((name, f"source · {sourcing.source.kind}"))
+        lines += _below(graph, (name,), "", drawn)
+    width = max(len(left) for left, _ in lines)
+    return "\n".join(f"{left:<{width}}   {right}" for left, right in lines)
+
+
+def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str]) -> Iterator[tuple[str, str]]:
+    """Everything that reads one of these streams."""
+    users: list[Staged | Sinking] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
+    users += [s for s in graph.sinks.values() if s.input in streams]
+    for number, user in enumerate(users, 1):
+        last = number == len(users)
+        corner, bar = ("└─▶ ", "    ") if last else ("├─▶ ", "│   ")
+        if isinstance(user, Sinking):
+            of = "" if len(streams) == 1 else f", takes {user.input}"
+            yield f"{indent}{corner}{user.name}", f"sink · {user.sink.kind}{of}"
+        elif user.name in drawn:
+            yield f"{indent}{corner}{user.name}", "stage (above)"
+        else:
+            drawn.add(user.name)
+            reads = f", reads {', '.join(user.inputs)}" if len(user.inputs) > 1 else ""
+            yield f"{indent}{corner}{user.name}", f"stage{reads}"
+            yield from _below(graph, user.produces, indent + bar, drawn)

@@ -1,0 +1,305 @@
+"""The three kinds of task: `trigger` plans, each job works, `complete` decides and publishes.
+
+None trusts what another one left in Airflow: each asks the ledger for its run's checkpoint. So they can be retried,
+cleared one by one, or run twice at once, in any order.
+
+What only a running task needs is imported when it runs: Airflow parses DAG files again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from tidegate.dag.assets import asset, event_extra
+from tidegate.dag.outcomes import WAITING, as_airflow
+from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, let_go
+from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
+from tidegate.model.records import Plan
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Triggered
+    from tidegate.pipeline import Pipeline
+    from tidegate.runtime.finish import Finished
+    from tidegate.runtime.sessions import Sessions
+
+__all__ = ["COMPLETE", "TRIGGER", "CompleteOperator", "JobOperator", "TriggerOperator", "job_task"]
+
+log = logging.getLogger(__name__)
+
+TRIGGER = "trigger"
+COMPLETE = "complete"
+
+
+def job_task(job: str) -> str:
+    """The task id of a job."""
+    return f"job_{job}"
+
+
+class Step(BaseOperator):
+    """What all three have in common: errors in Airflow's terms, waiting without a worker, and an end when told so."""
+
+    shallow_copy_attrs = ("pipeline",)
+
+    def __init__(self, *, pipeline: Pipeline, project: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.project = project
+        self._cancel: Callable[[], None] = _nothing
+
+    def resume(self, context: Any, event: Any = None) -> Any:
+        """Go on after waiting: by asking again. Whatever made the trigger fire may have changed since."""
+        log.info("Asking again: %s", event)
+        return self.execute(context)
+
+    def on_kill(self) -> None:
+        """SIGTERM. Airflow leaves it at this call, and the process would go on: so it is ended from here."""
+        let_go(self._cancel)
+        raise Cancelled(f"task {self.task_id} was told to end; its Spark work is cancelled")
+
+    @contextlib.contextmanager
+    def at_work(self, context: Any) -> Iterator[Task]:
+        """The length of a try: what tidegate raises leaves as what has Airflow do the right thing."""
+        task: Task | None = None
+        try:
+            task = Task.of(self.pipeline, self.project, context)
+            yield task
+        except TidegateError as error:
+            if task is not None:
+                task.failed(str(error))
+                if isinstance(error, Corrupt):
+                    _suspend(task, error)
+            raise as_airflow(error) from error
+        except AirflowException:
+            raise
+        except Exception as unforeseen:
+            if task is not None:
+                task.failed(repr(unforeseen))
+            raise
+
+    @contextlib.contextmanager
+    def sessions(self, task: Task) -> Iterator[Sessions]:
+        """Spark, opened when asked for, let go of when the task is told to end."""
+        from tidegate.runtime.sessions import Sessions, spark_settings
+
+        with Sessions(spark_settings(task.settings)) as sessions:
+            self._cancel = sessions.cancel
+            task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
+            try:
+                yield sessions
+            finally:
+                self._cancel = _nothing
+
+    def triggered(self, task: Task) -> Triggered:
+        """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
+        try:
+            with self.sessions(task):
+                triggered = task.coordinator.trigger(task.run, kind=task.kind, give_up=task.give_up)
+        except Rejected as error:
+            others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
+            self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
+        assert triggered is not None
+        return triggered
+
+    def wait(self, task: Task, error: Rejected, ids: list[int], job: str = "") -> NoReturn:
+        """Give the worker back until it is worth asking again. Raises the error if waiting does not help."""
+        if error.reason not in WAITING:
+            raise error
+        from tidegate.dag.waiting import LedgerTrigger
+
+        log.info("Waiting: %s", error)
+        self.defer(
+            trigger=LedgerTrigger(
+                root=task.settings.root,
+                project=self.project,
+                pipeline=self.pipeline.name,
+                ids=ids,
+                job=job,
+                look_again=_patience(task, error),
+            ),
+            method_name="resume",
+        )
+
+
+class TriggerOperator(Step):
+    """Ends what is dead, publishes what is owed, and fixes which input belongs to this run's checkpoint."""
+
+    ui_color = "#d6eaf8"
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Small references only: data never goes through Airflow."""
+        with self.at_work(context) as task:
+            task.refuse_unknown_conf()
+            if note := context["params"].get("note"):
+                log.info("Note: %s", note)
+            triggered = self.triggered(task)
+            plan = triggered.plan
+            done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
+            _tell_plan(plan, triggered.adopted, done)
+            return {"checkpoint": plan.id, "done": done}
+
+
+class JobOperator(Step):
+    """Runs one job of the run's checkpoint on Spark. Its only effect is its ack."""
+
+    ui_color = "#fdebd0"
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Do it, or find that it is done."""
+        from tidegate.runtime.run_job import ask_job
+
+        with self.at_work(context) as task:
+            plan = self._plan(task)
+            try:
+                ack = ask_job(task.coordinator, plan.id, self.job)
+            except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
+                self.wait(task, error, [plan.base] if plan.base is not None else [], self.job)
+            if ack is not None:
+                log.info("Job %s of checkpoint %s is done already: nothing to do", self.job, plan.id)
+                return {"checkpoint": plan.id}
+            self._work(task, plan)
+            return {"checkpoint": plan.id}
+
+    def _plan(self, task: Task) -> Plan:
+        """The run's checkpoint. If it was aborted and somebody has cleared this task, the run gets another one."""
+        last = task.last()
+        entry = task.coordinator.ledger.entry(last) if last is not None else None
+        if entry is not None and not entry.aborted:
+            return entry.plan
+        if entry is not None and task.give_up(entry.plan):  # Airflow has ended the run, and forgotten this process
+            raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
+        return self.triggered(task).plan
+
+    def _work(self, task: Task, plan: Plan) -> None:
+        from tidegate.runtime.run_job import run_job
+
+        age = task.coordinator.ledger.age(plan)
+        try:
+            with self.sessions(task) as sessions, deadline(plan.timeout_s - age, sessions.cancel):
+                task.step("getting Spark ready")
+                ack = run_job(task.coordinator, plan.id, self.job, sessions(), task.step)
+        except DeadlinePassed:
+            late = f"job {self.job!r} was not done within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
+            task.failed(late)
+            raise AirflowFailException(
+                f"CHECKPOINT_EXPIRED: {late}\n  Help: raise `timeout`, or take less input per checkpoint"
+            ) from None
+        rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
+        log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
+
+
+class CompleteOperator(Step):
+    """Decides the run's checkpoint: completed and published, or aborted and the run red."""
+
+    ui_color = "#d5f5e3"
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Runs whatever became of the other tasks."""
+        with self.at_work(context) as task:
+            id = task.last()
+            if id is None:
+                raise _nothing_planned(task)
+            finished = self._finish(task, id)
+            outcome = finished.outcome
+            if outcome.state == "retired":
+                raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
+            if outcome.state == "aborted":
+                why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
+                raise AirflowFailException(
+                    f"checkpoint {id} was aborted: {why}\n  Nothing of it was published, and its input is in the next "
+                    "checkpoint.\n  Help: correct what failed; the next run, or clearing this one, takes it up again"
+                )
+            self._refuse_unpublished(id, finished)
+            return self._completed(task, id)
+
+    def _finish(self, task: Task, id: int) -> Finished:
+        from tidegate.runtime.finish import finish
+
+        # First without a reason: all acks may be in, and what has expired is told as that.
+        outcome = task.coordinator.complete(id)
+        failure = _failure(task, id) if outcome.state == "open" else None
+
+        def wait() -> None:
+            entry, base = task.coordinator.entry_and_base(id)
+            if entry is not None and base is not None and base.open:
+                held = Rejected(f"checkpoint {id} waits for {base.id}, on which it rests", reason="BASE_IN_PROGRESS")
+                self.wait(task, held, [base.id])
+
+        with self.sessions(task):
+            return finish(task.coordinator, id, failure, give_up=task.give_up, wait=wait, step=task.step)
+
+    def _refuse_unpublished(self, id: int, finished: Finished) -> None:
+        for table, error in finished.report.stuck.items():
+            raise Unavailable(
+                f"checkpoint {id} is completed, but sink {table!r} could not be published to: {error.what}",
+                help="nothing is lost: it is tried again now, and by each later run",
+                reason=error.reason,
+            ) from error
+
+    def _completed(self, task: Task, id: int) -> dict[str, Any]:
+        came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
+        if came_late:
+            raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
+        published = task.coordinator.ledger.published(id)
+        for sink in task.coordinator.graph.sinks:
+            extra = event_extra(task.coordinator, id, sink, published)
+            task.context["outlet_events"][asset(self.pipeline, sink)].extra = extra
+        log.info("Checkpoint %s is completed and published", id)
+        return {"checkpoint": id}
+
+
+def _nothing() -> None:
+    """Nothing runs in Spark."""
+
+
+def _suspend(task: Task, error: Corrupt) -> None:
+    """What is damaged needs a person. Until then no run makes it worse."""
+    suspend = getattr(task.coordinator, "suspend", None)
+    if suspend is not None:
+        with contextlib.suppress(TidegateError):
+            suspend(task.run, str(error))
+
+
+def _patience(task: Task, error: Rejected) -> float:
+    """After how many seconds to look again, should the ledger tell nothing."""
+    if error.reason == "MIN_PAUSE":
+        return max(getattr(error, "wait_s", None) or task.settings.min_pause, 0.1)
+    return 30.0 if error.reason == "TOO_MANY_UNPUBLISHED" else 60.0
+
+
+def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
+    state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
+    log.info("Checkpoint %s %s", plan.id, state)
+    for name, part in plan.sources.items():
+        log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
+
+
+def _failure(task: Task, id: int) -> tuple[str, str]:
+    """Why the checkpoint cannot complete: no task that could still ack is left when this one runs."""
+    states = task.states()
+    entry = task.coordinator.ledger.entry(id)
+    missing = [job for job in entry.plan.acks if job not in entry.acks] if entry else []
+    told = []
+    for job in missing:
+        state = states.get(job_task(job), "gone")
+        why = task.pulled(job_task(job), "failure")
+        marked = " (by hand?), but has not acked" if state == "success" else ""
+        told.append(f"task {job_task(job)} is {state}{marked}" + (f": {why}" if why else ""))
+    return "JOB_FAILED", "; ".join(told)
+
+
+def _nothing_planned(task: Task) -> Exception:
+    """The run has no checkpoint: either it was not to have one, or `trigger` failed."""
+    why = task.pulled(TRIGGER, "failure")
+    state = task.states().get(TRIGGER, "gone")
+    told = f"this run has no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
+    return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)

@@ -1,0 +1,32 @@
+"""Airflow's runs as the ledger knows them, and what Airflow says about the runs of others.
+
+All of this is a hint for when to give up on a checkpoint, which is always safe.
+"""
+
+from __future__ import annotations
+
+from tidegate.model.records import Plan
+from tidegate.runtime import runs
+
+__all__ = ["gone", "run_of"]
+
+_PREFIX = "airflow"
+_ACTIVE = ["queued", "running"]
+
+
+def run_of(dag_id: str, run_id: str) -> str:
+    """The ledger's name for a run: the same one for all its tasks, tries and clears."""
+    return f"{_PREFIX}:{dag_id}:{run_id}"
+
+
+def gone(plan: Plan) -> str | None:
+    """RUN_GONE if nobody will bring the checkpoint to its end: its run is finished or deleted in Airflow, or its
+    process has died. Works in tasks and, called through asgiref, in the triggerer."""
+    prefix, _, rest = plan.run.partition(":")
+    dag_id, _, run_id = rest.partition(":")  # an Airflow dag_id holds no colon
+    if prefix != _PREFIX or not run_id:
+        return runs.gone(plan)
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    active = RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=_ACTIVE)
+    return None if active else "RUN_GONE"

@@ -1,0 +1,151 @@
+"""One try of one task: whom it works for, what it may ask Airflow, and how it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate.config import Settings, load_settings
+from tidegate.dag.runs import gone, run_of
+from tidegate.errors import Invalid
+from tidegate.model.records import Plan
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.pipeline import Pipeline
+
+__all__ = ["Cancelled", "DeadlinePassed", "Task", "open_coordinator"]
+
+log = logging.getLogger(__name__)
+
+LET_GO_S = 3.0
+"""How long Spark is given to let go. Airflow sends SIGKILL 5 s after SIGTERM."""
+
+
+class Cancelled(KeyboardInterrupt):
+    """Airflow wants the task to end: marked, cleared, deleted, or its worker is shut down."""
+
+
+class DeadlinePassed(KeyboardInterrupt):
+    """The checkpoint's timeout is over."""
+
+
+def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
+    """The coordinator of a pipeline, with the settings as they are in this process now."""
+    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.ledger.ledger import open_ledger
+
+    settings = load_settings(code=pipeline.settings, start=Path(project))
+    place = settings.place()
+    ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
+    return Coordinator(pipeline.graph(place), ledger, settings, place), settings
+
+
+@dataclass
+class Task:
+    """What a try works with."""
+
+    coordinator: Coordinator
+    settings: Settings
+    context: Any
+    run: str
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
+        """Open everything that a try needs. Nothing is kept between tries."""
+        coordinator, settings = open_coordinator(pipeline, project)
+        dag_run = context["dag_run"]
+        return cls(coordinator, settings, context, run_of(dag_run.dag_id, dag_run.run_id))
+
+    # -- what Airflow knows --------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Literal["scheduled", "manual"]:
+        """Why there is this run. A backfill's runs are scheduled ones, if late."""
+        run_type = self.context["dag_run"].run_type
+        return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
+
+    def refuse_unknown_conf(self) -> None:
+        """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
+        known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
+        unknown = sorted(set(self.context["dag_run"].conf or {}) - known)
+        if unknown:
+            raise Invalid(
+                f"the run was given {', '.join(map(repr, unknown))}, which this DAG does not know",
+                expected=f"nothing but {', '.join(sorted(known))}",
+                help="trigger again without it; nothing has been planned",
+                reason="UNKNOWN_CONF",
+            )
+
+    def give_up(self, plan: Plan) -> str | None:
+        """Why nobody else will end the checkpoint `plan`; a hint. Airflow not answering is no reason."""
+        try:
+            return gone(plan)
+        except Exception as error:
+            log.warning("Cannot tell whether the run of checkpoint %s goes on: %r", plan.id, error)
+            return None
+
+    def failed(self, why: str) -> None:
+        """Leave word for `complete` of why this task fails. A reference for people; nothing is decided by it."""
+        with contextlib.suppress(Exception):
+            self.context["ti"].xcom_push("failure", why[:2000])
+
+    def pulled(self, task_id: str, key: str) -> Any:
+        """What another task of the run has left, or None."""
+        with contextlib.suppress(Exception):
+            return self.context["ti"].xcom_pull(task_ids=task_id, key=key)
+        return None
+
+    def states(self) -> dict[str, str]:
+        """The states of the run's tasks, by task id."""
+        ti = self.context["ti"]
+        found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return {name: str(getattr(state, "value", state)) for name, state in found.items()}
+
+    # -- what the ledger knows -----------------------------------------------------------------------
+
+    def last(self) -> int | None:
+        """The run's checkpoint: the one that is alive or done, else the last one that was aborted."""
+        from tidegate.checkpoint import protocol
+
+        view = self.coordinator.ledger.view(self.run)
+        own = protocol.own_entry(view, self.run)
+        if own is not None:
+            return own
+        entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]
+        return max((entry.id for entry in entries if entry.plan.run == self.run), default=None)
+
+    def step(self, what: str) -> None:
+        """Tell the task's log what happens now."""
+        log.info("%s", what)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float, cancel: Callable[[], None]) -> Iterator[None]:
+    """Have the block end with DeadlinePassed once time is up, and Spark let go of its work."""
+
+    def over(number: int, frame: FrameType | None) -> None:
+        let_go(cancel)
+        raise DeadlinePassed
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def let_go(cancel: Callable[[], None]) -> None:
+    """Cancel in a thread: the signal may have interrupted the very client that has to send the request."""
+    thread = threading.Thread(target=cancel, daemon=True)
+    thread.start()
+    thread.join(LET_GO_S)

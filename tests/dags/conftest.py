@@ -1,0 +1,51 @@
+"""Airflow for tests. Its environment is set before anything imports it; nothing is written until a test asks for it.
+
+airflow_db: Airflow inside this process, for `dag.test()`. project: a folder with pipelines and their DAG files.
+airflow: a real one, all its processes, one for all tests of a module that ask for it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOME = Path(tempfile.gettempdir()) / f"tidegate-airflow-{os.getpid()}"
+os.environ.update(
+    AIRFLOW_HOME=str(HOME),
+    AIRFLOW__CORE__DAGS_FOLDER=str(HOME / "project" / "dags"),
+    AIRFLOW__CORE__PLUGINS_FOLDER=str(Path(__file__).resolve().parents[2] / "plugins"),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__EXECUTOR="LocalExecutor",
+    AIRFLOW__CORE__UNIT_TEST_MODE="False",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
+    AIRFLOW__LOGGING__COLORED_CONSOLE_LOG="False",
+)
+
+from tests.dags.project import Project  # noqa: E402
+from tests.dags.server import Airflow, migrate  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> Iterator[Path]:
+    HOME.mkdir(parents=True, exist_ok=True)
+    migrate(dict(os.environ))
+    yield HOME
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def project(airflow_db: Path) -> Iterator[Project]:
+    """Where `dag.test()` finds its DAG files."""
+    made = Project(airflow_db / "project")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """A real Airflow with a project of its own."""
+    with Airflow(tmp_path_factory.mktemp("airflow")) as started:
+        yield started

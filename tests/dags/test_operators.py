@@ -1,0 +1,388 @@
+"""The parts of `tidegate.dag` by themselves: the table of errors, waiting, retries, the timetable, what a DAG says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+
+from tests.dags import by_hand
+from tests.dags.by_hand import context
+from tests.dags.project import Made, Project
+from tidegate import Pipeline
+from tidegate.config import load_settings
+from tidegate.dag import asset, build_dag, document, retries
+from tidegate.dag.build import _upstreams
+from tidegate.dag.operators import JobOperator, TriggerOperator
+from tidegate.dag.outcomes import WAITING, as_airflow
+from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline
+from tidegate.dag.timetable import Every
+from tidegate.dag.waiting import LedgerTrigger
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
+from tidegate.pipeline.graph import Job
+from tidegate.runtime.runs import new_run
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+# -- errors --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Invalid("x"), AirflowFailException),
+        (Unavailable("x"), AirflowException),
+        (Fenced("x"), AirflowSkipException),
+        (Rejected("x", reason="SUSPENDED"), AirflowSkipException),
+        (Rejected("x", reason="RETIRED"), AirflowSkipException),
+        (Rejected("x", reason="GATE_FAILED"), AirflowFailException),
+        (Corrupt("x"), AirflowFailException),
+    ],
+)
+def test_each_kind_of_error_has_airflow_do_one_thing(error, told):
+    assert type(as_airflow(error)) is told
+
+
+def test_what_airflow_shows_says_what_happened_and_what_to_do():
+    text = str(as_airflow(Invalid("no such file", expected="a file", help="make one", reason="NO_FILE")))
+    assert text.startswith("NO_FILE: no such file")
+    assert "make one" in text
+
+
+# -- waiting -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Project(tmp_path / "project").pipeline("waits").feed()
+
+
+def load(made: Made) -> Any:
+    return by_hand.load(str(made.dag_file))
+
+
+def others_checkpoint(dag: Any) -> tuple[Task, int]:
+    """An open checkpoint of a process that is alive."""
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    triggered = task.coordinator.trigger(new_run())
+    assert triggered is not None
+    return task, triggered.plan.id
+
+
+def test_a_run_waits_without_a_worker_while_others_are_at_work(made: Made):
+    dag = load(made)
+    task, id = others_checkpoint(dag)
+    with pytest.raises(TaskDeferred) as deferred:
+        dag.task_dict["trigger"].execute(context(dag))
+    assert deferred.value.method_name == "resume"
+    assert deferred.value.trigger.ids == [id]
+    task.coordinator.abort(id, "CANCELLED")
+    planned = dag.task_dict["trigger"].resume(context(dag), event="it is decided")
+    assert planned == {"checkpoint": id + 1, "done": False}
+
+
+def fired(trigger: LedgerTrigger) -> str:
+    async def first() -> str:
+        async for event in trigger.run():
+            return str(event.payload)
+        raise AssertionError("it never fired")
+
+    return asyncio.run(first())
+
+
+def test_what_waits_wakes_when_a_checkpoint_is_decided(made: Made):
+    task, id = others_checkpoint(load(made))
+    place = task.settings.root, str(made.project.folder), "waits"
+    assert fired(LedgerTrigger(*place, [id], look_again=0.1)) == "it is time to look again"
+    task.coordinator.abort(id, "CANCELLED")
+    again = LedgerTrigger(**LedgerTrigger(*place, [id]).serialize()[1])
+    assert fired(again) == f"checkpoint {id} is aborted"
+
+
+def test_where_the_triggerer_cannot_see_the_ledger_only_time_wakes_what_waits(tmp_path: Path):
+    """Else the task would be woken to find nothing, and wait again, for ever."""
+    nowhere = LedgerTrigger(str(tmp_path / "nowhere"), str(tmp_path), "waits", [1], look_again=0.1)
+    assert fired(nowhere) == "it is time to look again"
+
+
+def test_the_triggerer_is_told_no_secrets_and_finds_the_class(made: Made):
+    path, kept = LedgerTrigger("root", "project", "waits", [1]).serialize()
+    assert path == "tidegate.dag.waiting.LedgerTrigger"
+    assert "storage_options" not in json.dumps(kept)
+
+
+@pytest.mark.parametrize("reason", sorted(WAITING))
+def test_every_reason_to_wait_defers(made: Made, reason):
+    dag = load(made)
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    with pytest.raises(TaskDeferred):
+        dag.task_dict["trigger"].wait(task, Rejected("x", reason=reason), [])
+
+
+def test_a_process_that_has_died_is_not_waited_for(made: Made):
+    dag = load(made)
+    task, id = others_checkpoint(dag)
+    code = "from tidegate.runtime.runs import new_run; print(new_run())"
+    dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    task.coordinator.abort(id, "CANCELLED")
+    task.coordinator.trigger(dead)
+    assert dag.task_dict["trigger"].execute(context(dag)) == {"checkpoint": 3, "done": False}
+    assert made.outcomes() == ["CANCELLED", "RUN_GONE", "open"]
+
+
+def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
+    dag = load(made)
+    with pytest.raises(AirflowFailException, match="savepont") as refused:
+        dag.task_dict["trigger"].execute(context(dag, conf={"savepont": "x", "note": "fine"}))
+    assert "nothing but note" in str(refused.value)
+    assert not (made.project.folder / "ledger").exists()
+
+
+def test_a_retry_finds_the_checkpoint_that_its_run_has(made: Made):
+    dag = load(made)
+    first = dag.task_dict["trigger"].execute(context(dag))
+    assert dag.task_dict["trigger"].execute(context(dag)) == first
+    assert dag.task_dict["trigger"].resume(context(dag)) == first
+    assert made.outcomes() == ["open"]
+
+
+def test_a_damaged_ledger_fails_the_run_without_a_retry(made: Made):
+    dag = load(made)
+    dag.task_dict["trigger"].execute(context(dag))
+    (made.project.folder / "ledger" / "waits" / "checkpoints" / "00000001" / "plan.json").write_text("{")
+    at = context(dag)
+    with pytest.raises(AirflowFailException, match=r"plan\.json"):
+        dag.task_dict["trigger"].execute(at)
+    assert "plan.json" in at["ti"].left["failure"]
+
+
+# -- being told to end ---------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_told_to_end_cancels_its_spark_work_and_ends(made: Made):
+    job = load(made).task_dict["job_main"]
+    cancelled = []
+    job._cancel = lambda: cancelled.append(True)
+    with pytest.raises(Cancelled):
+        job.on_kill()
+    assert cancelled
+
+
+def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
+    cancelled = []
+
+    def work() -> None:
+        with deadline(0.01, lambda: cancelled.append(True)):
+            while True:
+                pass
+
+    with pytest.raises(DeadlinePassed):
+        work()
+    assert cancelled
+
+
+# -- retries -------------------------------------------------------------------------------------------
+
+
+def restart(**restart: object) -> dict[str, Any]:
+    return retries.for_jobs(load_settings(code={"restart": restart}, env={}, start=Path("/")))
+
+
+def test_restart_strategies_become_retries():
+    assert restart(strategy="none") == {"retries": 0}
+    assert restart(strategy="fixed", attempts=4, delay="3 s") == {"retries": 4, "retry_delay": timedelta(seconds=3)}
+    assert restart(strategy="failure_rate", attempts=5, per="5 min") == {  # of 10 min that the checkpoint has
+        "retries": 10,
+        "retry_delay": timedelta(minutes=1),
+    }
+    assert restart() == {
+        "retries": 3,
+        "retry_delay": timedelta(seconds=1),
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": timedelta(minutes=1),
+    }
+
+
+# -- the timetable -------------------------------------------------------------------------------------
+
+
+def restriction(earliest: str | None = None, catchup: bool = True) -> Any:
+    from airflow.timetables.base import TimeRestriction
+
+    return TimeRestriction(pendulum.parse(earliest) if earliest else None, None, catchup)
+
+
+def test_runs_are_an_interval_apart_without_holes():
+    every = Every(2.5, delay=1)
+    info = every.next_dagrun_info(last_automated_data_interval=None, restriction=restriction("2026-01-01T00:00:02"))
+    starts = []
+    for _ in range(3):
+        assert info is not None
+        starts.append(info.data_interval.start.isoformat())
+        assert info.run_after == info.data_interval.end
+        info = every.next_dagrun_info(last_automated_data_interval=info.data_interval, restriction=restriction())
+    assert starts == [f"2026-01-01T00:00:{second}+00:00" for second in ("03.500000", "06", "08.500000")]
+
+
+def test_what_was_missed_is_one_run():
+    every = Every(60)
+    long_ago = every.infer_manual_data_interval(run_after=pendulum.parse("2020-01-01"))
+    info = every.next_dagrun_info(last_automated_data_interval=long_ago, restriction=restriction(catchup=False))
+    assert info is not None
+    assert 0 <= (pendulum.now("UTC") - info.run_after).total_seconds() < 61
+
+
+def test_never_means_by_hand_only():
+    never = Every(0)
+    assert not never.can_be_scheduled
+    assert never.next_dagrun_info(last_automated_data_interval=None, restriction=restriction("2026-01-01")) is None
+    assert never.summary == "by hand"
+
+
+def test_a_timetable_survives_being_stored():
+    every = Every(90, 5)
+    again = Every.deserialize(json.loads(json.dumps(every.serialize())))
+    assert (again.summary, again.serialize()) == ("every 90 s, 5 s late", every.serialize())
+
+
+# -- the DAG -------------------------------------------------------------------------------------------
+
+
+def some_pipeline(**settings: object) -> Pipeline:
+    pipeline = Pipeline("shop", root="/r", data="/d", **settings)
+    orders = pipeline.source("orders", Files("orders/*.json", schema="id long"))
+
+    @pipeline.stage(orders, outputs=["good", "bad"])
+    def checked(orders: Any) -> Any:
+        return {"good": orders, "bad": orders}
+
+    checked["good"].sink("kept", DeltaAppend("kept"))
+    checked["bad"].sink("refused", DeltaAppend("refused"))
+    return pipeline
+
+
+def test_the_dag_is_the_pipeline():
+    dag = build_dag(some_pipeline(interval="90 s", max_concurrent_checkpoints=3))
+    assert dag.dag_id == "shop"
+    assert {name: sorted(task.upstream_task_ids) for name, task in dag.task_dict.items()} == {
+        "trigger": [],
+        "job_main": ["trigger"],
+        "complete": ["job_main", "trigger"],
+    }
+    assert dag.timetable.summary == "every 90 s"
+    assert (dag.catchup, dag.max_active_runs) == (False, 4)
+    assert dag.tags == {"tidegate", "shop"}
+    assert dag.task_dict["complete"].outlets == [asset("shop", "kept"), asset("shop", "refused")]
+
+
+def test_what_the_user_gives_is_kept():
+    def alarm(context: object) -> None: ...
+
+    dag = build_dag(
+        some_pipeline(),
+        dag_id="other",
+        schedule="0 3 * * *",
+        tags=["mine"],
+        params={"mine": 1},
+        doc_md="Ask Ann.",
+        on_failure_callback=alarm,
+        default_args={"owner": "ann", "on_failure_callback": alarm},
+        owner_links={"ann": "mailto:ann@example.com"},
+    )
+    assert dag.dag_id == "other"
+    assert dag.timetable.expression == "0 3 * * *"
+    assert dag.tags == {"tidegate", "shop", "mine"}
+    assert set(dag.params) == {"note", "mine"}
+    assert dag.doc_md is not None
+    assert dag.doc_md.startswith("Ask Ann.")
+    assert dag.on_failure_callback is alarm
+    assert dag.task_dict["job_main"].on_failure_callback == [alarm]
+    assert dag.task_dict["job_main"].owner == "ann"
+    assert dag.owner_links == {"ann": "mailto:ann@example.com"}
+
+
+def test_a_dag_may_be_scheduled_on_the_assets_of_another():
+    dag = build_dag(some_pipeline(), schedule=[asset("orders", "orders"), asset("orders", "order_events")])
+    assert {asset.uri for asset in dag.timetable.asset_condition.objects} == {
+        "tidegate://orders/orders",
+        "tidegate://orders/order_events",
+    }
+
+
+def test_jobs_are_ordered_as_their_streams_are():
+    graph = some_pipeline().graph()
+    whole = graph.jobs[0]
+    first = Job("first", whole.sources, whole.stages, ())
+    kept, refused = (Job(sink.name, (), (), (sink,)) for sink in whole.sinks)
+
+    class Cut:
+        jobs = (first, kept, refused)
+
+    assert [_upstreams(Cut(), job) for job in Cut.jobs] == [[], ["first"], ["first"]]  # type: ignore[arg-type]
+
+
+def test_the_documentation_shows_the_pipeline_and_no_secrets():
+    pipeline = some_pipeline(storage_options={"password": "canary"}, spark={"conf": {"spark.my.token": "canary"}})
+    text = build_dag(pipeline).doc_md
+    assert text is not None
+    assert "canary" not in text
+    assert "| `interval` | 5 min | default |" in text
+    assert "When a run is red" in text
+    assert document.picture(pipeline.graph()).splitlines() == [
+        "orders            source · files",
+        "└─▶ checked       stage",
+        "    ├─▶ kept      sink · delta-append, takes checked.good",
+        "    └─▶ refused   sink · delta-append, takes checked.bad",
+    ]
+
+
+def test_a_dag_is_stored_the_same_way_each_time_it_is_parsed(made: Made, monkeypatch: pytest.MonkeyPatch):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    stored = [json.dumps(DagSerialization.to_dict(load(made)), sort_keys=True, default=str) for _ in range(2)]
+    assert stored[0] == stored[1]
+
+
+def test_parsing_a_dag_file_imports_nothing_heavy(made: Made):
+    code = f"""
+import sys, airflow.sdk
+exec(compile(open({str(made.dag_file)!r}).read(), {str(made.dag_file)!r}, "exec"))
+heavy = "pyspark", "delta", "deltalake", "great_expectations", "obstore", "pyarrow", "pandas", "grpc"
+print([name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("[]"), done.stdout[-500:] + done.stderr[-2000:]
+
+
+def test_a_mistake_in_the_pipeline_is_told_where_the_dag_is_parsed():
+    with pytest.raises(Invalid, match="has no sink"):
+        build_dag(Pipeline("nothing"))
+
+
+def test_tasks_can_be_copied_with_their_pipeline(made: Made):
+    dag = load(made)
+    part = dag.partial_subset("job_main", include_downstream=True)
+    job = part.task_dict["job_main"]
+    assert isinstance(job, JobOperator)
+    assert job.pipeline.name == "waits"
+    assert not isinstance(job, TriggerOperator)
+
+
+def test_the_example_is_built_from_its_dag_file():
+    dag = by_hand.load(str(Path(__file__).resolve().parents[2] / "dags" / "orders.py"))
+    assert dag.dag_id == "orders"
+    assert dag.timetable.summary == "every 1 min"
+    assert "events" in dag.doc_md
+    assert [a.uri for a in dag.task_dict["complete"].outlets] == [
+        "tidegate://orders/order_events",
+        "tidegate://orders/orders",
+        "tidegate://orders/orders_rejected",
+    ]

@@ -1,0 +1,217 @@
+"""What Airflow does to runs and tasks, done by a real scheduler: nothing is lost and nothing is doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.dags import processes
+from tests.dags.project import ENDLESS, HELD, Made
+from tests.dags.server import Airflow
+from tests.waiting import eventually
+
+
+def by_hand(airflow: Airflow, name: str, stage: str = HELD) -> Made:
+    """A pipeline whose runs the test triggers."""
+    made = airflow.project.pipeline(name, stage=stage, interval="never").feed()
+    airflow.known(name)
+    return made
+
+
+def test_five_checkpoints_each_exactly_once(airflow: Airflow):
+    airflow.project.pipeline("after_five", arguments='schedule=[asset("five", "every")]')
+    airflow.known("after_five")
+    made = airflow.project.pipeline("five", interval="2 s").feed(5)
+    airflow.known("five")
+    eventually("five checkpoints are in the tables", lambda: len(made.published) >= 5, 180)
+    made.check(5)
+    assert set(made.outcomes()) <= {"completed", "open"}
+    done = eventually("five runs have ended", lambda: [r for r in airflow.runs("five") if r.state == "success"][:5])
+    assert {run.tasks()["complete"] for run in done} == {"success"}
+    events = [event["extra"] for event in airflow.events("five") if event["uri"] == "tidegate://five/every"]
+    assert {e["checkpoint"]: e["rows"] for e in events if e["checkpoint"] < 5} == dict.fromkeys(range(1, 5), made.ROWS)
+    eventually("a pipeline that is scheduled on them has run", lambda: airflow.runs("after_five"))
+    airflow.call("PATCH", "/dags/five", {"is_paused": True})
+
+
+def test_runs_of_a_backfill_and_of_the_schedule_at_the_same_instant(airflow: Airflow):
+    """Scenario 21: a backfill ignores max_active_runs."""
+    made = airflow.project.pipeline("backfilled", interval="3 s").feed(6)
+    airflow.known("backfilled")
+    wanted = {"dag_id": "backfilled", "from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
+    wanted |= {"max_active_runs": 3, "run_backwards": True}  # type: ignore[dict-item]
+    eventually(  # on sqlite Airflow refuses this while it is busy
+        "a backfill is made", lambda: airflow.call("POST", "/backfills", wanted, fine=(503, 500)), 60
+    )
+    eventually("six checkpoints are in the tables", lambda: len(made.published) >= 6, 180)
+    backfilled = [run for run in airflow.runs("backfilled") if run.run_id.startswith("backfill")]
+    assert len(backfilled) == 3
+    assert {run.ended() for run in backfilled} == {"success"}
+    airflow.call("PATCH", "/dags/backfilled", {"is_paused": True})
+    assert set(made.outcomes()) <= {"completed", "open"}
+    assert all(made.ledger.run_ids(f"airflow:backfilled:{run.run_id}") for run in backfilled)
+    made.check(6)
+
+
+def test_a_second_run_waits_without_a_worker(airflow: Airflow):
+    made = by_hand(airflow, "waits").hold().feed()
+    first, second = airflow.trigger("waits"), airflow.trigger("waits")
+    made.at_work()
+    waiting = first if first.tasks()["trigger"] != "success" else second
+    waiting.until("trigger", "deferred")
+    assert made.outcomes() == ["open"]
+    made.release()
+    assert (first.ended(), second.ended()) == ("success", "success")
+    assert made.outcomes() == ["completed", "completed"]
+    made.check(2)
+
+
+def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
+    made = by_hand(airflow, "given_up").hold()
+    first = airflow.trigger("given_up")
+    made.at_work()
+    second = airflow.trigger("given_up")
+    second.until("trigger", "deferred")
+    first.mark_run("failed")  # skips its `complete`
+    second.until("trigger", "success")
+    made.release()
+    assert second.ended() == "success"
+    assert "the run of checkpoint 1 has ended without it" in second.log("trigger")
+    assert made.outcomes() == ["RUN_GONE", "completed"]
+    made.check(1)
+
+
+def test_two_at_once_complete_in_their_order(airflow: Airflow):
+    made = (
+        airflow.project.pipeline("at_once", stage=HELD, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
+    )
+    airflow.known("at_once")
+    first = airflow.trigger("at_once")
+    made.at_work()
+    second = airflow.trigger("at_once")
+    second.until("job_main", "deferred")  # its job goes on from what the first one's has done
+    assert made.outcomes() == ["open", "open"]
+    made.release()
+    assert (first.ended(), second.ended()) == ("success", "success")
+    assert made.outcomes() == ["completed", "completed"]
+    made.check(2)
+
+
+def test_clearing_an_old_run_changes_nothing(airflow: Airflow):
+    """Scenario 8: newer checkpoints exist."""
+    made = by_hand(airflow, "cleared", stage="pass").feed()
+    old = airflow.trigger("cleared")
+    assert old.ended() == "success"
+    assert airflow.trigger("cleared").ended() == "success"
+    events = len(airflow.events("cleared"))
+    old.clear()
+    eventually("all is run again", lambda: old.tries()["complete"] == 2 and old.state == "success")
+    assert old.tasks() == {"trigger": "success", "job_main": "success", "complete": "skipped"}
+    assert made.outcomes() == ["completed", "completed"]
+    assert len(airflow.events("cleared")) == events
+    assert "Checkpoint 1 was completed before: nothing to do" in old.log("trigger", tries=2)
+    made.check(2)
+
+
+def test_a_killed_task_is_tried_again(airflow: Airflow):
+    made = by_hand(airflow, "killed").hold()
+    run = airflow.trigger("killed")
+    os.kill(made.at_work(), signal.SIGKILL)
+    made.release()
+    assert run.ended() == "success"
+    assert run.tries()["job_main"] == 2
+    assert made.outcomes() == ["completed"]
+    made.check(1)
+
+
+def test_a_worker_is_killed_and_its_child_lives_on(airflow: Airflow):
+    """Scenario 9: the child overlaps the retry."""
+    made = by_hand(airflow, "orphan").hold()
+    run = airflow.trigger("orphan")
+    child = made.at_work()
+    worker = processes.parent(child)
+    assert worker is not None
+    assert processes.parent(worker) == airflow.processes["scheduler"].pid
+    os.kill(worker, signal.SIGKILL)
+    retry = made.at_work(but=child)
+    assert processes.alive(child)
+    assert processes.alive(retry)
+    made.release()
+    assert run.ended() == "success"
+    eventually("the child has ended", lambda: not processes.alive(child))
+    assert made.outcomes() == ["completed"]
+    made.check(1)
+
+
+def test_sigterm_ends_a_job_and_its_spark_work(airflow: Airflow):
+    """If its work went on, the retry would never get a core."""
+    made = by_hand(airflow, "told_to_end", stage=ENDLESS)
+    (made.folder / "endless").touch()
+    run = airflow.trigger("told_to_end")
+    child = made.at_work()
+    (made.folder / "endless").unlink()
+    os.kill(child, signal.SIGTERM)
+    eventually("the job has ended", lambda: not processes.alive(child))
+    assert run.ended() == "success"
+    made.check(1)
+
+
+def test_work_is_done_but_airflow_is_not_told(airflow: Airflow):
+    """Scenario 7: the API server is away when the job's work is done, and the job is killed before it comes back."""
+    made = by_hand(airflow, "untold").hold()
+    run = airflow.trigger("untold")
+    child = made.at_work()
+    server = airflow.processes["api-server"].pid
+    os.killpg(server, signal.SIGSTOP)
+    try:
+        made.release()
+        eventually("the job's work is done", lambda: made.entries[0].acks)
+        os.kill(child, signal.SIGKILL)
+    finally:
+        os.killpg(server, signal.SIGCONT)
+    assert run.ended() == "success"
+    assert made.outcomes() == ["completed"]
+    made.check(1)
+
+
+def test_a_job_marked_failed_by_hand_is_fenced(airflow: Airflow):
+    made = by_hand(airflow, "marked_failed").hold()
+    run = airflow.trigger("marked_failed")
+    child = made.at_work()
+    run.mark("job_main", "failed")
+    assert run.ended() == "failed"
+    assert made.outcomes() == ["JOB_FAILED"]
+    eventually("the job has ended", lambda: not processes.alive(child))
+    made.release()
+    assert airflow.trigger("marked_failed").ended() == "success"
+    made.check(1)
+
+
+def test_a_run_marked_green_by_hand_is_made_up_for_by_the_next(airflow: Airflow):
+    made = by_hand(airflow, "marked_green").hold()
+    run = airflow.trigger("marked_green")
+    made.at_work()
+    run.mark_run("success")
+    made.release()
+    assert airflow.trigger("marked_green").ended() == "success"
+    assert made.outcomes() in (["RUN_GONE", "completed"], ["completed", "completed"])
+    made.check(1)
+
+
+def test_a_dag_is_paused_and_deleted_in_mid_run_and_added_again(airflow: Airflow):
+    """Scenario 22."""
+    made = by_hand(airflow, "deleted").hold()
+    run = airflow.trigger("deleted")
+    child = made.at_work()
+    airflow.call("PATCH", "/dags/deleted", {"is_paused": True})
+    run.mark_run("failed")
+    eventually("the job has ended", lambda: not processes.alive(child))
+    eventually("the DAG is deleted", lambda: airflow.call("DELETE", "/dags/deleted", fine=(409,)) is None)
+    text = made.dag_file.read_text()
+    made.dag_file.write_text(text + "\n")  # so that it is read again
+    made.release()
+    airflow.known("deleted")
+    airflow.call("PATCH", "/dags/deleted", {"is_paused": False})
+    assert airflow.trigger("deleted").ended() == "success"
+    assert made.outcomes() == ["RUN_GONE", "completed"]
+    made.check(1)
