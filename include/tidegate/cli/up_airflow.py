@@ -73,9 +73,14 @@ class Airflow:
     def unpause(self, dag: Dag) -> None:
         self._call("PATCH", f"/dags/{_quoted(dag.id)}?update_mask=is_paused", {"is_paused": False})
 
-    def trigger(self, dag: Dag) -> None:
-        """One more run, now."""
-        self._call("POST", f"/dags/{_quoted(dag.id)}/dagRuns", {"logical_date": None, "conf": {}})
+    def trigger(self, dag: Dag) -> str:
+        """One more run, now; answers with its id."""
+        made = self._call("POST", f"/dags/{_quoted(dag.id)}/dagRuns", {"logical_date": None, "conf": {}})
+        return str(made["dag_run_id"])
+
+    def details(self, dag: Dag, run: str) -> dict[str, Any]:
+        """All that Airflow tells of a run."""
+        return dict(self._call("GET", f"/dags/{_quoted(dag.id)}/dagRuns/{_quoted(run)}"))
 
     def runs(self, dag: Dag) -> list[Run]:
         """Its runs, the latest first."""
