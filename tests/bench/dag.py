@@ -20,7 +20,7 @@ from typing import Any
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
 from tidegate.cli.up import COMPONENTS
 from tidegate.cli.up_airflow import Airflow, Dag
-from tidegate.cli.up_home import Home, free_port
+from tidegate.cli.up_home import Home, any_port
 from tidegate.cli.up_processes import Processes
 from tidegate.ledger.ledger import open_ledger
 from tidegate.runtime import connect_server
@@ -105,7 +105,7 @@ def airflow(folder: Path) -> Iterator[Airflow]:
     """A real one; all of it has gone at the end."""
     home = Home(folder)
     home.make()
-    port = free_port(None, None)
+    port = any_port()
     server = Airflow(f"http://127.0.0.1:{port}", home.password()[0])
     command = [sys.executable, "-m", "airflow"]
     try:

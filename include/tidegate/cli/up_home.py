@@ -25,7 +25,7 @@ from typing import Any
 from tidegate import seams
 from tidegate.errors import Unavailable
 
-__all__ = ["USER", "Home", "free_port"]
+__all__ = ["USER", "Home", "any_port", "free_port"]
 
 USER = "admin"
 _USUAL_PORT = 8080
@@ -229,9 +229,14 @@ def free_port(wanted: int | None, last: object) -> int:
     for port in (last, _USUAL_PORT):
         if isinstance(port, int) and 0 < port < 65536 and _is_free(port):
             return port
-    with socket.socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        number: int = any_port.getsockname()[1]
+    return any_port()
+
+
+def any_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        number: int = found.getsockname()[1]
         return number
 
 
