@@ -103,3 +103,18 @@ def test_a_broken_dag_file_is_told_with_its_line(project, first):
     assert "No module named 'no_such_module_of_mine'" in done.stderr
     assert 'broken.py", line 1' in done.stderr
     assert project.left_running() == []
+
+
+def test_a_run_that_fails_ends_it_with_what_its_task_said(project, first):
+    code = project.folder / "jobs" / "orders.py"
+    right = code.read_text()
+    code.write_text(right.replace("    judged = events", "    no_such_name\n    judged = events"))
+    try:
+        done = project.tidegate("up", "--checkpoints", "1")
+    finally:
+        code.write_text(right)
+    assert done.returncode == 1
+    assert re.search(r"run \S+ of DAG orders has failed: task job_main failed, try 1", done.stderr)
+    assert "stage 'checked' failed: NameError: name 'no_such_name' is not defined" in done.stderr
+    assert "aborted" in done.stdout
+    assert project.left_running() == []

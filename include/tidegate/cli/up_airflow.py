@@ -165,7 +165,9 @@ def _said(log: Any) -> Iterator[str]:
             record = json.loads(line)
         except ValueError:
             record = {"event": line}
-        yield from str(record.get("event", "")).splitlines()[:_TRACE_LINES]
+        said = str(record.get("event", ""))
+        if not said.startswith(("::group::", "::endgroup::")):  # the UI folds what is between them
+            yield from said.splitlines()[:_TRACE_LINES]
         for error in record.get("error_detail") or []:
             yield from f"{error.get('exc_type')}: {error.get('exc_value')}".splitlines()[:_TRACE_LINES]
 

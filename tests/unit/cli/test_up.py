@@ -238,6 +238,7 @@ def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
     log = home.task_log("orders", "manual__1", "main", 2)
     log.parent.mkdir(parents=True)
     records = [
+        {"event": "::group::Pre Execute"},
         {"event": "starting", "level": "info"},
         {
             "event": "Task failed",
@@ -254,6 +255,7 @@ def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
     assert told.splitlines()[0].startswith("task main failed, try 2.")
     assert "Invalid: stage 'x' failed" in told
     assert "frames" not in told
+    assert "::group::" not in told
 
 
 def test_broken_dag_files_are_listed():
