@@ -33,7 +33,8 @@ ENV PATH=/opt/tidegate/.venv/bin:$PATH \
     AIRFLOW_HOME=/var/lib/tidegate/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tidegate/dags \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidegate/plugins \
-    AIRFLOW__CORE__LOAD_EXAMPLES=False
+    AIRFLOW__CORE__LOAD_EXAMPLES=False \
+    AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False
 # The code is root's and read-only to the user; records, logs and Airflow's files go to the volume, for the user alone.
 USER 1000
 VOLUME /var/lib/tidegate

@@ -14,9 +14,8 @@ help: ## print this
 setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. PYTHON=/path/to/python3.11
 	@tools/setup.sh
 
-run: setup ## feed the example pipeline and run it; again: goes on. CHECKPOINTS=5
-	$(BIN)/python -m jobs.orders_feed
-	$(BIN)/tidegate run jobs.orders:pipeline --checkpoints $(or $(CHECKPOINTS),5)
+run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes on. CHECKPOINTS=3 to end after three
+	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --files 4 --every 30" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(T) $(ARGS)

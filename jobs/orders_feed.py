@@ -1,6 +1,7 @@
 """Puts files of order events into landing/orders, for `jobs/orders.py` to read: the same ones on every machine.
 
     python -m jobs.orders_feed --files 10 --rows 1000
+    python -m jobs.orders_feed --files 4 --every 30        four now, then one every 30 s until it is stopped
 
 Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
 alone, so whoever knows the files knows what must be in the tables. An order is placed and paid in one
@@ -19,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidegate import seams
 from tidegate.config import load_settings
 
 FOLDER = "landing/orders"
@@ -103,9 +105,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Put the next files of order events into landing/orders.")
     parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files (10)")
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="events a file, even (1000)")
+    parser.add_argument("--every", type=float, metavar="S", help="then one more file every S seconds, for ever")
     args = parser.parse_args()
-    written = feed(Path(load_settings().data), args.files, args.rows)
-    print(f"{len(written)} files of order events in {written[0].parent}: {written[0].name} to {written[-1].name}")
+    data = Path(load_settings().data)
+    told(feed(data, args.files, args.rows))
+    while args.every:
+        seams.sleep(args.every)
+        told(feed(data, 1, args.rows))
+
+
+def told(written: list[Path]) -> None:
+    names = dict.fromkeys((written[0].name, written[-1].name)) if written else {}
+    print(f"{len(written)} files of order events in {FOLDER}: {' to '.join(names)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
     "run": "make checkpoints in this process, with live progress",
+    "up": "run the project's DAGs under an Airflow of its own, here",
     "list": "the pipelines, or one pipeline's checkpoints",
     "show": "one checkpoint: its plan, acks, decision and tables",
     "explain": "what happened in a checkpoint, and why, in prose",

@@ -17,7 +17,7 @@ from tidegate.model.records import Published
 from tidegate.runtime.loop import Schedule, run_checkpoints
 from tidegate.runtime.sessions import Sessions, spark_settings
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "count", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("pipeline", metavar="MODULE:pipeline", help="the pipeline's code, such as jobs.orders:pipeline")
     how_long = parser.add_mutually_exclusive_group(required=True)
-    how_long.add_argument("--checkpoints", type=_count, metavar="N", help="make N checkpoints, back to back")
+    how_long.add_argument("--checkpoints", type=count, metavar="N", help="make N checkpoints, back to back")
     how_long.add_argument("--until-idle", action="store_true", help="until no source has anything new")
     how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
 
@@ -67,7 +67,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A number of checkpoints, as an option gives it."""
     if not text.isdecimal() or not 1 <= int(text[:12]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
     return int(text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from tidegate import seams
 from tidegate.cli.output import Output
 from tidegate.config import load_settings
-from tidegate.runtime import connect_server
+from tidegate.runtime import connect_serve, connect_server
 from tidegate.runtime.connect_watchdog import answers
 from tidegate.runtime.sessions import spark_settings
 from tidegate.runtime.spark_conf import SparkSettings
@@ -49,7 +50,16 @@ def add_parser(subparsers: Any) -> None:
     stop.add_argument(
         "--force", action="store_true", help="even if it is in use: the jobs in it fail as unavailable, and are retried"
     )
-    for action, function in ((start, _start), (status, _status), (stop, _stop)):
+    serve = actions.add_parser(
+        "serve",
+        help="be a Spark server, in the foreground, for a container of its own",
+        description="Turn this process into a Spark Connect server on loopback, until it is ended. Jobs reach it by "
+        "spark.remote, sc://localhost:PORT/;token=…, from the same machine or container network.",
+        epilog="example:\n  tidegate spark serve --port 15002 --token-file /run/secrets/spark_token",
+    )
+    serve.add_argument("--port", type=_port, default=15002, metavar="PORT", help="where it listens (15002)")
+    serve.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="holds what clients must show")
+    for action, function in ((start, _start), (status, _status), (stop, _stop), (serve, _serve)):
         action.set_defaults(act=function)
 
 
@@ -93,6 +103,16 @@ def _status(args: argparse.Namespace, settings: SparkSettings, out: Output) -> i
         right=["port", "process"],
     )
     return 0 if all(answering) else 3
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1024 <= int(text[:6]) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1024 to 65535")
+    return int(text)
+
+
+def _serve(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    connect_serve.serve(settings, args.port, args.token_file.absolute())
 
 
 def _state(server: connect_server.ServerInfo, answers: bool) -> str:

@@ -18,12 +18,14 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.runtime.processes import ProcessId
+from tidegate.runtime.spark_conf import properties
 
 __all__ = ["Folder", "Launch", "State", "private_folder"]
 
@@ -129,6 +131,10 @@ class Folder:
 
     def write_launch(self, launch: Launch) -> None:
         self.write_private(self.path / "launch.json", json.dumps(vars(launch), indent=1) + "\n")
+
+    def write_properties(self, conf: Mapping[str, str]) -> None:
+        """Spark's configuration, which may hold passwords."""
+        self.write_private(self.properties_file, properties(conf))
 
     def write_private(self, path: Path, text: str) -> None:
         """Write a file that nobody else may read, whole or not at all."""

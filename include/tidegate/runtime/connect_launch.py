@@ -18,9 +18,9 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.runtime.connect_folder import Folder, Launch
 from tidegate.runtime.locks import lock
 from tidegate.runtime.processes import machine
-from tidegate.runtime.spark_conf import SparkSettings, properties, server_conf
+from tidegate.runtime.spark_conf import SparkSettings, server_conf
 
-__all__ = ["environment", "identity", "launch", "spark_home", "start_failed"]
+__all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed"]
 
 _SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # Of the environment, what would make our Spark another one than its configuration says.
@@ -64,10 +64,10 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
         token = "".join(seams.new_id() for _ in range(4))
         conf = server_conf(settings, folder.scratch) | {"spark.connect.authenticate.token": token}
         folder.write_private(folder.token_file, token)
-        folder.write_private(folder.properties_file, properties(conf))
+        folder.write_properties(conf)
         folder.write_launch(
             Launch(
-                command=_command(folder),
+                command=command(folder),
                 idle_timeout=settings.idle_timeout,
                 answer_timeout=settings.answer_timeout,
                 start_timeout=settings.start_timeout,
@@ -78,7 +78,7 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
     import pyspark.sql.connect.session  # noqa: F401
 
 
-def _command(folder: Folder) -> tuple[str, ...]:
+def command(folder: Folder) -> tuple[str, ...]:
     """What everybody may see in `ps`: no setting and no token."""
     submit = str(spark_home() / "bin" / "spark-submit")
     return submit, "--properties-file", str(folder.properties_file), "--class", _SERVER_CLASS, "spark-internal"

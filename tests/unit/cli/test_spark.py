@@ -10,7 +10,7 @@ def servers(folder, monkeypatch):
     from tidegate.runtime import connect_launch, connect_server
 
     servers = Servers(folder / ".tidegate" / "spark")
-    monkeypatch.setattr(connect_launch, "_command", servers.command)
+    monkeypatch.setattr(connect_launch, "command", servers.command)
     monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
     monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
     yield servers

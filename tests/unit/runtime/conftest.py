@@ -52,7 +52,7 @@ class Servers:
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     servers = Servers(tmp_path / "home")
-    monkeypatch.setattr(connect_launch, "_command", servers.command)
+    monkeypatch.setattr(connect_launch, "command", servers.command)
     monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
     monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
     yield servers

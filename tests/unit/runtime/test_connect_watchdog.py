@@ -168,6 +168,6 @@ def test_why_a_server_did_not_start(servers):
 
 
 def test_a_server_that_never_gets_ready_is_given_up(servers, monkeypatch):
-    monkeypatch.setattr(connect_launch, "_command", lambda folder: ("sleep", "600"))
+    monkeypatch.setattr(connect_launch, "command", lambda folder: ("sleep", "600"))
     with pytest.raises(Unavailable, match="did not start"):
         servers.start(start_timeout=0.2)

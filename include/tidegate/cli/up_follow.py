@@ -1,0 +1,84 @@
+"""What `tidegate up` follows: the pipelines' ledgers, which tell of checkpoints, and Airflow, which tells of runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.cli.documents import summary_of
+from tidegate.cli.up_airflow import Airflow, Dag, Run
+from tidegate.config import Settings
+from tidegate.ledger.ledger import Ledger, open_ledger
+
+__all__ = ["Followed", "Pipelines"]
+
+
+class Followed:
+    """One pipeline, from the moment at which it was first seen: what was decided before is no news."""
+
+    def __init__(self, dag: Dag, ledger: Ledger, runs: list[Run]) -> None:
+        self.dag = dag
+        self.ledger = ledger
+        self._pending: set[int] = set()
+        self._last = 0
+        self._told_runs = {run.id for run in runs if not run.active}
+        for id in self._new():
+            entry = ledger.entry(id)
+            if entry is not None and entry.open:
+                self._pending.add(id)
+
+    @property
+    def open(self) -> list[int]:
+        """Checkpoints that are not decided, or not on all tables yet."""
+        return sorted(self._pending)
+
+    def decided(self) -> list[dict[str, Any]]:
+        """What has been decided since the last call, and is visible; as `tidegate list --json` tells it."""
+        self._pending.update(self._new())
+        news = []
+        for id in sorted(self._pending):
+            entry = self.ledger.entry(id)
+            row = summary_of(self.ledger, entry) if entry is not None else None
+            if entry is None and self.ledger.retired(id):
+                self._pending.discard(id)
+            if row is not None and row["state"] in ("completed", "aborted"):
+                self._pending.discard(id)
+                news.append(row)
+        return news
+
+    def failed(self, runs: list[Run]) -> list[Run]:
+        """Runs that have failed since the last call, the oldest first."""
+        ended = [run for run in reversed(runs) if not run.active and run.id not in self._told_runs]
+        self._told_runs.update(run.id for run in ended)
+        return [run for run in ended if run.state == "failed"]
+
+    def _new(self) -> list[int]:
+        """Ids that were not there at the last look."""
+        if self.ledger.identity() is None:
+            return []
+        ids = self.ledger.ids(after=self._last)
+        self._last = max(ids, default=self._last)
+        return ids
+
+
+class Pipelines:
+    """All pipelines of the project's DAGs. A DAG that was paused is unpaused when it is first seen, and not again."""
+
+    def __init__(self, airflow: Airflow, settings: Settings) -> None:
+        self._airflow = airflow
+        self._settings = settings
+        self.followed: dict[str, Followed] = {}
+
+    def look(self) -> list[Dag]:
+        """Find DAGs that are new; answers with all that there are."""
+        dags = self._airflow.dags()
+        for dag in dags:
+            known = self.followed.get(dag.id)
+            if known is not None:
+                known.dag = dag
+                continue
+            settings = self._settings
+            ledger = open_ledger(settings.root, dag.pipeline, dict(settings.storage_options))
+            self.followed[dag.id] = Followed(dag, ledger, self._airflow.runs(dag))
+            if dag.paused:
+                self._airflow.unpause(dag)
+        return dags

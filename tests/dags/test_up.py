@@ -1,0 +1,120 @@
+"""`tidegate up` with a real Airflow, in a copy of the project: it comes up, goes on, and leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobs import orders_feed
+from tests.dags.up_project import Project
+from tidegate.runtime.processes import ProcessId, is_alive
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    project = Project.copy(tmp_path_factory.mktemp("project"))
+    orders_feed.feed(project.folder / "data", files=12, rows=ROWS)
+    yield project
+    project.clean_up()
+
+
+@pytest.fixture(scope="module")
+def first(project: Project) -> Any:
+    """The first call: two checkpoints, then it ends by itself."""
+    return project.json("up", "--checkpoints", "2")
+
+
+def test_it_ends_by_itself_after_so_many_checkpoints_and_leaves_nothing_running(project, first):
+    assert [(row["pipeline"], row["id"], row["state"]) for row in first["checkpoints"]] == [
+        ("orders", 1, "completed"),
+        ("orders", 2, "completed"),
+    ]
+    assert project.left_running() == []
+
+
+def test_what_it_keeps_is_private(project, first):
+    home = project.home
+    assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
+    files = [path for path in home.folder.rglob("*") if path.is_file()]
+    assert {oct(stat.S_IMODE(path.stat().st_mode) & 0o077) for path in files} == {"0o0"}
+    password, fresh = home.password()
+    assert not fresh
+    logs = "".join(path.read_text(errors="replace") for path in home.log("").parent.iterdir())
+    assert password not in logs
+
+
+def test_a_killed_one_is_cleaned_up_by_the_next_which_goes_on_and_ends_at_ctrl_c(project, first):
+    with project.up() as killed:
+        killed.says("Airflow runs: http://127.0.0.1:")
+        killed.process.kill()
+        killed.ends()
+        running = [ProcessId.from_json(each) for each in project.home.state()["processes"].values()]
+        assert len(running) == 4
+        assert all(is_alive(each) for each in running)
+
+        with project.up("--beside", f"{sys.executable} -m jobs.orders_feed --files 0 --every 1") as again:
+            again.says("Ended the scheduler of an earlier call that was killed.")
+            assert not any(is_alive(each) for each in running)
+            again.says("Airflow runs: ")
+            again.says("completed in")
+            second = project.tidegate("up")
+            assert second.returncode == 1
+            assert "runs already on http://127.0.0.1:" in second.stderr
+            again.process.send_signal(signal.SIGINT)
+            assert again.ends() == 0
+    assert project.left_running() == []
+
+
+def test_after_all_that_every_event_counts_once(project, first):
+    done = project.json("list", "orders", "--limit", "200")["checkpoints"]
+    completed = [row["id"] for row in reversed(done) if row["state"] == "completed"]
+    assert completed[:2] == [1, 2]
+    assert len(completed) >= 3
+    last = next(row["id"] for row in done if row["state"] == "completed")
+    plan = project.json("show", "orders", str(last))["records"]["plan"]
+    files = int(re.search(r"(\d+)\.json", plan["sources"]["events"]["end"]["after"])[1])
+    fed = [line for number in range(1, files + 1) for line in orders_feed.lines(number, ROWS)]
+    read = project.json("read", "orders", "order_events", "--limit", "1000000")
+    rejected = project.json("read", "orders", "orders_rejected", "--limit", "1000000")
+    assert read["total"] + rejected["total"] == len(fed)
+    sent = Counter(json.loads(line)["event_id"] for line in fed if line.endswith("}"))
+    assert Counter(row["event_id"] for row in read["rows"]) <= sent
+
+
+def test_a_broken_dag_file_is_told_with_its_line(project, first):
+    broken = project.folder / "dags" / "broken.py"
+    broken.write_text("import no_such_module_of_mine\n")
+    try:
+        done = project.tidegate("up", "--checkpoints", "1")
+    finally:
+        broken.unlink()
+    assert done.returncode == 2
+    assert "a DAG file cannot be read: broken.py" in done.stderr
+    assert "No module named 'no_such_module_of_mine'" in done.stderr
+    assert 'broken.py", line 1' in done.stderr
+    assert project.left_running() == []
+
+
+def test_a_run_that_fails_ends_it_with_what_its_task_said(project, first):
+    code = project.folder / "jobs" / "orders.py"
+    right = code.read_text()
+    code.write_text(right.replace("    judged = events", "    no_such_name\n    judged = events"))
+    try:
+        done = project.tidegate("up", "--checkpoints", "1")
+    finally:
+        code.write_text(right)
+    assert done.returncode == 1
+    assert re.search(r"run \S+ of DAG orders has failed: task job_main failed, try 1", done.stderr)
+    assert "stage 'checked' failed: NameError: name 'no_such_name' is not defined" in done.stderr
+    assert "aborted" in done.stdout
+    assert project.left_running() == []

@@ -1,0 +1,265 @@
+"""`tidegate up` without Airflow: its folder, its ports, its processes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import eventually
+from tidegate.cli.main import main
+from tidegate.cli.output import Output
+from tidegate.cli.up_airflow import Run, broken, failure
+from tidegate.cli.up_home import Home, free_port
+from tidegate.cli.up_processes import Processes, alone, end_left_over, log_end
+from tidegate.cli.up_screen import screen_for
+from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.runtime.processes import ProcessId, identify, is_alive
+
+# A process with a child in a process group of its own, as Airflow's tasks are. Both ignore a polite end.
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    open("child.tmp", "w").write(str(os.getpid()))
+    os.rename("child.tmp", "child")
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    made.make()
+    return made
+
+
+def child_of_stubborn(home: Home) -> ProcessId:
+    path = home.project / "child"
+    eventually("the child of the stubborn process", path.exists)
+    found = identify(int(path.read_text()))
+    assert found is not None
+    path.unlink()
+    return found
+
+
+# -- the folder ------------------------------------------------------------------------------------
+
+
+def test_secrets_and_password_are_made_once_and_private(home):
+    password, fresh = home.password()
+    assert fresh
+    assert home.password() == (password, False)
+    assert home.secrets() == home.secrets()
+    assert len(home.secrets()["jwt"]) == 128
+    for path in (home.passwords_file, home.folder / "secrets.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
+
+
+def test_airflow_is_told_to_stay_on_loopback_and_in_the_project(home, monkeypatch):
+    monkeypatch.delenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", raising=False)
+    told = home.environment(18080)
+    assert told["AIRFLOW_HOME"] == str(home.project / ".tidegate" / "airflow")
+    assert told["AIRFLOW__API__HOST"] == "127.0.0.1"
+    assert told["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:18080/execution/"
+    assert told["AIRFLOW__CORE__DAGS_FOLDER"] == str(home.project / "dags")
+    assert told["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{home.folder}/airflow.db"
+    assert told["PYTHONPATH"].split(os.pathsep)[0] == str(home.project)
+
+
+def test_another_database_is_the_users_choice(home, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://somewhere/airflow")
+    assert home.environment(1)["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == "postgresql://somewhere/airflow"
+    home.set_migrated()
+    assert not home.is_migrated(), "only of its own database it can know"
+
+
+def test_what_is_imported_before_the_fork_is_libraries_only(home):
+    text = (home.folder / "config" / "airflow_local_settings.py").read_text()
+    run = "import sys; sys.argv = ['airflow', 'scheduler']; exec(open(sys.argv0).read()); print(*sys.modules)"
+    run = run.replace("sys.argv0", repr(str(home.folder / "config" / "airflow_local_settings.py")))
+    modules = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True).stdout.split()
+    assert {"pandas", "deltalake", "grpc", "pyspark.sql.connect.session"} <= set(modules)
+    assert not {name for name in modules if name.split(".")[0] in ("tidegate", "jobs", "airflow")}, text
+
+
+# -- ports -----------------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_asked_for_and_taken_is_refused():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(Unavailable, match=r"port \d+ is taken"):
+            free_port(taken.getsockname()[1], None)
+
+
+def test_the_last_port_is_taken_again_unless_somebody_else_has_it():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        last = taken.getsockname()[1]
+        taken.listen()
+        assert free_port(None, last) != last
+    assert free_port(None, last) == last
+
+
+@pytest.mark.parametrize("last", [None, "8080", -1, 70000, {}])
+def test_a_state_file_that_says_nonsense_does_no_harm(last):
+    assert 0 < free_port(None, last) < 65536
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+def test_all_of_a_session_ends_also_what_has_a_process_group_of_its_own(home):
+    with Processes(home, 1) as processes:
+        processes.start("stubborn", [sys.executable, "-c", STUBBORN])
+        leader = processes.children[0].id
+        child = child_of_stubborn(home)
+        assert is_alive(child)
+        assert home.state()["processes"]["stubborn"]["pid"] == leader.pid
+    assert not is_alive(leader)
+    assert not is_alive(child)
+    assert home.state()["processes"] == {}
+
+
+@pytest.mark.parametrize("leader_too", [True, False], ids=["leader-lives", "leader-died"])
+def test_what_a_killed_call_has_left_is_ended_by_the_next(home, leader_too):
+    processes = Processes(home, 1)
+    started = processes.start("stubborn", [sys.executable, "-c", STUBBORN])
+    child = child_of_stubborn(home)
+    if not leader_too:
+        started.process.kill()
+        started.process.wait()
+    assert end_left_over(home) == ["stubborn"]
+    assert not is_alive(child)
+    started.process.wait()
+    assert end_left_over(home) == []
+
+
+def test_a_process_that_has_the_pid_of_an_old_one_is_left_alone(home):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
+        known = {"pid": other.pid, "start": "12345/another time"}
+        home.write_private(home.state_file, json.dumps({"format": 1, "processes": {"scheduler": known}}))
+        assert end_left_over(home) == []
+        assert other.poll() is None
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"processes": 5}', '{"processes": {"a": {"pid": 0}}}'])
+def test_a_state_file_that_is_torn_is_as_good_as_none(home, text):
+    home.write_private(home.state_file, text)
+    assert end_left_over(home) == []
+
+
+def test_a_component_that_ends_is_told_with_the_end_of_its_log(home):
+    with Processes(home, 1) as processes:
+        child = processes.start("scheduler", [sys.executable, "-c", "print('no disk'); raise SystemExit(7)"])
+        child.process.wait()
+        with pytest.raises(Unavailable, match=r"(?s)scheduler has ended with exit code 7.*no disk"):
+            processes.check(["scheduler"])
+
+
+def test_a_program_that_is_not_there_is_told(home):
+    with Processes(home, 1) as processes, pytest.raises(Invalid, match="no-such-program-here cannot be started"):
+        processes.start("beside-1", ["no-such-program-here"])
+
+
+def test_the_log_of_the_call_before_is_kept(home):
+    with Processes(home, 1) as processes:
+        for word in ("first", "second"):
+            processes.start("x", [sys.executable, "-c", f"print('{word}')"]).process.wait()
+    assert home.log("x").read_text() == "second\n"
+    assert "first" in log_end(home.log("x").with_suffix(".log.1"))
+
+
+def test_only_one_in_a_project(home):
+    home.write_private(home.state_file, '{"port": 4711}')
+    with alone(home), pytest.raises(Rejected, match=r"runs already on http://127.0.0.1:4711"), alone(home):
+        pass
+
+
+# -- what it refuses -------------------------------------------------------------------------------
+
+
+def test_a_folder_without_dags_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["up"]) == 2
+    assert "there are no DAG files" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_on_the_command_line_would_not_reach_the_tasks(capsys):
+    assert main(["up", "-D", "interval=5 s"]) == 2
+    assert "takes no -D" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--port", "0"], ["--port", "70000"], ["--checkpoints", "0"], ["--checkpoints", "x"]]
+)
+def test_numbers_that_make_no_sense_are_refused(words, capsys):
+    assert main(["up", *words]) == 2
+    assert "is not a whole number from 1 to" in capsys.readouterr().err
+
+
+# -- what it says ----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_one_plain_line(capsys):
+    row = {
+        "id": 3,
+        "state": "completed",
+        "seconds": 2.04,
+        "rows": {"orders": 1200, "bad": 0},
+        "reason": "",
+        "detail": "",
+    }
+    screen = screen_for(Output(sys.stdout, sys.stderr))
+    with screen:
+        screen.decided("orders", row)
+        screen.decided("orders", row | {"id": 4, "state": "aborted", "reason": "JOB_FAILED", "detail": "no\nmore"})
+    assert capsys.readouterr().out.splitlines() == [
+        "orders: checkpoint 3 completed in 2.0 s: orders 1,200",
+        "orders: checkpoint 4 aborted in 2.0 s: JOB_FAILED: no",
+    ]
+
+
+def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
+    log = home.task_log("orders", "manual__1", "main", 2)
+    log.parent.mkdir(parents=True)
+    records = [
+        {"event": "::group::Pre Execute"},
+        {"event": "starting", "level": "info"},
+        {
+            "event": "Task failed",
+            "error_detail": [{"exc_type": "Invalid", "exc_value": "stage 'x' failed", "frames": []}],
+        },
+    ]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    class Answers:
+        def failed_tasks(self, run: Run) -> list[tuple[str, int]]:
+            return [("main", 2), ("complete", 1)]
+
+    told = failure(Answers(), home, Run("orders", "manual__1", "failed"))  # type: ignore[arg-type]
+    assert told.splitlines()[0].startswith("task main failed, try 2.")
+    assert "Invalid: stage 'x' failed" in told
+    assert "frames" not in told
+    assert "::group::" not in told
+
+
+def test_broken_dag_files_are_listed():
+    error = broken({"a.py": "  boom", "b.py": "  bang"})
+    assert "2 DAG files cannot be read" in error.what
+    assert "a.py:\n  boom" in error.what
+    assert error.reason == "BROKEN_DAG"

@@ -1,0 +1,134 @@
+"""compose.yaml, as far as it can be told without Docker: it parses, waits for health, and holds no secret itself."""
+
+import base64
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools import compose_secrets
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+ONE_SHOT = {"db-migrate"}
+
+
+def text_of(value: object) -> str:
+    """What compose makes of a value: `$$` is one dollar."""
+    return str(value).replace("$$", "$")
+
+
+def test_it_has_the_parts_of_a_small_deployment():
+    wanted = {"postgres", "db-migrate", "api-server", "scheduler", "dag-processor", "triggerer", "spark"}
+    assert set(SERVICES) == wanted
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_tells_its_health_or_ends_by_itself(name):
+    service = SERVICES[name]
+    if name in ONE_SHOT:
+        assert service["restart"] == "no"
+        return
+    assert service["restart"] == "unless-stopped"
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert {"interval", "timeout", "retries"} <= set(service["healthcheck"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned_to_a_version(name):
+    assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"])
+
+
+def test_the_image_has_the_version_of_the_package():
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert {s["image"] for n, s in SERVICES.items() if n != "postgres"} == {f"tidegate:{version}"}
+
+
+def test_every_secret_is_a_file_that_is_not_committed():
+    declared = COMPOSE["secrets"]
+    assert set(declared) == set(compose_secrets.MAKE)
+    assert all(secret == {"file": f"./secrets/{name}"} for name, secret in declared.items())
+    for name, service in SERVICES.items():
+        assert set(service.get("secrets", ())) <= set(declared), name
+        used = set(re.findall(r"/run/secrets/(\w+)", str(service.get("command")) + str(service.get("environment"))))
+        allowed = set(service.get("secrets", ()))
+        assert used <= allowed or name == "spark", name
+    ignored = subprocess.run(["git", "check-ignore", "-q", "secrets/jwt"], cwd=ROOT)
+    assert ignored.returncode == 0
+    assert "secrets" not in (ROOT / ".dockerignore").read_text().replace("!tools", "")
+
+
+def test_no_value_in_the_environment_is_a_secret():
+    for name, service in SERVICES.items():
+        for key, value in service.get("environment", {}).items():
+            secret = re.search(r"password|secret|token|fernet|conn", key, re.IGNORECASE)
+            assert not secret or key.endswith(("_CMD", "_FILE")), f"{name}: {key}={value}"
+
+
+def test_the_secrets_are_made_once_and_private(tmp_path):
+    folder = tmp_path / "secrets"
+    compose_secrets.main(folder)
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    assert set(before) == set(compose_secrets.MAKE)
+    assert len(set(before.values())) == len(before)
+    assert len(base64.urlsafe_b64decode(before["fernet"])) == 32
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    compose_secrets.main(folder)
+    assert before == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_airflow_gets_its_secrets_from_the_files(tmp_path):
+    """By Airflow itself, with the environment that compose gives it and the folder of secrets moved."""
+    compose_secrets.main(tmp_path / "secrets")
+    made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    environment = {
+        name: text_of(value).replace("/run/secrets", str(tmp_path / "secrets"))
+        for name, value in SERVICES["scheduler"]["environment"].items()
+    }
+    asked = [
+        ("core", "fernet_key"),
+        ("api", "secret_key"),
+        ("api_auth", "jwt_secret"),
+        ("database", "sql_alchemy_conn"),
+    ]
+    code = f"from airflow.configuration import conf\nfor s, k in {asked!r}: print('>', conf.get(s, k))"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean | environment | {"AIRFLOW_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    url = f"postgresql+psycopg2://airflow:{made['postgres_password']}@postgres/airflow"
+    told = [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]
+    assert told == [made["fernet"], made["session"], made["jwt"], url]
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name != "postgres"])
+def test_every_command_is_one_that_there_is(name):
+    """The last program of each command line: of airflow or of tidegate, with options that it knows."""
+    command = [text_of(word) for word in SERVICES[name]["command"]]
+    if command[:2] == ["sh", "-c"]:
+        assert subprocess.run(["sh", "-n", "-c", command[2]]).returncode == 0
+        command = shlex.split(command[2].rpartition("exec ")[2])
+    module, words = command[0], [word for word in command[1:] if not word.startswith(("-", "/")) and not word.isdigit()]
+    words = [word for word in words if word != "0.0.0.0"]
+    done = subprocess.run([sys.executable, "-m", module, *words, "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    options = [word for word in command if word.startswith("--")]
+    assert [option for option in options if option not in done.stdout] == []
+
+
+def test_health_checks_are_python_that_compiles():
+    for name, service in SERVICES.items():
+        test = service.get("healthcheck", {}).get("test", [])
+        if "-c" in test:
+            compile(text_of(test[test.index("-c") + 1]), name, "exec")
