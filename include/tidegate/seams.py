@@ -34,6 +34,8 @@ FAULT_POINTS: dict[str, str] = {
     "S9.decision.after": "the decision exists: THE commit point is passed",
     "S10.publish.before": "the table's next commit is computed, not written",
     "S10.publish.after": "the table's commit exists, the process does not know",
+    "S11.interval.before": "all tables hold the interval, its index does not tell so",
+    "S11.interval.after": "the interval is indexed, hints are old",
     "S11.published.before": "all tables are published, hints are old",
     "S11.published.after": "published.json exists, latest.json is old",
     "S12.retire.before": "the entry is still restorable",

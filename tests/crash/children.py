@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.crash import intervals
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
 from tidegate.testing.faults import Fault, lose_answers
@@ -12,7 +13,9 @@ from tidegate.testing.faults import Fault, lose_answers
 
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, the fault armed from the start."""
-    world = World(Path(request["root"]), Limits(num_retained=request["num_retained"]))
+    root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
+    world = intervals.IntervalWorld(root, limits) if request["intervals"] else World(root, limits)
+    run_of: Any = intervals.dag_run if request["intervals"] else dag_run
     fault = request.get("fault")
     armed = seams.Seams()
     if fault is not None:
@@ -25,4 +28,4 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
 
     spark = client(request["spark"])
     with seams.installed(armed):
-        return {"ids": [dag_run(world, run, spark, impatient=request["impatient"]) for run in request["runs"]]}
+        return {"ids": [run_of(world, run, spark, impatient=request["impatient"]) for run in request["runs"]]}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.crash.intervals import IntervalWorld
 from tests.crash.world import World, check
 from tidegate import seams
 
@@ -42,6 +43,7 @@ class Crew:
         base = self.root / f"child-{next(self.numbers)}"
         request = {
             "root": str(world.root),
+            "intervals": isinstance(world, IntervalWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

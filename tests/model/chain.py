@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.model.facts import Content, Fact, Log, Made, table_name
+from tests.model.intervals import filed
 from tests.model.stepper import Step, Stepper, put, staged
 from tests.model.world import PUBLISH, START, Pc, ask_completion, ask_job, ask_trigger, entry
 from tidegate.checkpoint import protocol
@@ -36,7 +37,8 @@ def _asked(at: Stepper, facts: Log, first: int) -> Iterator[Step]:
     others = [first + n for n, fact in enumerate(facts) if fact.open and fact.run != run]
     answers: list[object] = []
     for doomed in [None, *(others if at.world.give_up else [])]:
-        answer = at.world.remembered(ask_trigger, facts, first, own, run, doomed)
+        below = (filed(at),) if at.world.shape.intervals else ()
+        answer = at.world.remembered(ask_trigger, facts, first, own, run, doomed, *below)
         if answer in answers:
             continue
         answers.append(answer)

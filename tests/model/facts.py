@@ -6,6 +6,7 @@ facts into the very `View` that `tidegate.checkpoint.protocol` decides on.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
@@ -37,6 +38,13 @@ class Shape(NamedTuple):
     tables: int = 2
     gaps: bool = False
     """True: table 1 gets nothing from even offsets, so its publishes skip entries."""
+    intervals: tuple[tuple[str, int], ...] = ()
+    """For an interval pipeline: which run makes which interval. Others make one of their own."""
+    without_rows: str = ""
+    """Runs in whose interval there is nothing to read."""
+
+    def interval(self, run: str) -> int:
+        return dict(self.intervals).get(run, 99)
 
     def job_names(self) -> list[str]:
         return [f"job{number}" for number in range(len(self.jobs))]
@@ -69,6 +77,8 @@ class Fact(NamedTuple):
     made: Made | None = None
     beside: str | None = None
     """Only where that is broken on purpose: content that is written beside the ack."""
+    filed: bool = False
+    """The index tells that its interval is completed by it."""
 
     @property
     def open(self) -> bool:
@@ -110,10 +120,13 @@ def last(table: Table) -> int | None:
 # -- facts as the records that the protocol knows ----------------------------------------------------------
 
 
-def view_of(shape: Shape, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...] = ()) -> View:
+def view_of(
+    shape: Shape, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...] = (), settled: int = 0
+) -> View:
     """What a reader hands to the protocol, from the facts that it read: `facts[0]` is entry `first`."""
     return View(
         entries=tuple(entry_of(shape, first + number, fact) for number, fact in enumerate(facts)),
+        settled=settled,
         own_elsewhere=tuple(entry_of(shape, id, fact) for id, fact in elsewhere),
     )
 
@@ -151,6 +164,8 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         kind="scheduled",
         run=fact.run,
         base=fact.base,
+        interval=_texts(shape.interval(fact.run)) if shape.intervals else None,
+        by_interval=bool(shape.intervals),
         sources={"in": offsets},
         triggers=[],
         acks=shape.job_names(),
@@ -160,6 +175,12 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         config_fingerprint="",
         code_fingerprint="",
     )
+
+
+def _texts(number: int) -> tuple[str, str]:
+    """An hour of a day, or of a later one."""
+    start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=number)
+    return start.isoformat(), (start + timedelta(hours=1)).isoformat()
 
 
 def manifest_of(shape: Shape, id: int, made: Made) -> Manifest:

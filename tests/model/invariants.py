@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tests.model import intervals
 from tests.model.facts import Fact, Log, State, last
 from tests.model.process import steps
 from tests.model.world import START, Actor, World
@@ -16,7 +17,8 @@ PATIENCE = 400
 def broken_by(world: World, before: State, after: State) -> str | None:
     """The first thing that is wrong with `after`, or with having come there from `before`."""
     if before.log is not after.log or before.tables is not after.tables:
-        for check in (_rewritten, _log, _tables):
+        by_interval = (_rewritten, intervals.broken_log, intervals.broken_tables)
+        for check in by_interval if world.shape.intervals else (_rewritten, _log, _tables):
             if (problem := next(check(world, before, after), None)) is not None:
                 return problem
     for pc in after.pcs:
@@ -98,12 +100,14 @@ def alone(world: World, log: Log, tables: tuple[object, ...], hint: int) -> str 
     state = State(log=log, tables=tables, hint=hint, pcs=(START,))  # type: ignore[arg-type]
     for _ in range(PATIENCE):
         if state.pcs[0][0] == "END":
-            return _owed(state)
+            by_interval = bool(world.shape.intervals)
+            return _owed(state, by_interval) or (intervals.owed(world, state) if by_interval else None)
         choices = list(steps(patient, state, 0))
         if not choices:
             return f"I8: a lone process is stuck at {state.pcs[0]}"
         before, state = state, choices[-1][1]  # the last alternative is the one that gives others up
-        if state.tables is not before.tables and (problem := next(_tables(patient, before, state), None)):
+        check = intervals.broken_tables if world.shape.intervals else _tables
+        if state.tables is not before.tables and (problem := next(check(patient, before, state), None)):
             return problem
         if state.pcs[0][0] == "CORRUPT":
             return f"I8: a lone process is told: {state.pcs[0][1]}"
@@ -115,8 +119,8 @@ def _patient(world: World) -> World:
     return replace(world, actors=(Actor("lone", run="lone"),), max_open=1, max_ids=1000, give_up=True)
 
 
-def _owed(state: State) -> str | None:
-    for table, commits in enumerate(state.tables):
+def _owed(state: State, by_interval: bool) -> str | None:
+    for table, commits in enumerate(state.tables if not by_interval else ()):
         completed = [
             id for id, f in enumerate(state.log, 1) if f.made is not None and f.made.content[table] is not None
         ]

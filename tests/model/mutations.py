@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from tests.model.world import World
 from tests.model.worlds import (
+    AN_HOUR_IS_EMPTIED,
+    INTERVALS,
     ONE_AT_A_TIME,
     ONE_RUN_AGAIN,
     POWER,
@@ -118,6 +120,10 @@ MUTATIONS = [
     Mutation("believe the first contradiction", WITH_PUBLISHER, "a false alarm"),
     Mutation("read the log upwards", WITH_READER, "a false alarm"),
     Mutation("hint over what is not published", replace(THREE_RUNS, give_up=False), "I8"),
+    # intervals
+    Mutation("read the log before the table", AN_HOUR_IS_EMPTIED, "in place of"),
+    Mutation("publish a lower id of an interval", AN_HOUR_IS_EMPTIED, "left it"),
+    Mutation("hint before the index", INTERVALS, "left it"),
     # power
     Mutation("plan on what is not durable", POWER, "the ledger is damaged"),
     Mutation("complete on what is not durable", POWER, "I"),

@@ -19,6 +19,7 @@ any time later (a zombie). Its program counter says where it stands and what it 
     PV  table, head …            read the log, ask on_publish
     PC  table, head, id …        commit by compare-and-swap
     H   upto                     read the log for the hint
+    HI  ids, next                index the intervals that these completed; interval pipelines only
     HW  id                       write the hint
     S   ids, next                settle what others wrote; only where power can be lost
     SYNC record, next            settle what it has just created itself; likewise
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.model import chain, publishing
+from tests.model import chain, intervals, publishing
 from tests.model.facts import State
 from tests.model.stepper import Step, Stepper
 from tests.model.world import World
@@ -51,6 +52,7 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "PV": publishing.publish_view,
     "PC": publishing.publish_commit,
     "H": publishing.hint_read,
+    "HI": intervals.index,
     "HW": publishing.hint_write,
     "S": publishing.settle,
     "SYNC": publishing.sync,

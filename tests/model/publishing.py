@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.model import intervals
 from tests.model.chain import manifest
 from tests.model.facts import Content, Log
 from tests.model.stepper import Step, Stepper
@@ -55,6 +56,9 @@ def _obey(
     at: Stepper, table: int, head: Head, contradicted: Head | None, upto: int | None, facts: Log, first: int
 ) -> Iterator[Step]:
     """P2. A contradiction is believed only if the table still says so when it is read again."""
+    if at.world.shape.intervals:
+        yield from intervals.obey(at, table, head, contradicted, upto, facts, first)
+        return
     if at.broken("publish before decision"):
         facts = tuple(_taken_as_completed(at, first + n, facts) for n in range(len(facts)))
     last = (at.state.hint or None) if at.broken("trust published.json") else head[1]
@@ -102,6 +106,9 @@ def publish_commit(at: Stepper, table: int, head: Head, id: int, content: Conten
 
 def hint_read(at: Stepper, upto: int) -> Iterator[Step]:
     """S11: the highest completed entry that is on every table, with nothing open below it."""
+    if at.world.shape.intervals:
+        yield from intervals.hint_read(at, upto)  # type: ignore[arg-type]
+        return
     facts, first = at.window()
     settled = 0
     for id, fact in enumerate(facts, first):
@@ -115,9 +122,9 @@ def hint_read(at: Stepper, upto: int) -> Iterator[Step]:
     yield "reads the log for the hint", at.go(pc)
 
 
-def hint_write(at: Stepper, id: int) -> Iterator[Step]:
+def hint_write(at: Stepper, id: int, then: tuple[int, ...] = ()) -> Iterator[Step]:
     """S11. A late writer may set it back: any old value is right."""
-    yield f"sets the hint to {id}", at.go(END, hint=id)
+    yield f"sets the hint to {id}", at.go(("HI", then, END) if then else END, hint=id)
 
 
 # -- power -----------------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ def put(log: Log, id: int, fact: Fact) -> Log:
 
 def staged(shape: Shape, fact: Fact, table: int) -> Content:
     """What the acks of an entry name for one table."""
+    if fact.run in shape.without_rows:
+        return ()
     return tuple(
         f"{fact.end}:{fact.acks[job][tables.index(table)]}" for job, tables in enumerate(shape.jobs) if table in tables
     )

@@ -69,11 +69,21 @@ class World:
 
 
 def ask_trigger(
-    world: World, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...], run: str, doomed: int | None
+    world: World,
+    facts: Log,
+    first: int,
+    elsewhere: tuple[tuple[int, Fact], ...],
+    run: str,
+    doomed: int | None,
+    below: tuple[int, ...] = (),
 ) -> object:
     """T1 to T5: `facts` is the log from entry `first` on, `doomed` an entry that there is reason to give up."""
     view = view_of(world.shape, facts, first, elsewhere)
     reasons = {} if doomed is None else {doomed: "CHECKPOINT_EXPIRED"}
+    if world.shape.intervals:
+        from tests.model.intervals import wanted
+
+        return world.on_trigger(view, run, world.max_open, reasons, wanted(world, run, below))
     return world.on_trigger(view, run, world.max_open, reasons)
 
 

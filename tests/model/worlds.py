@@ -11,6 +11,10 @@ from tests.model.world import PUBLISH, Actor, World
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
 
+SAME_HOUR = Shape(((0,),), tables=1, intervals=(("A", 0), ("B", 0), ("C", 1)))
+SAME_HOUR_EMPTY = SAME_HOUR._replace(without_rows="B")
+TWO_TABLES_BY_HOUR = SAME_HOUR._replace(jobs=((0, 1),), tables=2)
+
 A1, A2, A3 = Actor("a1", "A"), Actor("a2", "A"), Actor("a3", "A")
 B1, C1 = Actor("b1", "B"), Actor("c1", "C")
 PUBLISHER = Actor("p", "-", PUBLISH)
@@ -23,6 +27,8 @@ ONE_RUN_AGAIN = World((A1, A2, A3, B1), give_up=False, shape=ONE_TABLE)
 WITH_PUBLISHER = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TABLE)
 WITH_READER = World((A1, B1, READER), max_open=2, max_ids=2)
 POWER = World((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
+INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
+AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
 
 
 class Exploration(NamedTuple):
@@ -45,6 +51,14 @@ SMALL = [
         "runs A, B and C, k = 2, a job and an ack per table, some with nothing to publish",
     ),
     Exploration("torn reads", WITH_READER, 200_000, "runs A and B, a publisher that reads entry by entry"),
+    Exploration("intervals", INTERVALS, 400_000, "an hour by runs A and B, another by C, k = 2, 3 ids, one table"),
+    Exploration("an hour is emptied", AN_HOUR_IS_EMPTIED, 15_000, "an hour by run A, without rows by B, a publisher"),
+    Exploration(
+        "hours and power loss",
+        World((A1, B1), max_open=2, max_ids=2, power_losses=1, shape=TWO_TABLES_BY_HOUR),
+        20_000,
+        "an hour by runs A and B, two tables, power may fail at any step",
+    ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
 ]
 

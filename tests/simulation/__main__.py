@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import sys
 import time
@@ -20,15 +21,16 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", type=int, help="replay this one only")
+    parser.add_argument("--hours", action="store_true", help="days of an interval pipeline")
     parser.add_argument("--trace", action="store_true", help="with --seed: the whole story")
     options = parser.parse_args()
     if options.seed is not None:
-        return _one(options.seed, options.trace)
-    return _many(range(options.start, options.start + options.seeds), options.jobs)
+        return _one(options.seed, options.trace, options.hours)
+    return _many(range(options.start, options.start + options.seeds), options.jobs, options.hours)
 
 
-def _one(seed: int, trace: bool) -> int:
-    day = simulate_seed(seed)
+def _one(seed: int, trace: bool, hours: bool) -> int:
+    day = simulate_seed(seed, hours)
     if trace:
         print(day.story())
     print(f"seed {seed}: {len(day.events):,} events, {day.checkpoints} checkpoints, {day.completed} completed")
@@ -37,17 +39,17 @@ def _one(seed: int, trace: bool) -> int:
     return 1 if day.problem else 0
 
 
-def _many(seeds: range, jobs: int) -> int:
+def _many(seeds: range, jobs: int, hours: bool) -> int:
     began = time.monotonic()
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
     bad, events, completed, days = 0, 0, 0, 0
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for summaries in pool.imap_unordered(simulate_many, chunks):
+        for summaries in pool.imap_unordered(functools.partial(simulate_many, hours=hours), chunks):
             for summary in summaries:
                 days, events, completed = days + 1, events + summary.events, completed + summary.completed
                 if summary.problem is not None:
                     bad += 1
-                    _tell(summary.seed, summary.problem, bad)
+                    _tell(summary.seed, summary.problem, bad, hours)
             if sys.stderr.isatty():
                 print(f"\r{days:,} of {len(seeds):,} days", end="", file=sys.stderr)
     seconds = time.monotonic() - began
@@ -58,9 +60,10 @@ def _many(seeds: range, jobs: int) -> int:
     return 1 if bad else 0
 
 
-def _tell(seed: int, problem: str, number: int) -> None:
+def _tell(seed: int, problem: str, number: int, hours: bool) -> None:
     if number <= SHOWN:
-        print(f"seed {seed}: {problem.splitlines()[0]}\n  replay: python -m tests.simulation --seed {seed} --trace")
+        how = f"--seed {seed} --trace" + (" --hours" if hours else "")
+        print(f"seed {seed}: {problem.splitlines()[0]}\n  replay: python -m tests.simulation {how}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.simulation.world import TABLES, Violation, World
-from tidegate.checkpoint.coordinator import Coordinator, Outcome
+from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
 from tidegate.runtime.run_job import run_job
@@ -37,12 +37,8 @@ def run(world: World, name: str) -> None:
 
 def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
     """One checkpoint from trigger to publish; answers with what became of it."""
-    world.feed.available += world.dice.below(4)
-    only_if_new = not world.calm and world.dice.chance(0.2)
-    triggered = patiently(
-        world, lambda: coordinator.trigger(run, give_up=suspicion(world, run), only_if_new=only_if_new)
-    )
-    if triggered is None:
+    triggered = patiently(world, world.asks(coordinator, run, suspicion(world, run)))
+    if not isinstance(triggered, Triggered):
         return "nothing new"
     plan = triggered.plan
     world.checks_plan(run, plan)

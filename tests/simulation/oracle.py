@@ -209,7 +209,7 @@ class Oracle:
                 for commit in table.commits:
                     if commit.id == checkpoint.id:
                         tags |= {tag for _, tag in table.rows(commit)}
-                        attempts |= {name.split("/")[-2] for name in commit.files}
+                        attempts |= {name.split("/")[3] for name in commit.files}
             acked = {ack["attempt"] for ack in checkpoint.acks.values()}
             if len(tags) > 1 or (attempts and attempts != acked):
                 raise Violation(f"checkpoint {checkpoint.id} mixes attempts {sorted(attempts)}, acked: {sorted(acked)}")

@@ -11,6 +11,7 @@ from unittest import mock
 
 from tests.simulation import actors
 from tests.simulation.dice import Dice, SeededDice
+from tests.simulation.hours import HourOracle, HourWorld
 from tests.simulation.oracle import Oracle
 from tests.simulation.world import Violation, World
 from tidegate import seams
@@ -39,9 +40,9 @@ class Day:
         return "\n".join(f"{tick:7.0f}  {who:10} {what}" for tick, who, what in self.events)
 
 
-def simulate_seed(seed: int) -> Day:
-    """The day of this seed."""
-    return simulate(SeededDice(seed))
+def simulate_seed(seed: int, hours: bool = False) -> Day:
+    """The day of this seed. hours: of an interval pipeline."""
+    return simulate(SeededDice(seed), hours)
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,16 @@ class Summary:
     completed: int
 
 
-def simulate_many(seeds: Iterable[int]) -> list[Summary]:
+def simulate_many(seeds: Iterable[int], hours: bool = False) -> list[Summary]:
     """The days of these seeds, one after the other."""
-    days = ((seed, simulate_seed(seed)) for seed in seeds)
+    days = ((seed, simulate_seed(seed, hours)) for seed in seeds)
     return [Summary(seed, day.problem, len(day.events), day.completed) for seed, day in days]
 
 
-def simulate(dice: Dice) -> Day:
+def simulate(dice: Dice, hours: bool = False) -> Day:
     """A day whose every turn is decided by `dice`."""
-    world = World(dice)
-    oracle = Oracle(world)
+    world = HourWorld(dice) if hours else World(dice)
+    oracle = HourOracle(world) if hours else Oracle(world)
     with seams.installed(world.seams()), _decoded_once():
         try:
             _storm(world)

@@ -14,7 +14,7 @@ from greenlet import getcurrent, greenlet
 from tests.simulation.climate import Climate, climate_of
 from tests.simulation.dice import Dice
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.coordinator import Coordinator, Covered, GiveUp, Triggered
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
@@ -83,6 +83,12 @@ class World(Weather):
         rows.sink(TABLES[0], ToySink(TABLES[0], self.tables))
         rows.sink(TABLES[1], ToySink(TABLES[1], self.tables, skip=self.climate.skip))
         return pipeline
+
+    def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
+        """How a run asks for its checkpoint."""
+        self.feed.available += self.dice.below(4)
+        only_if_new = not self.calm and self.dice.chance(0.2)
+        return lambda: coordinator.trigger(run, give_up=give_up, only_if_new=only_if_new)
 
     def coordinator(self) -> Coordinator:
         """The real thing, on this world's storage; each process makes its own."""

@@ -1,5 +1,5 @@
 """Coordinate: what counts, and when. Knows no Spark and no Airflow."""
 
-from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
 
-__all__ = ["Coordinator", "Outcome", "Triggered"]
+__all__ = ["Coordinator", "Covered", "Outcome", "Triggered"]

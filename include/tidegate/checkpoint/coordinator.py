@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import protocol, publish, retention
+from tidegate.checkpoint import intervals, protocol, publish, retention
+from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.planning import Plans
+from tidegate.checkpoint.publish_intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
@@ -27,7 +30,7 @@ from tidegate.sinks.base import SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Coordinator", "Limits", "Outcome", "Triggered"]
+__all__ = ["Coordinator", "Covered", "Limits", "Outcome", "Triggered"]
 
 
 class Limits(Protocol):
@@ -88,29 +91,38 @@ class Coordinator:
     # -- trigger -------------------------------------------------------------------------------------
 
     def trigger(
-        self, run: str, *, kind: str = "manual", give_up: GiveUp = _nobody_is_gone, only_if_new: bool = False
-    ) -> Triggered | None:
+        self,
+        run: str,
+        *,
+        kind: str = "manual",
+        give_up: GiveUp = _nobody_is_gone,
+        only_if_new: bool = False,
+        interval: tuple[datetime, datetime] | None = None,
+        reprocess: bool = False,
+    ) -> Triggered | Covered | None:
         """The run's checkpoint: the one that it has already, or a new one planned on the last.
 
+        interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
+        reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
         check_run(run)
+        wanted = intervals.wanted_by(self.graph, interval, reprocess)
         self.ledger.start()
         published: int | None = None
         reach: int | None = None
         while True:
             view = self.ledger.view(run, reach)
-            reasons = self._reasons(view, run, give_up)
-            answer = protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons)
+            answer = self._ask(view, run, give_up, wanted)
             if isinstance(answer, protocol.Adopt):
                 adopted = self._adopted(view, answer.id)
                 if adopted is not None:
                     return adopted
             elif isinstance(answer, protocol.Abort):
                 self._decide(self._abort(answer))
-            elif isinstance(answer, protocol.Wait):
-                raise _busy(answer.ids)
+            elif not isinstance(answer, protocol.CreateEntry):
+                return self._no_plan(answer, wanted)
             else:
                 # What is completed comes first: a source may read a table that is owed a publish.
                 completed = view.last_completed.id if view.last_completed else 0
@@ -119,7 +131,7 @@ class Coordinator:
                     published = completed
                     if self.ledger.view(run, reach).last_id != view.last_id:
                         continue
-                plan = self._plans().make(answer, view, run, kind)
+                plan = self._plan(answer, view, run, kind, wanted)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 self._settle_ground(view, answer.base)
@@ -128,6 +140,30 @@ class Coordinator:
                 if created.mine and self._counts(plan):
                     self.ledger.index_run(plan)
                     return Triggered(plan, adopted=False)
+
+    def _ask(self, view: View, run: str, give_up: GiveUp, wanted: protocol.Wanted | None) -> protocol.Triggering:
+        intervals.refuse_other_kind(self.graph, view)
+        reasons, asked = self._reasons(view, run, give_up), intervals.with_index(wanted, self.ledger)
+        return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, asked)
+
+    def _plan(
+        self, answer: protocol.CreateEntry, view: View, run: str, kind: str, wanted: protocol.Wanted | None
+    ) -> Plan:
+        if wanted is not None and wanted.independent:
+            refuse_rewritten(self, view, wanted.interval)
+        return Plans(self.graph, self.ledger, self.limits, self.place).make(answer, view, run, kind, wanted)
+
+    def _no_plan(
+        self, answer: protocol.Covered | protocol.Misfit | protocol.Wait, wanted: protocol.Wanted | None
+    ) -> Covered:
+        """The run gets nothing now. What is done already is published, all else is refused."""
+        if isinstance(answer, protocol.Wait):
+            raise _busy(answer.ids)
+        assert wanted is not None
+        if isinstance(answer, protocol.Misfit):
+            raise intervals.misfit(answer, wanted, self.graph)
+        self._publish_or_wait()
+        return intervals.covered(answer, wanted, self.ledger)
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
         """The run's own checkpoint. None: it is another's since the view was read, so look again."""
@@ -182,9 +218,6 @@ class Coordinator:
         if entry is not None and entry.open:  # all that is real is decided there
             self._decide(_decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
         return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
-
-    def _plans(self) -> Plans:
-        return Plans(self.graph, self.ledger, self.limits, self.place)
 
     def _publish_or_wait(self) -> None:
         """Publish what is owed. A stuck table holds back triggers only once too much is waiting for it."""
@@ -326,7 +359,8 @@ class Coordinator:
 
     def context(self, sink: str) -> SinkContext:
         """Who we are to the target of `sink`."""
-        return SinkContext(self.graph.name, self.ledger.start().uid, sink, self.place, self.spark)
+        uid, by_interval = self.ledger.start().uid, self.graph.by_interval
+        return SinkContext(self.graph.name, uid, sink, self.place, by_interval=by_interval, spark=self.spark)
 
 
 def _decision(id: int, outcome: str, **rest: object) -> Decision:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from tidegate import seams
-from tidegate.checkpoint.protocol import CreateEntry
+from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
+from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, Plan, Range
 from tidegate.model.view import Entry, View
@@ -28,12 +29,13 @@ class Plans:
         self.limits = limits
         self.place = place
 
-    def make(self, answer: CreateEntry, view: View, run: str, kind: str) -> Plan:
+    def make(self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
+        interval = wanted.interval if wanted is not None else None
         self._check_sinks()
         base = view.get(answer.base)
         starts = self._starts(base)
-        sources = {name: self._range(s, starts.get(name)) for name, s in self.graph.sources.items()}
+        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         return Plan(
             **stamp(seams.new_id()),
@@ -42,6 +44,9 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
+            interval=interval.record if interval is not None else None,
+            by_interval=self.graph.by_interval,
+            reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
@@ -56,7 +61,7 @@ class Plans:
         """Every target can be published to, before any work is done for it."""
         uid = self.ledger.start().uid
         for name, sinking in self.graph.sinks.items():
-            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place))
+            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, self.graph.by_interval))
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:
         """Where each source stands: where the base's plan ends (T5)."""
@@ -81,8 +86,8 @@ class Plans:
                 )
         return dict(base.plan.sources)
 
-    def _range(self, sourcing: Sourcing, before: Range | None) -> Range:
-        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
+    def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
+        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)
         start = before.end if before else None
         planned = sourcing.source.plan(start, context)
         return Range(
@@ -94,3 +99,12 @@ class Plans:
             more=planned.more,
             summary=planned.summary,
         )
+
+
+def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:
+    """From where to where intervals reach, those of all checkpoints below and this one's."""
+    before = base.plan.reach if base is not None else None
+    if interval is None or before is None:
+        return before if interval is None else interval.record
+    known = Interval.of_record(before)
+    return Interval(min(known.start, interval.start), max(known.end, interval.end)).record

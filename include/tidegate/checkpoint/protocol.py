@@ -12,13 +12,20 @@ What must hold, and where it comes from:
     may have lost against another, the log is read again.                                       (T3, W3)
   - A checkpoint completes only on a completed base. Aborting is always safe, for anyone.       (D1, D2)
   - A table takes the completed checkpoints in order, each once, by compare-and-swap.           (P1 to P3)
+
+In an interval pipeline (section 8) entries rest on nothing and complete in any order. Then what must hold is:
+
+  - The intervals of all entries that are not aborted are equal or disjoint; of one interval, one is open at most.
+  - Of each interval a table shows the rows of its highest completed entry, whatever came first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from tidegate.model.interval import Interval
 from tidegate.model.records import Handle, Manifest
 from tidegate.model.view import Entry, View
 
@@ -26,18 +33,23 @@ __all__ = [
     "Abort",
     "Adopt",
     "Complete",
+    "Covered",
     "CreateEntry",
     "Damaged",
     "DoneAlready",
+    "Misfit",
     "Nothing",
     "Publish",
     "RunJob",
     "Stop",
+    "Triggering",
     "Wait",
+    "Wanted",
     "after_publish",
     "on_completion",
     "on_job",
     "on_publish",
+    "on_publish_interval",
     "on_trigger",
 ]
 
@@ -67,6 +79,22 @@ class Wait:
     """Others are at work; ask again when one of `ids` is decided."""
 
     ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The run's interval is done already, by checkpoint `id` (None: by one below the view): plan nothing."""
+
+    id: int | None
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The run's interval cannot be made beside `other`, which is there already."""
+
+    other: Interval
+    early: bool = False
+    """True: it begins before all that the pipeline has ever been given."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +157,25 @@ class Damaged:
 # -- trigger (T1 to T6) --------------------------------------------------------------------------------
 
 
-def on_trigger(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> Adopt | Abort | Wait | CreateEntry:
+@dataclass(frozen=True)
+class Wanted:
+    """The data interval of the run that asks."""
+
+    interval: Interval
+    independent: bool
+    """True: of an interval pipeline; its intervals do not rest on each other."""
+    reprocess: bool = False
+    """True: make it once more, even if it is done."""
+    indexed: Collection[Interval] = ()
+    """Intervals that were completed below the view. Read after it: what leaves the view is there by then."""
+
+
+Triggering: TypeAlias = Adopt | Abort | Covered | Misfit | Wait | CreateEntry
+
+
+def on_trigger(
+    view: View, run: str, max_open: int, give_up: Mapping[int, str], wanted: Wanted | None = None
+) -> Triggering:
     """What a run that wants a checkpoint does next.
 
     give_up: open entries that somebody has reason to end (expired, its process is gone, a person says
@@ -142,10 +188,15 @@ def on_trigger(view: View, run: str, max_open: int, give_up: Mapping[int, str]) 
     doomed = next_abort(view, give_up)
     if doomed is not None:
         return doomed
+    independent = wanted is not None and wanted.independent
+    if wanted is not None:
+        settled = _beside_others(view, wanted) if independent else _covered(view, wanted)
+        if settled is not None:
+            return settled
     others = tuple(entry.id for entry in view.still_open())
     if len(others) >= max_open:
         return Wait(others)
-    base = plan_base(view)
+    base = None if independent else plan_base(view)
     return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=0)
 
 
@@ -170,6 +221,40 @@ def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
         if entry.id in give_up:
             return Abort(entry.id, give_up[entry.id], "", counts=give_up[entry.id] in COUNTED)
     return None
+
+
+def _beside_others(view: View, wanted: Wanted) -> Covered | Misfit | Wait | None:
+    """Section 8: whether the interval can be made beside those that are there. What is open is waited for."""
+    interval, open_ones, done = wanted.interval, [], None
+    for entry in view.entries:
+        other = entry.interval
+        if entry.aborted or other is None or not other.overlaps(interval):
+            continue
+        if entry.open:
+            open_ones.append(entry.id)
+        elif other != interval:
+            return Misfit(other)
+        else:
+            done = Covered(entry.id)
+    for other in wanted.indexed:
+        if other.overlaps(interval) and other != interval:
+            return Misfit(other)
+    if done is None and interval in wanted.indexed:
+        done = Covered(None)
+    if done is not None and not wanted.reprocess:
+        return done
+    return Wait(tuple(open_ones)) if open_ones else None
+
+
+def _covered(view: View, wanted: Wanted) -> Covered | Misfit | None:
+    """Whether checkpoints that build on each other have gone past the interval."""
+    last = view.last_completed
+    if last is None or last.plan.reach is None:
+        return None
+    reach = Interval.of_record(last.plan.reach)
+    if wanted.interval.end > reach.end:
+        return None
+    return Misfit(reach, early=True) if wanted.interval.start < reach.start else Covered(last.id)
 
 
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
@@ -258,6 +343,30 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
     expected = after_publish(completed, table)
     if last != expected:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
+    return Nothing()
+
+
+def on_publish_interval(
+    view: View, table: str, last: int | None, held: Callable[[int], bool]
+) -> Publish | Nothing | Damaged:
+    """What the table takes next, in an interval pipeline (section 8): per interval its highest completed entry.
+
+    last: the highest entry that was ever published on the table. held: whether the table has the commit of an entry.
+    Both as of a version that was read *before* the view. The answer's `after` is the entry of the interval that the
+    table shows now; None: that is no entry of this view.
+    """
+    if last is not None and last > view.last_id:
+        return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
+    parts: dict[Interval, list[int]] = {}
+    for entry in view.entries:
+        if entry.manifest is not None and table in entry.manifest.tables and entry.interval is not None:
+            parts.setdefault(entry.interval, []).append(entry.id)
+            if entry.id <= view.settled and (last is None or last < entry.id):
+                return Damaged(f"the table should hold checkpoint {entry.id}, the last one that it holds is {last}")
+    for ids in parts.values():
+        shown = next((id for id in reversed(ids) if id <= view.settled or held(id)), None)
+        if shown != ids[-1]:
+            return Publish(ids[-1], shown)
     return Nothing()
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint import protocol
-from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
+from tidegate.checkpoint import protocol, publish_intervals
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Latest, Published, PublishedTable
 from tidegate.model.view import Entry, View
@@ -38,6 +38,12 @@ class Report:
     unpublished: int = 0
     upto: int = 0
     """Every table that answered holds all that is completed up to this id."""
+    settled: set[int] | None = None
+    """In an interval pipeline: the completed entries that are settled on every table that answered."""
+
+    def covers(self, entry: Entry) -> bool:
+        """Whether every table that answered has taken the completed entry, or what came in its place."""
+        return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
 
 
 def publish_owed(coordinator: Coordinator) -> Report:
@@ -51,11 +57,19 @@ def publish_owed(coordinator: Coordinator) -> Report:
     if last is None or last.manifest is None:
         return report
     report.upto = last.id
-    for table in last.manifest.tables:
+    tables = list(last.manifest.tables)
+    if last.plan.by_interval:
+        report.settled = {entry.id for entry in view.entries if entry.completed}
+        tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
+    for table in tables:
         sinking = coordinator.graph.sinks.get(table)
         try:
             if sinking is None:
                 _refuse_orphan(coordinator, view, table)
+            elif report.settled is not None:
+                done, settled = publish_intervals.publish_table(coordinator, sinking, LOST_RACES)
+                report.published |= done
+                report.settled &= settled
             else:
                 _publish_table(coordinator, sinking, report)
         except TidegateError as error:
@@ -81,7 +95,7 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head.last in contradicted:
-                raise _damaged(sinking, answer.why)
+                raise publish_intervals.damaged(sinking, answer.why)
             contradicted = [head.last]
             continue
         entry = view.get(answer.id)
@@ -122,7 +136,7 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
     settled: int | None = None
     told: Published | None = None
     for entry in view.entries:
-        if entry.open or entry.id > report.upto:
+        if entry.open or (entry.completed and not report.covers(entry)) or entry.id > report.upto:
             break
         if not entry.completed:
             continue
@@ -131,6 +145,8 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
             report.unpublished += 1
         elif not report.unpublished:
             try:
+                if entry.plan.by_interval and known is None:
+                    publish_intervals.index_interval(coordinator, entry)
                 told = known or _publish_hint(coordinator, entry, told, report)
             except Unavailable:
                 break  # readers wait for the hint, nobody else does
@@ -178,15 +194,3 @@ def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
                 help="put the sink back, run once more, then remove it",
                 reason="SINK_REMOVED",
             )
-
-
-def _damaged(sinking: Sinking, why: str) -> Corrupt:
-    return Corrupt(
-        f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
-        expected="the table as tidegate left it",
-        help=(
-            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
-            "whichever is wrong from a copy; `tidegate doctor` shows both"
-        ),
-        reason="TABLE_DAMAGED",
-    )

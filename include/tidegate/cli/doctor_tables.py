@@ -28,7 +28,9 @@ def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
         return []
     place = target.settings.place()
     graph = target.pipeline.graph(place)
-    return [(s, SinkContext(target.name, identity.uid, name, place)) for name, s in graph.sinks.items()]
+    return [
+        (s, SinkContext(target.name, identity.uid, name, place, graph.by_interval)) for name, s in graph.sinks.items()
+    ]
 
 
 def check_tables(target: Target, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:

@@ -31,6 +31,7 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "reason": decision.reason if decision else "",
         "detail": decision.detail if decision else "",
         "kind": plan.kind,
+        "interval": str(entry.interval) if entry.interval is not None else None,
         "base": plan.base,
         "run": plan.run,
         "planned": plan.created,

@@ -105,13 +105,21 @@ def tell(target: Target, entry: Entry) -> Story:
 def _planned(entry: Entry) -> Iterator[str]:
     plan = entry.plan
     on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
+    if plan.by_interval:
+        on = "on its own, as each interval is"
     yield f"It was planned at {clock(plan.created)} UTC ({plan.kind}), {on}, by {_runner(plan)}."
+    if entry.interval is not None:
+        yield f"Its run's data interval is {entry.interval} UTC.{_replaces(plan)}"
     for name, part in plan.sources.items():
         if part.empty:
             yield f"Source {name} had nothing new."
         else:
             more = " More was waiting already: a bound of the source cut it short." if part.more else ""
             yield f"Source {name} reads {part.summary or 'a range'}, exactly that, however often it is tried.{more}"
+
+
+def _replaces(plan: Plan) -> str:
+    return " Its rows take the place of all that the interval had in the tables before." if plan.by_interval else ""
 
 
 def _runner(plan: Plan) -> str:
@@ -167,6 +175,9 @@ def _decided(ledger: Ledger, entry: Entry) -> Iterator[str]:
         yield f"It was aborted at {clock(decision.created)} UTC: {decision.reason}{why}. {counted}"
         if decision.detail:
             yield f"In its own words: {decision.detail}"
+        if entry.plan.by_interval:
+            yield "Nothing of it became visible; the interval is made by the next run that asks for it."
+            return
         retaken = _retaken(ledger, entry)
         where = f"checkpoint {retaken} took" if retaken else "the next checkpoint takes"
         yield f"Nothing of it became visible; {where} the same input."

@@ -96,12 +96,14 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     if not rows:
         out.line(f"Pipeline {target.name} has no checkpoints" + (f" below {args.before}." if args.before else " yet."))
         return 0
+    with_interval = any(row["interval"] for row in rows)
     out.table(
-        ["id", "state", "planned (UTC)", "seconds", "input", "rows"],
+        ["id", "state", *(["interval (UTC)"] if with_interval else []), "planned (UTC)", "seconds", "input", "rows"],
         [
             [
                 row["id"],
                 row["state"],
+                *([row["interval"] or ""] if with_interval else []),
                 clock(row["planned"]),
                 "" if row["seconds"] is None else f"{row['seconds']:.1f}",
                 _input(row),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Outcome
+from tidegate.checkpoint.coordinator import Covered, Outcome
 from tidegate.cli.documents import rows_text
 from tidegate.cli.output import Output, clean
 from tidegate.errors import TidegateError
+from tidegate.model.interval import Interval
 from tidegate.model.records import Ack, Plan
 from tidegate.runtime.loop import Observer
 
@@ -30,6 +31,7 @@ class Progress(Observer):
     def __init__(self, out: Output) -> None:
         self.out = out
         self.checkpoints: list[dict[str, Any]] = []
+        self.covered_intervals: list[dict[str, Any]] = []
         self._waiting = ""
 
     def __enter__(self) -> Progress:
@@ -43,6 +45,10 @@ class Progress(Observer):
             return  # a log needs to be told once, and not at all of a pause that was asked for
         self._waiting = why
         self.out.line(f"waiting: {why.splitlines()[0]}", "yellow")
+
+    def covered(self, covered: Covered) -> None:
+        self.covered_intervals.append({"interval": str(covered.interval), "checkpoint": covered.by})
+        self.out.line(covered.why)
 
     def planned(self, plan: Plan) -> None:
         self._waiting = ""
@@ -133,7 +139,8 @@ class LiveProgress(Progress):
 
 
 def _input(plan: Plan) -> str:
-    parts = [
+    parts = [f"interval {Interval.of_record(plan.interval)}"] if plan.interval else []
+    parts += [
         f"{name}: {part.summary or ('nothing new' if part.empty else 'a range')}" for name, part in plan.sources.items()
     ]
     return "; ".join(parts)

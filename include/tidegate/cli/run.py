@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.checkpoint.coordinator import Coordinator
@@ -29,13 +31,22 @@ def add_parser(subparsers: Any) -> None:
         "a second Ctrl-C aborts it, which undoes nothing that was completed.",
         epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
         "  tidegate run jobs.orders:pipeline --until-idle\n"
-        "  tidegate run jobs.orders:pipeline --forever -D interval='30 s'",
+        "  tidegate run jobs.orders:pipeline --forever -D interval='30 s'\n"
+        "  tidegate run jobs.daily:pipeline --interval 2026-01-01/2026-01-02 --reprocess",
     )
     parser.add_argument("pipeline", metavar="MODULE:pipeline", help="the pipeline's code, such as jobs.orders:pipeline")
     how_long = parser.add_mutually_exclusive_group(required=True)
     how_long.add_argument("--checkpoints", type=count, metavar="N", help="make N checkpoints, back to back")
     how_long.add_argument("--until-idle", action="store_true", help="until no source has anything new")
     how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
+    how_long.add_argument(
+        "--interval",
+        type=_interval,
+        action="append",
+        metavar="FROM/TO",
+        help="make one data interval (UTC), such as 2026-01-01T00:00/2026-01-02T00:00; may be given again",
+    )
+    parser.add_argument("--reprocess", action="store_true", help="with --interval: make it again, replacing its rows")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -54,7 +65,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     progress = progress_for(out)
     stopped = False
     try:
-        stopped = _run(coordinator, schedule, progress, target.settings, out)
+        stopped = _run(coordinator, _each(schedule, args.interval), progress, target.settings, out)
     except KeyboardInterrupt:
         out.document(_document(target, progress, stopped=True))
         out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
@@ -67,6 +78,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
 
 
+def _interval(text: str) -> tuple[datetime, datetime]:
+    parts = text.split("/")
+    try:
+        start, end = (datetime.fromisoformat(part.strip()) for part in parts)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no interval: write FROM/TO, such as 2026-01-01T00:00/2026-01-02T00:00"
+        ) from None
+    start, end = (moment if moment.tzinfo else moment.replace(tzinfo=UTC) for moment in (start, end))
+    if start >= end:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
+    return start, end
+
+
 def count(text: str) -> int:
     """A number of checkpoints, as an option gives it."""
     if not text.isdecimal() or not 1 <= int(text[:12]) <= 1_000_000:
@@ -75,6 +100,8 @@ def count(text: str) -> int:
 
 
 def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
+    if args.reprocess and not args.interval:
+        raise Invalid("--reprocess needs an --interval to make again", reason="NO_INTERVAL")
     if args.forever and settings.interval is None:
         raise Invalid(
             "--forever needs an interval, and interval is 'never'",
@@ -83,7 +110,8 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
             reason="NO_INTERVAL",
         )
     return Schedule(
-        checkpoints=args.checkpoints,
+        checkpoints=1 if args.interval else args.checkpoints,
+        reprocess=args.reprocess,
         until_idle=args.until_idle,
         interval_s=(settings.interval or 0.0) if args.forever else 0.0,
         min_pause_s=settings.min_pause,
@@ -91,14 +119,22 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
     )
 
 
-def _run(coordinator: Coordinator, schedule: Schedule, progress: Progress, settings: Settings, out: Output) -> bool:
+def _each(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None) -> list[Schedule]:
+    """One schedule, or one for each interval."""
+    return [replace(schedule, interval=interval) for interval in intervals] if intervals else [schedule]
+
+
+def _run(
+    coordinator: Coordinator, schedules: list[Schedule], progress: Progress, settings: Settings, out: Output
+) -> bool:
     """The loop with signals and Spark around it. True: a person stopped it."""
     sessions = Sessions(spark_settings(settings))
     notice = None if out.terminal else out.err_fd
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
-        schedule.stop = interrupts
         sessions.opened = interrupts.install  # Spark takes the signals for itself when it starts
-        run_checkpoints(coordinator, sessions, schedule, progress)
+        for schedule in schedules:
+            schedule.stop = interrupts
+            run_checkpoints(coordinator, sessions, schedule, progress)
         return interrupts()
 
 
@@ -109,6 +145,7 @@ def _document(target: Target, progress: Progress, *, stopped: bool) -> dict[str,
     return {
         "pipeline": target.name,
         "checkpoints": progress.checkpoints,
+        "covered": progress.covered_intervals,
         "stopped": stopped,
         "tables": _tables(target),
     }
@@ -137,7 +174,7 @@ def _last_published(target: Target) -> Published | None:
 def _closing(target: Target, progress: Progress, stopped: bool, out: Output) -> None:
     if out.json:
         return
-    if not progress.checkpoints:
+    if not progress.checkpoints and not progress.covered_intervals:
         out.line("Stopped before a checkpoint was made." if stopped else "Nothing new: no checkpoint was needed.")
     tables = _tables(target)
     if tables:

@@ -67,12 +67,14 @@ def _facts(entry: Entry, summary: dict[str, Any], ledger: Ledger, out: Output) -
     facts: list[tuple[str, object]] = [
         ("planned", f"{clock(plan.created)} UTC ({plan.kind})"),
         ("run", plan.run),
-        ("base", "none: the first" if plan.base is None else plan.base),
+        ("base", _base(entry)),
         ("timeout", f"{plan.timeout_s:g} s"),
         ("code", plan.code_fingerprint),
         ("settings", plan.config_fingerprint),
         ("records", ledger.store.url(f"checkpoints/{entry_name(entry.id)}")),
     ]
+    if entry.interval is not None:
+        facts.insert(2, ("interval", f"{entry.interval} UTC"))
     if decision is not None:
         after = f", {summary['seconds']:.1f} s after the plan" if summary["seconds"] is not None else ""
         facts.insert(1, ("decided", f"{clock(decision.created)} UTC{after}"))
@@ -82,6 +84,12 @@ def _facts(entry: Entry, summary: dict[str, Any], ledger: Ledger, out: Output) -
         facts.insert(0, ("reason", f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason))
     for name, value in facts:
         out.line(f"  {name:<9} {value}")
+
+
+def _base(entry: Entry) -> object:
+    if entry.plan.by_interval:
+        return "none: of an interval pipeline"
+    return "none: the first" if entry.plan.base is None else entry.plan.base
 
 
 def _sources(entry: Entry, out: Output) -> None:

@@ -10,12 +10,14 @@ from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import LocalStore
 from tidegate.model.codec import encode, sha256
+from tidegate.model.interval import Interval
 from tidegate.model.names import check_name, entry_name, run_key
 from tidegate.model.place import check_path, is_url, local_path
 from tidegate.model.records import (
     Ack,
     Blob,
     Decision,
+    Filled,
     Kept,
     Latest,
     Manifest,
@@ -124,6 +126,14 @@ class Ledger(Log):
         made = self._create(path, decision)
         seams.fault("S9.decision.after")
         return made
+
+    def index_interval(self, filled: Filled) -> None:
+        """Remember for ever that the interval was completed, and where. Exists before the view begins above it."""
+        seams.fault("S11.interval.before")
+        path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
+        if not self._create(path, filled).mine:
+            self.store.settle(path)  # W2: it outlives the hint that follows
+        seams.fault("S11.interval.after")
 
     def create_published(self, published: Published) -> None:
         """A hint for readers: first one stays."""

@@ -7,8 +7,9 @@ import bisect
 from tidegate.errors import Corrupt
 from tidegate.ledger.records import Records, folder
 from tidegate.model.codec import decode, sha256
+from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
-from tidegate.model.records import Ack, Decision, Handle, Kept, Latest, Manifest, Plan, Published, Retired
+from tidegate.model.records import Ack, Decision, Filled, Handle, Kept, Latest, Manifest, Plan, Published, Retired
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]
@@ -71,6 +72,20 @@ class Log(Records):
         """The entries that `run` has started, by the index that is never deleted."""
         names = self.store.names(f"runs/{run_key(run)}")
         return [id for name in names if (id := entry_id(name)) is not None]
+
+    def intervals(self) -> list[Interval]:
+        """All intervals that were completed below the view, by the index that is never deleted.
+
+        To be read behind a view: what leaves the view is in the index by then.
+        """
+        return [found for name in self.store.names("intervals") if (found := Interval.of_key(name)) is not None]
+
+    def filled(self, interval: Interval, before: int | None = None) -> Filled | None:
+        """The last checkpoint (below `before`) that the index has for the interval. Read behind a view, likewise."""
+        folder = f"intervals/{interval.key}"
+        ids = [id for name in self.store.names(folder) if (id := entry_id(name.removesuffix(".json"))) is not None]
+        last = max((id for id in ids if before is None or id < before), default=None)
+        return None if last is None else self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
 
     def _hint(self) -> int:
         """An entry that is completed and published, with nothing open below it; 0: begin at the beginning.

@@ -8,6 +8,7 @@
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
+    intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
 
@@ -20,6 +21,8 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+
+from tidegate.model.interval import Interval
 
 FORMAT = 1
 """The record format that this version writes, and the only one that it reads."""
@@ -120,6 +123,11 @@ class Plan(Record, frozen=True, kw_only=True):
     generation: int = 0
     base: Id | None
     interval: tuple[str, str] | None = None
+    """The run's data interval, in UTC."""
+    by_interval: bool = False
+    """True: an interval pipeline's. It rests on nothing, and replaces what its interval has put into the tables."""
+    reach: tuple[str, str] | None = None
+    """From where to where the intervals reach that this checkpoint and those below it were given."""
     sources: dict[str, Range]
     triggers: list[str]
     acks: list[str]
@@ -132,6 +140,10 @@ class Plan(Record, frozen=True, kw_only=True):
     def flaw(self) -> str | None:
         if self.base is not None and self.base >= self.id:
             return f"checkpoint {self.id} cannot rest on {self.base}"
+        if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
+            return f"{self.interval} or {self.reach} is no interval"
+        if self.by_interval and (self.interval is None or self.base is not None):
+            return "a checkpoint of an interval pipeline has an interval and rests on nothing"
         return None
 
 
@@ -219,6 +231,20 @@ class Retired(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "retired.json"
 
     id: Id
+
+
+class Filled(Record, frozen=True, kw_only=True):
+    """Checkpoint `id` completed an interval. Never deleted: it tells a later one what it replaces."""
+
+    title: ClassVar[str] = "interval"
+
+    id: Id
+    interval: tuple[str, str]
+    traces: dict[str, Json]
+    """Per sink, what the checkpoint's rows can be found by in its target."""
+
+    def flaw(self) -> str | None:
+        return None if Interval.is_record(self.interval) else f"{self.interval} is no interval"
 
 
 class Latest(Record, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.model.interval import Interval
 from tidegate.model.records import Ack, Decision, Handle, Manifest, Plan
 
 __all__ = ["Acked", "Entry", "View"]
@@ -32,6 +33,11 @@ class Entry:
     @property
     def id(self) -> int:
         return self.plan.id
+
+    @property
+    def interval(self) -> Interval | None:
+        """The data interval of the run that made it, if it has one."""
+        return Interval.of_record(self.plan.interval) if self.plan.interval else None
 
     def owns(self, attempt: str) -> bool:
         """Whether an attempt at a job was made for this plan. One of the same id that was retired may have been

@@ -75,6 +75,11 @@ class Graph:
     settings: Mapping[str, object]
 
     @property
+    def by_interval(self) -> bool:
+        """Whether this is an interval pipeline: each run reads what belongs to its data interval, and nothing else."""
+        return all(s.source.by_interval for s in self.sources.values())
+
+    @property
     def jobs(self) -> tuple[Job, ...]:
         """Everything is fused into one job; graphs of several jobs are cut here."""
         return (Job("main", tuple(self.sources.values()), self.stages, tuple(self.sinks.values())),)
@@ -120,6 +125,7 @@ def build_graph(
     problems = [
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
+        *_interval_problems(sources, sinks),
     ]
     ordered: list[Staged] = []
     cycle: list[str] = []
@@ -189,6 +195,26 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list
                 "use another sink, or accept it by name with .sink(…, at_least_once=True)"
             )
     return problems
+
+
+def _interval_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[str]:
+    """All sources read by interval, or none; and then each sink can replace one interval's rows."""
+    known = [s for s in sources if isinstance(s.source, Source)]
+    by_interval = [s.name for s in known if s.source.by_interval]
+    others = [s.name for s in known if not s.source.by_interval]
+    if not by_interval:
+        return []
+    if others:
+        return [
+            f"source {', '.join(by_interval)} reads by data interval, {', '.join(others)} reads whatever is new: "
+            "let all sources of a pipeline do the one or the other"
+        ]
+    return [
+        f"sink {k.name!r}, in a pipeline that reads by data interval: {problem}"
+        for k in sinks
+        if isinstance(k.sink, Sink)
+        for problem in k.sink.interval_problems()
+    ]
 
 
 def _wiring_problems(sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:

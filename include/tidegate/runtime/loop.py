@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
-from tidegate.checkpoint.coordinator import Coordinator, Outcome
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
@@ -41,6 +42,9 @@ class Observer:
 
     def planned(self, plan: Plan) -> None:
         """A checkpoint has been planned."""
+
+    def covered(self, covered: Covered) -> None:
+        """The data interval is done already: there is nothing to do."""
 
     def step(self, plan: Plan, what: str) -> None:
         """What the checkpoint's job is doing now."""
@@ -72,6 +76,10 @@ class Schedule:
     """From the start of one checkpoint to the start of the next; 0: back to back."""
     min_pause_s: float = 0.0
     tolerable_failures: int = 0
+    interval: tuple[datetime, datetime] | None = None
+    """The data interval to make; one checkpoint, if any."""
+    reprocess: bool = False
+    """Make the interval again if it is done."""
     stop: Callable[[], bool] = lambda: False
     """Asked between checkpoints: the running one is always brought to its end."""
 
@@ -113,7 +121,13 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     while not schedule.stop():
         try:
             triggered = _patiently(
-                lambda: coordinator.trigger(run, give_up=gone, only_if_new=schedule.until_idle),
+                lambda: coordinator.trigger(
+                    run,
+                    give_up=gone,
+                    only_if_new=schedule.until_idle,
+                    interval=schedule.interval,
+                    reprocess=schedule.reprocess,
+                ),
                 lambda error, left: observer.waiting(str(error)),
             )
         except Rejected as error:
@@ -125,6 +139,9 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
         except KeyboardInterrupt:
             _cancel_own(coordinator, run)
             raise
+        if isinstance(triggered, Covered):
+            observer.covered(triggered)
+            return None
         if triggered is None:
             _tell_stuck(coordinator.publish(), observer)
             return None

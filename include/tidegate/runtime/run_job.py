@@ -91,7 +91,8 @@ class Attempt:
             )
         assert entry is not None
         self.plan = entry.plan
-        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}")
+        interval = entry.interval if self.plan.by_interval else None
+        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval)
         if isinstance(answer, protocol.DoneAlready):
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
@@ -211,6 +212,8 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
     planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
     there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
     there |= dict.fromkeys((f"sink {name}" for name in graph.sinks), "")
+    planned |= {"reading by interval": ""} if plan.by_interval else {}
+    there |= {"reading by interval": ""} if graph.by_interval else {}
     changed = sorted({name for name, _ in planned.items() ^ there.items()})
     if changed:
         raise Invalid(

@@ -4,7 +4,9 @@
     check     before a checkpoint is planned                 yes: the checkpoint is declined
     prepare   in a job, once per attempt, possibly doubled   yes: the attempt is retried
     head      before each publish                            yes: retried until it works
+    holds     before each publish of an interval             yes: retried until it works
     publish   after the decision, by anyone, any number      yes: retried until it works
+    trace     after a publish of an interval                 no
     locate    after a publish whose answer was lost          yes: readers wait for the hint
     verify    before anyone relies on a published version    yes: Corrupt
     attempts  when an entry is cleaned up                    yes: cleaned up later
@@ -20,11 +22,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -49,6 +52,8 @@ class SinkContext:
     uid: str
     sink: str
     place: Place
+    by_interval: bool = False
+    """Of an interval pipeline: what it publishes replaces what its interval has put there before."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
     """Gives a session to a sink whose target needs one to be published; None: this process has no Spark."""
 
@@ -64,6 +69,8 @@ class Staging:
 
     checkpoint: int
     attempt: str
+    interval: Interval | None = None
+    """In an interval pipeline: whose rows these are."""
 
     def folder(self, context: SinkContext) -> str:
         """Where this attempt stages inside the target: plain names (Spark and VACUUM skip '_' and '.')
@@ -106,6 +113,10 @@ class Publication:
     attempt: str
     after: int | None
     committables: tuple[Json, ...] = field(repr=False)
+    interval: Interval | None = None
+    """In an interval pipeline: whose rows these are. They take the place of those that it has there."""
+    replaces: tuple[int, Json] | None = None
+    """The checkpoint whose rows of the interval are there, and their trace; None: none of this pipeline was."""
 
 
 class Sink(ABC):
@@ -125,9 +136,25 @@ class Sink(ABC):
         """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
         return []
 
+    def interval_problems(self) -> list[str]:
+        """Why this sink cannot serve an interval pipeline; none: it replaces exactly one interval's rows.
+
+        Then `publish` takes publications with an interval, in any order of ids; `prepare` gives a committable
+        also if there are no rows; and `trace` and `holds` are there.
+        """
+        return ["it cannot replace the rows of one interval: use DeltaAppend"]
+
     @abstractmethod
     def check(self, context: SinkContext) -> None:
         """Refuse a target that cannot be published to safely (Invalid), before anything is planned."""
+
+    def check_interval(  # noqa: B027
+        self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
+    ) -> None:
+        """Refuse an interval whose rows cannot be replaced (Invalid), before anything is planned.
+
+        replaces: what is there, as in a Publication.
+        """
 
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
@@ -144,6 +171,17 @@ class Sink(ABC):
         None: somebody else committed first, or the outcome is unclear; the caller reads `head` again.
         Unavailable: nothing is known; the caller retries. Corrupt: staged files are gone.
         """
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        """What a checkpoint's rows can be found by in the target, after its records are gone. Short."""
+        raise NotImplementedError
+
+    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        """Whether the target as of `head` has had the commit of this publication, in an interval pipeline.
+
+        Corrupt: its history does not tell any more.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:

@@ -6,14 +6,37 @@ the decision one metadata commit through delta-rs names them all, together with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate import seams
-from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.model.interval import Interval
+from tidegate.model.records import Json
+from tidegate.sinks.base import Prepared, Publication, SinkContext, Staging
+from tidegate.sinks.delta_interval import (
+    column_problems,
+    refuse_outside,
+    replaced_by_column,
+    replaced_files,
+    staging_folder,
+    trace_of,
+)
 from tidegate.sinks.delta_spark import append_by_spark
-from tidegate.sinks.delta_table import Batch, DeltaSink, refuse_nulls, staged_result, write_files
-from tidegate.tables import Committed, Location, Snapshot, StagedFile, Stamp, append, locate, spark_reasons, stage
+from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, refuse_nulls, staged_result, write_files
+from tidegate.tables import (
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    Stamp,
+    append,
+    locate,
+    read_commit,
+    replace,
+    spark_reasons,
+    stage,
+)
+from tidegate.tables.rewrite import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,23 +53,60 @@ class DeltaAppend(DeltaSink):
         table that the output lacks are null, too. Types never change.
     properties: of the table, when this sink creates it.
     take_over: publish to a table that another pipeline of this name published before.
+    interval_column: in an interval pipeline, a date or timestamp column that tells which interval a row belongs to.
+        Then an interval replaces all rows of its time, whoever wrote them, also in tables that others compact.
+        Without it, an interval replaces the files that it has put there itself.
     """
 
     kind: ClassVar[str] = "delta-append"
     rewrites: ClassVar[bool] = False
 
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+        interval_column: str | None = None,
+    ) -> None:
+        super().__init__(
+            path,
+            partition_by=partition_by,
+            schema_evolution=schema_evolution,
+            properties=properties,
+            take_over=take_over,
+        )
+        self.interval_column = interval_column
+
+    def describe(self) -> Json:
+        return super().describe() | {"interval_column": self.interval_column}
+
+    def interval_problems(self) -> list[str]:
+        if self.properties.get("delta.appendOnly") == "true":
+            return ["table property delta.appendOnly: an interval that is made again replaces its rows"]
+        return []
+
+    def output_problems(self, schema: Json) -> list[str]:
+        return column_problems(schema, self.interval_column) if self.interval_column is not None else []
+
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
-        folder = staging.folder(context)
+        folder = staging_folder(staging, context)
         write_files(frame, schema, location.full(folder), self.partition_by)
         files = stage(location, folder, schema, self.partition_by)
         not_null = refuse_nulls(frame, snapshot, files, context)
         seams.fault("S4.stage.after")
-        if not files and snapshot is not None:
+        if staging.interval is not None and self.interval_column is not None:
+            table = Table(location, schema, self.partition_by)
+            refuse_outside(files, table, self.interval_column, staging.interval, context)
+        if not files and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
-        batch = Batch(columns=schema, files=files, not_null=not_null)
+        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        batch = Batch(columns=schema, files=files, not_null=not_null, since=since)
         return staged_result(batch, sum(file.rows for file in files))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
@@ -65,3 +125,34 @@ class DeltaAppend(DeltaSink):
         self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, context: SinkContext
     ) -> Committed | None:
         return append_by_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
+
+    def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
+        snapshot = self.open(context)
+        if snapshot is not None and self.interval_column is None:
+            replaced_files(snapshot, interval, replaces, context)
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return trace_of(file["path"] for each in committables for file in each["files"])
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[Batch],
+        stamp: Stamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        assert publication.interval is not None
+        files = self.first_files(batches, snapshot.location, folder)
+        if self.interval_column is None:
+            gone = replaced_files(snapshot, publication.interval, publication.replaces, context)
+            return replace(snapshot, files, gone, stamp)
+        table = Table(snapshot.location, snapshot.schema, self.partition_by)
+        column, interval = self.interval_column, publication.interval
+        gone, stayed = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
+        done = replace(snapshot, [*stayed, *files], gone, stamp)
+        found = read_commit(snapshot.location, done.version) if done is not None else None
+        if found is None or not {file.path for file in stayed} <= found.added():
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
+        return done

@@ -14,6 +14,7 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.model.place import Place, check_path
 from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta_properties import property_problems
 from tidegate.tables import (
     Committed,
@@ -60,6 +61,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     """Rows whose keys are to be removed: read once, then of no use."""
     not_null: list[str] = []
     """Columns that the table wanted without nulls, and that hold none."""
+    since: int | None = None
+    """In an interval pipeline: the table's version before this was staged. None: there was no table."""
 
 
 class DeltaSink(ExactlyOnceSink):
@@ -111,7 +114,8 @@ class DeltaSink(ExactlyOnceSink):
         return Head(version=snapshot.version, last=snapshot.txn(context.app_id))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if head.last is not None and head.last >= publication.id:
+        interval = publication.interval
+        if interval is None and head.last is not None and head.last >= publication.id:
             return None  # It is there already; the caller finds it in the head that it reads next.
         location = locate(context.place, self.path)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
@@ -123,7 +127,10 @@ class DeltaSink(ExactlyOnceSink):
             if snapshot is None or snapshot.txn(context.app_id) != head.last:
                 return None
             self.refuse_target(snapshot, context)
-            if self.spark_reasons(snapshot):
+            if interval is not None:
+                ready = self.evolved(snapshot, batches, stamp)
+                done = self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
+            elif self.spark_reasons(snapshot):
                 done = self.publish_by_spark(snapshot, batches, stamp, context)
             else:
                 ready = self.evolved(snapshot, batches, stamp)
@@ -131,9 +138,16 @@ class DeltaSink(ExactlyOnceSink):
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, done, rows)
 
+    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        if head.version is None or head.last is None or head.last < publication.id:
+            return False  # The transaction never goes back, so it is at or above all that was published.
+        snapshot = open_table(locate(context.place, self.path), head.version)
+        return snapshot is not None and is_published(snapshot, publication, context)
+
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self.open(context)
-        done = find_commit(snapshot, context.app_id, id) if snapshot else None
+        find = publication_of if context.by_interval else find_commit
+        done = find(snapshot, context.app_id, id) if snapshot else None
         return published(locate(context.place, self.path), done, None)
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:
@@ -160,7 +174,9 @@ class DeltaSink(ExactlyOnceSink):
         """Invalid if publishing there would lose or double rows, or break a promise of the table."""
         if not self.take_over:
             refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
-        refuse_unsafe(snapshot, rewrites=self.rewrites)
+        refuse_unsafe(snapshot, rewrites=self.rewrites or context.by_interval)
+        if context.by_interval:
+            refuse_features(snapshot, context)
         if snapshot.partition_by != self.partition_by:
             raise Invalid(
                 f"sink {context.sink}: {snapshot.location.url} is partitioned by "
@@ -205,6 +221,18 @@ class DeltaSink(ExactlyOnceSink):
     @abstractmethod
     def publish_next(self, snapshot: Snapshot, batches: Sequence[Batch], stamp: Stamp, folder: str) -> Committed | None:
         """Commit the batches right after `snapshot`, through delta-rs."""
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[Batch],
+        stamp: Stamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        """Commit the batches right after `snapshot`, in place of what their interval has there."""
+        raise NotImplementedError
 
     @abstractmethod
     def publish_by_spark(
@@ -291,6 +319,7 @@ def stamp_of(publication: Publication, context: SinkContext) -> Stamp:
         generation=publication.generation,
         attempt=publication.attempt,
         owner=owner_of(context.pipeline, context.sink, context.uid),
+        floor=(publication.after or 0) if publication.interval is not None else 0,
     )
 
 

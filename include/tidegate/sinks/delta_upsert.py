@@ -125,6 +125,12 @@ class DeltaUpsert(DeltaSink):
             found.append("table property delta.appendOnly: an upsert replaces rows")
         return found
 
+    def interval_problems(self) -> list[str]:
+        return [
+            "an upsert cannot replace one interval's rows, for what a key shows depends on the order in which intervals"
+            " come: use DeltaAppend, or sources that read whatever is new"
+        ]
+
     def output_problems(self, schema: Json) -> list[str]:
         by_name, found = columns(schema), []
         for name in self.keys:

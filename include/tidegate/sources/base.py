@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Blob, Json
 
@@ -41,6 +42,8 @@ class SourceContext:
     source: str
     place: Place
     blobs: Blobs
+    interval: Interval | None = None
+    """What a source that reads by interval is to plan."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class Source(ABC):
     """Something that can be read in ranges, repeatably."""
 
     kind: ClassVar[str]
+
+    @property
+    def by_interval(self) -> bool:
+        """True: a plan is what belongs to the run's data interval (`context.interval`), whatever was read before; it
+        has no start and no end. All sources of a pipeline do so, or none."""
+        return False
 
     @abstractmethod
     def describe(self) -> Json:

@@ -10,6 +10,7 @@ from tidegate.model.place import is_url
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.folder import Pattern, is_ignored
 from tidegate.sources.options import option_problems
+from tidegate.sources.template import is_template, template_problems
 
 if TYPE_CHECKING:
     from tidegate.sources.files import Files
@@ -36,7 +37,7 @@ def format_of(pattern: object) -> str | None:
 
 def files_problems(source: Files) -> list[str]:
     """Every problem of the declaration."""
-    found = _pattern_problems(source.pattern)
+    found = _pattern_problems(source.pattern) + _interval_problems(source)
     if source.format is None and not found:
         found.append(f"the suffix of pattern {source.pattern!r} tells no format; say format='json', 'csv' or 'parquet'")
     elif source.format is not None and source.format not in FORMATS:
@@ -79,6 +80,19 @@ def _pattern_problems(pattern: object) -> list[str]:
             found.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
         if is_ignored(part) and part != "..":
             found.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
+    return found
+
+
+def _interval_problems(source: Files) -> list[str]:
+    if not is_template(source.pattern):
+        return (
+            ["required is for patterns with {start:…}: it says that an interval has files"] if source.required else []
+        )
+    found = template_problems(source.pattern)
+    if source.max_bytes is not None or source.max_files != 1000 or source.order != "name":
+        found.append(
+            "max_files, max_bytes and order mean nothing in a pattern with {start:…}: an interval is read whole"
+        )
     return found
 
 

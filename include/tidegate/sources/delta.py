@@ -10,6 +10,7 @@ from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.sources import delta_errors as errors
 from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.delta_interval import plan_interval
 from tidegate.sources.delta_log import DataFile, Layout, Log, Version
 from tidegate.sources.delta_verify import verify_delta
 from tidegate.tables.files import locate
@@ -31,6 +32,7 @@ class DeltaTable(Source):
 
     DeltaTable("tables/orders")                       rows that are appended
     DeltaTable("tables/orders", mode="changes")       every change of a row, from the table's change data feed
+    DeltaTable("tables/orders", by_interval="at")     rows of the run's data interval, in the table as it is
 
     path: the table, relative to the pipeline's place.
     mode: "append" refuses a version that updates or deletes rows; compaction and other rewrites that change no
@@ -41,6 +43,8 @@ class DeltaTable(Source):
         version of a change feed is never divided.
     ignore_deletes: skip versions that only delete rows. ignore_changes: skip versions that update or delete rows
         altogether, also what they add. Both for mode "append".
+    by_interval: a date or timestamp column. Each run reads all rows with start <= column < end of its data interval,
+        from the version that the table has when the run is planned. The other arguments mean nothing then.
     """
 
     kind = "delta"
@@ -55,6 +59,7 @@ class DeltaTable(Source):
         *,
         ignore_deletes: bool = False,
         ignore_changes: bool = False,
+        by_interval: str | None = None,
     ) -> None:
         self.path = path
         self.mode = mode
@@ -63,6 +68,12 @@ class DeltaTable(Source):
         self.max_bytes = max_bytes
         self.ignore_deletes = ignore_deletes
         self.ignore_changes = ignore_changes
+        self.time_column = by_interval
+
+    @property
+    def by_interval(self) -> bool:
+        """See Source."""
+        return self.time_column is not None
 
     def describe(self) -> Json:
         """See Source."""
@@ -87,11 +98,24 @@ class DeltaTable(Source):
                 found.append(f"{name} is {flag!r}; it must be True or False")
             elif flag and self.mode == "changes":
                 found.append(f"{name} is for mode='append': a change feed tells deletes and updates")
-        return found
+        return found + self._interval_problems()
+
+    def _interval_problems(self) -> list[str]:
+        if self.time_column is None:
+            return []
+        if not isinstance(self.time_column, str) or not self.time_column:
+            return [f"by_interval is {self.time_column!r}; it must be the name of a date or timestamp column"]
+        plain = {"path": self.path, "time_column": self.time_column}
+        if vars(self) != vars(DeltaTable(self.path)) | plain:
+            return ["by_interval reads the table as it is: mode, start, bounds and ignore_* mean nothing with it"]
+        return []
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """The next files of the log, by name. Reads commit files, no data; no JVM, no delta-rs."""
         log = Log(locate(context.place, self.path))
+        if self.time_column is not None:
+            assert context.interval is not None
+            return plan_interval(log, self.time_column, context.interval, context.source)
         if start is None:
             position = self._first(log, context.source)
         else:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.sources.base import SourceContext
+from tidegate.sources.delta_interval import only_interval
 from tidegate.sources.reading import escaped, exact_reader
 from tidegate.tables.files import Location
 
@@ -46,7 +47,7 @@ def read_delta(
         frame = _by_parquet(spark, location, files, schema, layout["partition_by"])
     else:
         frame = _by_delta(spark, location, splits, schema)
-    return _as_inserts(frame, splits) if splits["mode"] == "changes" else frame
+    return _as_inserts(frame, splits) if splits["mode"] == "changes" else only_interval(frame, splits)
 
 
 def _by_parquet(

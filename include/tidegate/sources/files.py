@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate import seams
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Unavailable
 from tidegate.model.records import Json
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.declaration import files_problems, format_of
@@ -16,6 +16,7 @@ from tidegate.sources.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
 from tidegate.sources.reading import read_files, unreadable
 from tidegate.sources.seen import Seen
+from tidegate.sources.template import filled, fixed_folder, is_template
 from tidegate.tables.files import unavailable
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ class Files(Source):
     """JSON lines, CSV or Parquet files, found by a pattern and read in ranges of whole files.
 
     Files("landing/orders/*.json", schema="order_id long, country string, at timestamp")
+    Files("landing/orders/{start:%Y-%m-%d}/*.json", schema="…")        reads by the run's data interval
 
     pattern: a path, relative to the pipeline's place; `*`, `?`, `[abc]` within a name, `**` for folders at any
-        depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored.
+        depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored. With {start:…} or
+        {end:…} in it (the interval's moments in UTC, as strftime writes them), each run reads all files of its
+        interval, however often it is made; order and bounds mean nothing then.
     format: json, csv or parquet; None: told by the suffix.
     schema: the columns as DDL. Parquet: a file that lacks one is refused, others are left out.
     order: "name": in order of names; a file that turns up later with a smaller name than the last one read is
@@ -49,6 +53,7 @@ class Files(Source):
     min_age: seconds since a file's last change before it is taken, for producers that write in place. Only
         with it is any clock looked at; it delays, and never decides what is read twice or not at all.
     missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
+    required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows.
 
     No clock or modification time matters otherwise: a file is what its name and its content are.
     """
@@ -68,6 +73,7 @@ class Files(Source):
         options: Mapping[str, Any] | None = None,
         min_age: float = 0,
         missing_columns: Literal["refuse", "null"] = "refuse",
+        required: bool = False,
     ) -> None:
         self.pattern = pattern
         self.format = format or format_of(pattern)
@@ -79,6 +85,12 @@ class Files(Source):
         self.options = {} if options is None else options
         self.min_age = min_age
         self.missing_columns = missing_columns
+        self.required = required
+
+    @property
+    def by_interval(self) -> bool:
+        """See Source."""
+        return is_template(self.pattern)
 
     def describe(self) -> Json:
         """See Source."""
@@ -94,6 +106,7 @@ class Files(Source):
             "options": {key: str(value) for key, value in self.options.items()},
             "min_age": self.min_age,
             "missing_columns": self.missing_columns,
+            "required": self.required,
         }
 
     def problems(self) -> list[str]:
@@ -102,6 +115,8 @@ class Files(Source):
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """The next files, each with its fingerprint. Reads no file for more than that."""
+        if self.by_interval:
+            return self._plan_interval(context)
         pattern = Pattern.of(self.pattern)
         position = _Position.of(start, pattern, context)
         folder = open_folder(context.place, pattern.folder)
@@ -112,12 +127,7 @@ class Files(Source):
         unread = seen.missing(found)
         waiting, late = self._waiting([found[name] for name in unread], position.after)
         cut = self._cut(waiting)
-        # What was deleted since it was listed was never planned.
-        looks = {name: look for name, look in _looks(folder, [file.name for file in cut]).items() if look}
-        _refuse_unreadable(folder, looks)
-        if self.format == "parquet":
-            _refuse_no_parquet(folder, looks)
-        files: list[Json] = [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
+        looks, files = self._looked_at(folder, cut)
         end = start
         if files:
             end = _Position(pattern.folder, max(position.after, files[-1]["name"]), seen.with_added(looks)).json
@@ -128,6 +138,36 @@ class Files(Source):
             more=len(cut) < len(waiting),
             summary=_summary(files, late),
         )
+
+    def _plan_interval(self, context: SourceContext) -> Planned:
+        """All files of the interval, as they are now."""
+        assert context.interval is not None
+        common = open_folder(context.place, fixed_folder(self.pattern))
+        if not common.exists():
+            raise missing_folder(context.source, common.url, started=False)
+        pattern = Pattern.of(filled(self.pattern, context.interval))
+        folder = open_folder(context.place, pattern.folder)
+        found = folder.find(pattern) if folder.exists() else []
+        ready, _ = self._waiting(found, "")
+        if len(ready) < len(found) or (self.required and not found):
+            what = f"{len(found) - len(ready)} files that are still young" if found else "no files yet"
+            raise Unavailable(
+                f"source {context.source!r}: {folder.url} has {what} for interval {context.interval}",
+                expected="all files of an interval before it is made" + (" (required=True)" if not found else ""),
+                help="it is tried again; let the schedule begin later if files come later than that",
+                reason="INTERVAL_NOT_READY",
+            )
+        _, files = self._looked_at(folder, found)
+        splits = {"folder": pattern.folder, "files": files}
+        return Planned(end=None, splits=splits, empty=not files, summary=_summary(files, []))
+
+    def _looked_at(self, folder: Folder, found: list[Found]) -> tuple[dict[str, Fingerprint], list[Json]]:
+        """Fingerprints of files that Spark can read. What was deleted since it was listed was never planned."""
+        looks = {name: look for name, look in _looks(folder, [file.name for file in found]).items() if look}
+        _refuse_unreadable(folder, looks)
+        if self.format == "parquet":
+            _refuse_no_parquet(folder, looks)
+        return looks, [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
 
     def verify(self, splits: Json, context: SourceContext) -> None:
         """Every file is still what was planned, and holds the columns that the schema asks for."""

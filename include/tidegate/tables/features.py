@@ -77,9 +77,9 @@ def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
         )
     if rewrites and snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
         raise Invalid(
-            f"{snapshot.location.url} has delta.appendOnly=true, but an upsert replaces rows",
-            expected="a table whose rows may be replaced, or a DeltaAppend sink",
-            help="use DeltaAppend, or unset the property",
+            f"{snapshot.location.url} has delta.appendOnly=true, but this sink replaces rows",
+            expected="a table whose rows may be replaced, or a DeltaAppend sink of a continuous pipeline",
+            help="unset the property, or use another table",
             reason="APPEND_ONLY",
         )
 

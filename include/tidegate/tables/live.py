@@ -55,11 +55,14 @@ class LiveFile:
         return {name: None if value is None else _text(value) for name, value in self.partition.items()}
 
 
-def live_files(snapshot: Snapshot) -> list[LiveFile]:
-    """Every file of the version."""
+def live_files(snapshot: Snapshot, containing: str = "") -> list[LiveFile]:
+    """Every file of the version, or those whose path has this text in it (plain letters, as the log has them)."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     table = pa.table(snapshot.handle.get_add_actions(flatten=False))
+    if containing:
+        table = table.filter(pc.match_substring(table["path"], containing))
     return [
         LiveFile(
             path=unquote(row["path"]),  # The log's form, in which every path is percent-encoded once.

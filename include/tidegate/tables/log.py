@@ -39,6 +39,7 @@ __all__ = [
     "append",
     "create",
     "find_commit",
+    "find_publication",
     "open_table",
     "replace",
     "sync_commit",
@@ -63,6 +64,8 @@ class Stamp:
     """A transaction that stands for the pipeline's uid: see tables/owner.py."""
     publishes: bool = True
     """False: a step before the publication (a new column), which must not look like it."""
+    floor: int = 0
+    """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
 
     def tags(self) -> dict[str, Any]:
         """What a table's history shows beside our commit."""
@@ -76,7 +79,7 @@ class Stamp:
 
     def transactions(self) -> dict[str, int]:
         """What the commit says about us to whoever reads the table's transactions."""
-        return {self.app_id: self.id, **dict([self.owner])} if self.publishes else dict([self.owner])
+        return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
 
     def made(self, found: Commit) -> bool:
         """Whether `found` is the commit that this stamp was put on."""
@@ -265,6 +268,27 @@ def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
             return None
         if (last := found.txn(app_id)) is not None and last <= id:
             return Committed(version, found.sha) if last == id else None
+    return None
+
+
+def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) -> Committed | None:
+    """The version behind `since` at which `app_id` published `id`, whatever the order of ids.
+
+    Corrupt: a commit file on the way back to there is gone, so nobody can tell.
+    """
+    for version in range(snapshot.version, since, -1):
+        found = read_commit(snapshot.location, version)
+        if found is None:
+            raise Corrupt(
+                f"{snapshot.location.url} does not tell whether it has checkpoint {id}: commit {version} is gone",
+                expected=f"all commit files behind version {since}",
+                help="restore them from a copy of the storage, and let delta.logRetentionDuration keep them for days",
+                reason="LOG_CLEANED",
+            )
+        tags = found.tags()
+        ours = tags.get("tidegate.checkpoint") == id and bool(tags.get("tidegate.publishes"))
+        if ours and found.txn(app_id) is not None:
+            return Committed(version, found.sha)
     return None
 
 

@@ -6,12 +6,13 @@ read, like the output of a stage that is not deterministic: rows of two attempts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
@@ -21,7 +22,7 @@ from tidegate.testing.weather import Weather
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ToyCommit", "ToyFeed", "ToyFrame", "ToySink", "ToySource", "ToyTable", "ToyTables"]
+__all__ = ["ToyCommit", "ToyFeed", "ToyFrame", "ToyIntervals", "ToySink", "ToySource", "ToyTable", "ToyTables"]
 
 Row = tuple[int, str]
 
@@ -47,6 +48,8 @@ class ToyFeed:
     """What a toy source reads: offsets 1 to `available`, which may grow."""
 
     available: int = 0
+    intervals: dict[Interval, list[int]] = field(default_factory=dict)
+    """What there is to read of each interval, for sources that read by interval. It may change."""
     weather: Weather = field(default_factory=Weather)
 
 
@@ -86,6 +89,36 @@ class ToySource(Source):
         return frame  # type: ignore[no-any-return]
 
 
+class ToyIntervals(ToySource):
+    """The offsets that a feed has for the run's data interval when the run is planned."""
+
+    kind: ClassVar[str] = "toy-intervals"
+
+    @property
+    def by_interval(self) -> bool:
+        return True
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        self.feed.weather.pause(f"plan {context.source}")
+        if self.feed.weather.mishap("plan", "lost"):
+            raise Unavailable(f"source {context.source!r} does not answer")
+        assert context.interval is not None
+        offsets = list(self.feed.intervals.get(context.interval, ()))
+        splits = {"offsets": offsets, "padding": "x" * self.padding}
+        return Planned(end=None, splits=splits, empty=not offsets)
+
+    def verify(self, splits: Json, context: SourceContext) -> None:
+        self.feed.weather.pause(f"verify {context.source}")
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        self.feed.weather.pause(f"read rows of {context.source}")
+        if self.feed.weather.mishap("rows", "lost"):
+            raise Unavailable(f"source {context.source!r} does not answer")
+        tag = seams.new_id()
+        frame: Any = ToyFrame([(offset, tag) for offset in splits["offsets"]])
+        return frame  # type: ignore[no-any-return]
+
+
 # -- sink --------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +130,11 @@ class ToyCommit:
     id: int | None
     files: tuple[str, ...]
     attempt: str = ""
+    removed: tuple[str, ...] = ()
+    """Files that the table no longer names from this version on."""
+    interval: Interval | None = None
+    floor: int = 0
+    """What `ToyTable.last` is at least after this commit."""
 
 
 @dataclass
@@ -108,7 +146,17 @@ class ToyTable:
 
     def last(self, app_id: str) -> int | None:
         """The last checkpoint that was published here: what Delta keeps as the txn version."""
-        return next((commit.id for commit in reversed(self.commits) if commit.app_id == app_id), None)
+        found = next((commit for commit in reversed(self.commits) if commit.app_id == app_id), None)
+        return None if found is None or found.id is None else max(found.id, found.floor)
+
+    def live(self, version: int | None = None) -> list[str]:
+        """The files that a reader of a version sees, by default of the last one."""
+        names: dict[str, None] = {}
+        for commit in self.commits if version is None else self.commits[: version + 1]:
+            for name in commit.removed:
+                names.pop(name, None)
+            names |= dict.fromkeys(commit.files)
+        return list(names)
 
     def rows(self, commit: ToyCommit) -> list[Row]:
         """What a commit added. KeyError if one of its files is gone."""
@@ -129,7 +177,8 @@ class ToyTables:
 
 
 class ToySink(ExactlyOnceSink):
-    """Appends to a toy table: one commit per checkpoint, by compare-and-swap on its version."""
+    """Appends to a toy table: one commit per checkpoint, by compare-and-swap on its version. In an interval pipeline
+    the commit takes out what the interval had there."""
 
     kind: ClassVar[str] = "toy"
 
@@ -156,9 +205,10 @@ class ToySink(ExactlyOnceSink):
             if self.skip and offset % self.skip == 0:
                 continue
             self._ask(f"stage {offset} on", "lost")
-            names.append(f"{staging.folder(context)}/{offset}")
+            key = f"{staging.interval.key}/" if staging.interval is not None else ""
+            names.append(f"{staging.folder(context)}/{key}{offset}")
             self._table.files[names[-1]] = [(offset, tag)]
-        committable = {"files": names} if names else None
+        committable = {"files": names} if names or staging.interval is not None else None
         return Prepared(committable=committable, rows=len(names), files=len(names))
 
     def head(self, context: SinkContext) -> Head:
@@ -171,18 +221,42 @@ class ToySink(ExactlyOnceSink):
         if gone := [name for name in names if name not in self._table.files]:
             what = f"{len(gone)} files that checkpoint {publication.id} staged are gone"
             raise Corrupt(what, reason="STAGED_FILES_GONE")
+        removed = self._replaced(publication, head)
+        floor = (publication.after or 0) if publication.interval is not None else 0
         seams.fault("S10.publish.before")
         mishap = self._ask(f"commit {publication.id} on", "lost unclear")
         commits = self._table.commits
         if (len(commits) - 1 if commits else None) != head.version:
             return None
         version = len(commits)
-        commits.append(ToyCommit(context.app_id, publication.id, names, publication.attempt))
+        attempt, interval = publication.attempt, publication.interval
+        commits.append(ToyCommit(context.app_id, publication.id, names, attempt, removed, interval, floor))
         self.tables.watch(self.name, commits[version])
         if mishap:
             raise Unavailable(f"the answer of {self.name!r} was lost")
         seams.fault("S10.publish.after")
         return self._published(version)
+
+    def _replaced(self, publication: Publication, head: Head) -> tuple[str, ...]:
+        """The live files of the interval; Corrupt if these are not those that were published."""
+        if publication.interval is None or head.version is None:
+            return ()
+        live = [name for name in self._table.live(head.version) if f"/{publication.interval.key}/" in name]
+        known = publication.replaces[1]["files"] if publication.replaces is not None else []
+        if sorted(live) != sorted(known):
+            raise Corrupt(f"interval {publication.interval} shows {live}, known is {known}", reason="REWRITTEN")
+        return tuple(live)
+
+    def interval_problems(self) -> list[str]:
+        return []
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return {"files": [name for each in committables for name in each["files"]]}
+
+    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        self._ask(f"look for {publication.id} on", "lost")
+        upto = 0 if head.version is None else head.version + 1
+        return any((c.app_id, c.id) == (context.app_id, publication.id) for c in self._table.commits[:upto])
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         self._ask(f"locate {id} on", "lost")
@@ -193,7 +267,7 @@ class ToySink(ExactlyOnceSink):
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
         self._ask(f"attempts for {id} on", "lost")
-        return sorted({name.split("/")[-2] for name in self._staged(f"{entry_folder(context, id)}/")})
+        return sorted({name.split("/")[3] for name in self._staged(f"{entry_folder(context, id)}/")})
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
         for name in list(self._staged(f"{staging.folder(context)}/")):

@@ -65,6 +65,8 @@ class Project:
             kind="manual",
             run=run,
             base=base,
+            interval=more.pop("interval", None),
+            by_interval=more.pop("by_interval", False),
             sources={
                 "events": Range(
                     kind="files", start=None, end={"n": id}, splits=Payload(data={}), empty=False, summary=summary

@@ -304,3 +304,13 @@ def test_looking_changes_nothing(history, tidegate):
     for words in (["list"], ["list", "orders"], ["show", "orders", "3"], ["read", "orders", "good"], ["config"]):
         assert tidegate(*words).code == 0
     assert everything() == before
+
+
+def test_the_interval_of_a_checkpoint_is_shown_wherever_it_is(project, tidegate):
+    interval = ("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00")
+    project.plan(1, None, interval=interval, by_interval=True)
+    shown = "2026-03-01T09:00/2026-03-01T10:00"
+    assert shown in tidegate("list", "orders").out
+    assert f"interval  {shown} UTC" in tidegate("show", "orders", "1").out
+    assert f"data interval is {shown} UTC. Its rows take the place" in tidegate("explain", "orders", "1").out
+    assert tidegate("list", "orders", "--json").json["checkpoints"][0]["interval"] == shown

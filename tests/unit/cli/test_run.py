@@ -3,15 +3,17 @@
 import os
 import signal
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Outcome
+from tidegate.checkpoint.coordinator import Covered, Outcome
 from tidegate.cli.interrupts import Interrupts
 from tidegate.cli.progress import LiveProgress, progress_for
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import stamp
+from tidegate.model.interval import Interval
 from tidegate.model.records import Ack, JobStats
 
 SHOP = """
@@ -279,3 +281,44 @@ def test_a_terminal_gets_a_live_line(project, monkeypatch):
     with progress:
         progress.decided(plan, Outcome(1, "completed"), [], 1.0)
     assert "checkpoint 1 completed in 1.0 s: nothing new" in stream.text
+
+
+def test_intervals_are_made_one_after_the_other(shop, tidegate, loop):
+    asked = loop()
+    given = ["2026-01-01T00:00/2026-01-01T12:00", "2026-01-02/2026-01-03T00:00+01:00"]
+    said = tidegate("run", "shop:pipeline", "--interval", given[0], "--interval", given[1], "--reprocess")
+    assert said.code == 0
+    schedules = [schedule for _, schedule in asked]
+    assert [[moment.isoformat() for moment in schedule.interval] for schedule in schedules] == [
+        ["2026-01-01T00:00:00+00:00", "2026-01-01T12:00:00+00:00"],
+        ["2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+01:00"],
+    ]
+    assert all(schedule.reprocess and schedule.checkpoints == 1 for schedule in schedules)
+
+
+@pytest.mark.parametrize("text", ["2026-01-01", "a/b", "2026-01-02/2026-01-01", "2026-01-01/2026-01-02/2026-01-03"])
+def test_what_is_no_interval_is_refused(shop, tidegate, loop, text):
+    asked = loop()
+    said = tidegate("run", "shop:pipeline", "--interval", text)
+    assert (said.code, asked) == (2, [])
+    assert text in said.err
+
+
+def test_reprocess_needs_an_interval(shop, tidegate, loop):
+    asked = loop()
+    said = tidegate("run", "shop:pipeline", "--until-idle", "--reprocess")
+    assert (said.code, asked) == (2, [])
+    assert "--interval" in said.err
+
+
+def test_an_interval_that_is_done_is_told_and_is_no_failure(shop, tidegate, loop):
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    done = Covered(
+        Interval.of(day, day + timedelta(days=1)), 7, "interval 2026-01-01 is done: checkpoint 7 completed it"
+    )
+    loop(lambda observer, schedule: observer.covered(done))
+    said = tidegate("run", "shop:pipeline", "--interval", "2026-01-01/2026-01-02")
+    assert said.code == 0
+    assert "checkpoint 7 completed it" in said.out
+    found = tidegate("run", "shop:pipeline", "--interval", "2026-01-01/2026-01-02", "--json").json
+    assert found["covered"] == [{"interval": "2026-01-01T00:00/2026-01-02T00:00", "checkpoint": 7}]

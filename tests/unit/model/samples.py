@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from hypothesis import strategies as st
 
+from tidegate.model.interval import Interval
 from tidegate.model.records import (
     Ack,
     Blob,
     Decision,
+    Filled,
     Handle,
     JobStats,
     Latest,
@@ -88,6 +92,12 @@ SAMPLES: dict[str, Record] = {
         tables={"orders": PublishedTable(uri="/data/orders", version=7, log_hash="ee" * 32, rows=3)},
     ),
     "retired": Retired(**STAMP, id=42),
+    "filled": Filled(
+        **STAMP,
+        id=42,
+        interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
+        traces={"orders": {"files": 3, "sha": "ab" * 32}},
+    ),
     "latest": Latest(**STAMP, id=42),
 }
 
@@ -110,6 +120,8 @@ stamps = {"attempt": texts, "created": texts}
 ranges = st.builds(
     Range, kind=texts, start=maybe, end=maybe, splits=payloads, empty=st.booleans(), more=st.booleans(), summary=texts
 )
+moments = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+intervals = st.lists(moments, min_size=2, max_size=2).map(lambda two: Interval.of(*sorted(two)).record)
 names = st.lists(texts, max_size=3)
 numbers = st.dictionaries(texts, st.integers(0, 2**60), max_size=3)
 seconds = st.dictionaries(texts, st.floats(0, 1e9), max_size=3)
@@ -129,7 +141,8 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         run=texts,
         generation=st.integers(0, 9),
         base=st.none() | ids,
-        interval=st.none() | st.tuples(texts, texts),
+        interval=st.none() | intervals,
+        reach=st.none() | intervals,
         sources=by_name(ranges),
         triggers=names,
         acks=names,
@@ -173,5 +186,6 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         ),
     ),
     "retired": st.builds(Retired, **stamps, id=ids),
+    "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
     "latest": st.builds(Latest, **stamps, id=ids),
 }

@@ -95,7 +95,7 @@ def test_a_fingerprint_is_short_and_depends_on_the_value_alone(value):
 
 @EACH
 def test_each_missing_field_is_refused(name):
-    optional = {"generation", "interval", "manifest", "reason", "detail", "counts"}
+    optional = {"generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
     whole = fields(name)
     for field in set(whole) - optional:
         left = {key: value for key, value in whole.items() if key != field}

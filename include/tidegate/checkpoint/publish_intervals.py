@@ -1,0 +1,165 @@
+"""Publish the checkpoints of an interval pipeline (design: 3b-protocol.md, section 8).
+
+The rule. For each table, again and again: read where the table stands, *then* read the log. Of each interval the
+highest completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next
+version, in place of what the interval shows. A lower one is never published behind a higher one: whoever read the
+table when the higher one was there, finds that in the log as well; whoever read it earlier, loses the version.
+
+What an interval shows is told by records alone. While an entry is in the view, its manifest tells which files it
+has put there, and the table's history since they were staged tells whether it has. Below the view, the index does
+(`intervals/<key>/<id>.json`): it exists before the view begins above an entry, and is never deleted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.checkpoint import protocol
+from tidegate.errors import Corrupt, TidegateError, Unavailable
+from tidegate.ledger.ledger import stamp
+from tidegate.model.interval import Interval
+from tidegate.model.records import Filled, Json, PublishedTable
+from tidegate.model.view import Entry, View
+from tidegate.pipeline.graph import Sinking
+from tidegate.sinks.base import Head, Publication, SinkContext
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+
+__all__ = ["damaged", "index_interval", "publish_table", "refuse_rewritten"]
+
+Published = dict[tuple[int, str], PublishedTable]
+
+
+def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> tuple[Published, set[int]]:
+    """Publish on one table until it shows all that is completed. Answers with what was committed, and with the
+    completed entries that are settled there: shown, or behind a later one of their interval."""
+    context = coordinator.context(sinking.name)
+    published: Published = {}
+    contradicted: list[Head] = []
+    for _ in range(tries):
+        head = sinking.sink.head(context)
+        view = coordinator.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
+        table = _Table(coordinator, sinking, context, head, view)
+        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds)
+        if isinstance(answer, protocol.Nothing):
+            return published, {entry.id for entry in view.entries if entry.completed}
+        if isinstance(answer, protocol.Damaged):
+            # Others may have published and moved the log's hint on since the head was read.
+            if head in contradicted:
+                raise damaged(sinking, answer.why)
+            contradicted = [head]
+            continue
+        try:
+            done = sinking.sink.publish(table.publication(answer), head, context)
+        except TidegateError:
+            # Others may have published meanwhile, and retention taken what this was made of.
+            if sinking.sink.head(context).version == head.version:
+                raise
+            continue
+        if done is not None:
+            published[answer.id, sinking.name] = done
+    raise Unavailable(
+        f"sink {sinking.name!r} lost {tries} races for its table's next version",
+        help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
+        reason="BUSY_TABLE",
+    )
+
+
+class _Table:
+    """A table as of one version, and the log as of a moment after that."""
+
+    def __init__(
+        self, coordinator: Coordinator, sinking: Sinking, context: SinkContext, head: Head, view: View
+    ) -> None:
+        self.coordinator = coordinator
+        self.sinking = sinking
+        self.context = context
+        self.head = head
+        self.view = view
+
+    def holds(self, id: int) -> bool:
+        """Whether the table's history has the commit of this entry."""
+        return self.sinking.sink.holds(self._publication(self._entry(id), None), self.head, self.context)
+
+    def publication(self, answer: protocol.Publish) -> Publication:
+        """What is to be committed, from records that will still be there after a power loss."""
+        entry = self._entry(answer.id)
+        self.coordinator.ledger.settle_decision(entry.id)
+        return self._publication(entry, self._replaced(entry, answer.after))
+
+    def _replaced(self, entry: Entry, shown: int | None) -> tuple[int, Json] | None:
+        """The entry of the interval that the table shows, and the trace of its rows there."""
+        name = self.sinking.name
+        if shown is not None:
+            return shown, self.sinking.sink.trace(_committables(self.coordinator, self._entry(shown), name))
+        assert entry.interval is not None
+        # Behind the view: what has left the view is in the index.
+        filled = self.coordinator.ledger.filled(entry.interval, before=self.view.entries[0].id)
+        return (filled.id, filled.traces[name]) if filled is not None and name in filled.traces else None
+
+    def _publication(self, entry: Entry, replaces: tuple[int, Json] | None) -> Publication:
+        assert entry.decision is not None
+        return Publication(
+            id=entry.id,
+            generation=entry.plan.generation,
+            attempt=entry.decision.attempt,
+            after=self.head.last,
+            committables=_committables(self.coordinator, entry, self.sinking.name),
+            interval=entry.interval,
+            replaces=replaces,
+        )
+
+    def _entry(self, id: int) -> Entry:
+        entry = self.view.get(id)
+        assert entry is not None
+        return entry
+
+
+def refuse_rewritten(coordinator: Coordinator, view: View, interval: Interval) -> None:
+    """Before planning: can what the interval shows be replaced? Asked only where all that is completed is published;
+    elsewhere it shows when this checkpoint is published."""
+    done = [entry for entry in view.entries if entry.completed and entry.interval == interval]
+    if done and coordinator.ledger.published(done[-1].id) is None:
+        return
+    filled = coordinator.ledger.filled(interval, before=view.entries[0].id) if view.entries and not done else None
+    for name, sinking in coordinator.graph.sinks.items():
+        replaces: tuple[int, Json] | None = None
+        if done and done[-1].manifest is not None and name in done[-1].manifest.tables:
+            replaces = done[-1].id, sinking.sink.trace(_committables(coordinator, done[-1], name))
+        elif filled is not None and name in filled.traces:
+            replaces = filled.id, filled.traces[name]
+        sinking.sink.check_interval(interval, replaces, coordinator.context(name))
+
+
+def index_interval(coordinator: Coordinator, entry: Entry) -> None:
+    """Note where the interval was completed, before any hint lets readers begin above the entry."""
+    assert entry.manifest is not None
+    assert entry.interval is not None
+    sinks = coordinator.graph.sinks
+    traces = {
+        name: sinks[name].sink.trace(_committables(coordinator, entry, name))
+        for name in entry.manifest.tables
+        if name in sinks
+    }
+    filled = Filled(**stamp(seams.new_id()), id=entry.id, interval=entry.interval.record, traces=traces)
+    coordinator.ledger.index_interval(filled)
+
+
+def _committables(coordinator: Coordinator, entry: Entry, table: str) -> tuple[Json, ...]:
+    assert entry.manifest is not None
+    return tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables))
+
+
+def damaged(sinking: Sinking, why: str) -> Corrupt:
+    """What is told when table and log do not agree."""
+    return Corrupt(
+        f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
+        expected="the table as tidegate left it",
+        help=(
+            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
+            "whichever is wrong from a copy; `tidegate doctor` shows both"
+        ),
+        reason="TABLE_DAMAGED",
+    )

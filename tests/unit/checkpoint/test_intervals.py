@@ -1,0 +1,382 @@
+"""Interval pipelines: independent intervals, in any order, each replaced by its highest completed checkpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator, Covered
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.model.interval import Interval
+from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+NAIVE = DAY.replace(tzinfo=None)
+
+
+def hour(number: int, hours: int = 1) -> tuple[datetime, datetime]:
+    return DAY + timedelta(hours=number), DAY + timedelta(hours=number + hours)
+
+
+class Intervals(World):
+    """An interval pipeline: hour n has the rows 10 n + 1 to 10 n + 3 at first."""
+
+    def begin(self) -> Intervals:
+        self.source = ToyIntervals(self.feed)
+        self.limit(max_concurrent_checkpoints=3)
+        for number in range(24):
+            self.rows(number, [10 * number + 1, 10 * number + 2, 10 * number + 3])
+        return self
+
+    def rows(self, number: int, offsets: Sequence[int]) -> None:
+        self.feed.intervals[Interval.of(*hour(number))] = list(offsets)
+
+    def ask(self, run: str, number: int, **options: object) -> int:
+        """Trigger; answers with the checkpoint's id."""
+        triggered = self.coordinator().trigger(run, interval=hour(number), **options)
+        assert not isinstance(triggered, Covered)
+        assert triggered is not None
+        return triggered.plan.id
+
+    def make(self, run: str, number: int, **options: object) -> int:
+        """A whole run up to its decision."""
+        id = self.ask(run, number, **options)
+        self.work(id)
+        assert self.coordinator().complete(id).state == "completed"
+        return id
+
+    def whole(self, run: str, number: int, **options: object) -> int:
+        id = self.make(run, number, **options)
+        self.coordinator().publish()
+        self.coordinator().retire()
+        return id
+
+    def live(self, table: str) -> list[int]:
+        """What a reader sees."""
+        toy = self.tables[table]
+        return sorted(offset for name in toy.live() for offset, _ in toy.files[name])
+
+    def expected(self, *numbers: int) -> list[int]:
+        return sorted(offset for n in numbers for offset in self.feed.intervals[Interval.of(*hour(n))])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Intervals:
+    return Intervals(tmp_path).begin()
+
+
+# -- any order -------------------------------------------------------------------------------------------
+
+
+def test_intervals_are_made_in_any_order_and_rest_on_nothing(world):
+    order = list(range(10))
+    random.Random(7).shuffle(order)
+    for number in order:
+        world.whole(f"run {number}", number)
+    assert world.live("a") == world.live("b") == world.expected(*range(10))
+    assert all(world.ledger.entry(id).plan.base is None for id in world.ledger.ids())
+
+
+def test_several_at_once_complete_in_any_order(world):
+    ids = [world.ask(f"run {number}", number) for number in (5, 3, 4)]
+    for id in reversed(ids):
+        world.work(id)
+        assert world.coordinator().complete(id).state == "completed"
+        world.coordinator().publish()
+    assert world.live("a") == world.expected(3, 4, 5)
+    assert world.published("a") == [3, 2, 1]
+    assert world.ledger.view().settled == 3
+
+
+def test_the_hint_stays_below_what_is_open_though_higher_ones_are_published(world):
+    low, high = world.ask("low", 1), world.ask("high", 2)
+    world.work(high)
+    world.coordinator().complete(high)
+    world.coordinator().publish()
+    assert world.live("a") == world.expected(2)
+    assert world.ledger.view().settled == 0
+    world.work(low)
+    world.coordinator().complete(low)
+    world.coordinator().publish()
+    assert world.live("a") == world.expected(1, 2)
+    assert world.ledger.view().settled == high
+
+
+def test_an_interval_waits_for_a_free_place_like_any_checkpoint(world):
+    world.limit(max_concurrent_checkpoints=1)
+    first = world.ask("run 1", 1)
+    with pytest.raises(Rejected, match=f"checkpoint {first} is still open"):
+        world.ask("run 2", 2)
+
+
+def test_an_expired_one_is_given_up_and_nobody_else_is_harmed(world):
+    dead, alive = world.ask("dead", 1), world.ask("alive", 2)
+    world.age(dead, 10_000)
+    world.ask("next", 3)
+    assert world.state(dead) == "aborted"
+    assert world.state(alive) == "open"
+    assert world.whole("again", 1) == 4
+    assert world.live("a") == world.expected(1)
+
+
+# -- again -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_for_a_completed_interval_is_a_no_op_that_says_so(world):
+    id = world.whole("first", 1)
+    answer = world.coordinator().trigger("second", interval=hour(1))
+    assert isinstance(answer, Covered)
+    assert answer.by == id
+    assert "--reprocess" in answer.why
+    assert world.ledger.view().last_id == id
+
+
+def test_the_no_op_publishes_what_its_interval_is_still_owed(world):
+    world.make("first", 1)
+    assert world.live("a") == []
+    assert isinstance(world.coordinator().trigger("second", interval=hour(1)), Covered)
+    assert world.live("a") == world.expected(1)
+
+
+def test_the_same_run_again_adopts_what_it_made(world):
+    id = world.whole("run", 1)
+    for reprocess in (False, True):
+        again = world.coordinator().trigger("run", interval=hour(1), reprocess=reprocess)
+        assert again is not None
+        assert again.adopted
+        assert again.plan.id == id
+
+
+def test_reprocessing_replaces_exactly_the_interval_in_one_commit_per_table(world):
+    for number in range(3):
+        world.whole(f"run {number}", number)
+    before = len(world.tables["a"].commits)
+    world.rows(1, [17, 18])
+    world.whole("again", 1, reprocess=True)
+    assert world.live("a") == world.live("b") == world.expected(0, 1, 2)
+    assert len(world.tables["a"].commits) == before + 1
+
+
+def test_an_interval_that_has_no_rows_any_more_is_emptied(world):
+    world.whole("first", 1)
+    world.rows(1, [])
+    world.whole("again", 1, reprocess=True)
+    assert world.live("a") == []
+    world.rows(1, [11])
+    world.whole("once more", 1, reprocess=True)
+    assert world.live("a") == [11]
+
+
+def test_while_an_interval_is_being_made_nobody_else_makes_it(world):
+    world.whole("first", 1)
+    second = world.ask("second", 1, reprocess=True)
+    with pytest.raises(Rejected, match=f"checkpoint {second} is still open"):
+        world.ask("third", 1, reprocess=True)
+
+
+def test_the_highest_id_wins_and_a_lower_one_that_was_owed_is_left_out(world):
+    first = world.make("first", 1)
+    world.weather.stuck = {"a", "b"}
+    world.rows(1, [17])
+    second = world.make("second", 1, reprocess=True)
+    world.weather.stuck = set()
+    world.coordinator().publish()
+    assert world.published("a") == [second], "the lower one is not published at all"
+    assert world.live("a") == [17]
+    assert world.ledger.view().settled == second > first
+
+
+def test_what_is_empty_is_committed_too_so_that_a_late_publisher_loses_the_version(world):
+    world.whole("zero", 0)
+    world.rows(1, [])
+    id = world.whole("first", 1)
+    assert world.published("a") == world.published("b") == [1, id]
+    assert world.live("a") == world.expected(0)
+
+
+def test_a_zombie_that_read_table_and_log_long_ago_loses_the_version(world):
+    world.make("first", 1)
+
+    def others_go_on() -> None:
+        world.coordinator().publish()
+        world.rows(1, [])
+        world.whole("second", 1, reprocess=True)
+
+    world.weather.then["commit 1 on a"] = others_go_on
+    world.coordinator().publish()
+    assert world.live("a") == []
+    assert world.published("a") == [1, 2]
+
+
+# -- retention -------------------------------------------------------------------------------------------
+
+
+def test_an_interval_can_be_replaced_after_its_checkpoint_was_forgotten(world):
+    world.limit(num_retained=1)
+    for number in range(6):
+        world.whole(f"run {number}", number)
+    assert len(world.ledger.ids()) == 1
+    world.rows(2, [27])
+    world.whole("again", 2, reprocess=True)
+    assert world.live("a") == world.live("b") == world.expected(*range(6))
+
+
+def test_a_forgotten_interval_is_still_known_as_done(world):
+    world.limit(num_retained=1)
+    first = world.whole("run 0", 0)
+    for number in range(1, 4):
+        world.whole(f"run {number}", number)
+    answer = world.coordinator().trigger("late", interval=hour(0))
+    assert isinstance(answer, Covered)
+    assert answer.by == first
+    with pytest.raises(Invalid, match="overlaps"):
+        world.coordinator().trigger("daily", interval=hour(0, 24))
+
+
+def test_retention_keeps_all_that_is_live(world):
+    world.limit(num_retained=1)
+    for number in range(5):
+        world.whole(f"run {number}", number)
+    for number in range(5):
+        world.rows(number, [10 * number + 7])
+        world.whole(f"again {number}", number, reprocess=True)
+    for table in "ab":
+        assert all(name in world.tables[table].files for name in world.tables[table].live())
+    assert world.live("a") == world.expected(*range(5))
+
+
+def test_a_crash_between_publish_and_index_is_made_good(world):
+    """The hint does not move before the index is there."""
+    world.make("first", 1)
+    coordinator = world.coordinator()
+    dies = mock.Mock(side_effect=KeyboardInterrupt)
+    with mock.patch.object(coordinator.ledger, "index_interval", dies), pytest.raises(KeyboardInterrupt):
+        coordinator.publish()
+    assert world.live("a") == world.expected(1)
+    assert world.ledger.intervals() == []
+    assert world.ledger.view().settled == 0
+    world.coordinator().publish()
+    assert world.ledger.intervals() == [Interval.of(*hour(1))]
+    assert world.published("a") == [1]
+
+
+# -- what does not fit -----------------------------------------------------------------------------------
+
+
+def test_overlapping_intervals_are_refused_disjoint_ones_are_not(world):
+    world.whole("hourly", 5)
+    with pytest.raises(Invalid, match="overlaps") as error:
+        world.coordinator().trigger("daily", interval=hour(0, 24))
+    assert error.value.reason == "INTERVALS_OVERLAP"
+    assert world.ledger.view().last_id == 1, "refused before anything is planned"
+    world.feed.intervals[Interval.of(*hour(6, 18))] = [99]
+    assert world.coordinator().trigger("rest of the day", interval=hour(6, 18)).plan.id == 2
+
+
+def test_an_open_overlapping_interval_is_waited_for(world):
+    dead = world.ask("hourly", 5)
+    with pytest.raises(Rejected, match=f"checkpoint {dead} is still open"):
+        world.coordinator().trigger("daily", interval=hour(0, 24))
+    world.coordinator().abort(dead, "CANCELLED")
+    assert world.coordinator().trigger("daily", interval=hour(0, 24)).plan.id == 2
+
+
+@pytest.mark.parametrize("given", [None, (DAY, DAY)])
+def test_a_run_without_an_interval_is_refused(world, given):
+    with pytest.raises(Invalid, match="reads by data interval") as error:
+        world.coordinator().trigger("manual", interval=given)
+    assert error.value.reason == "NO_INTERVAL"
+    assert world.ledger.identity() is None, "nothing was written"
+
+
+@pytest.mark.parametrize("given", [(hour(2)[0], hour(1)[0]), (NAIVE, NAIVE), ("a", "b")])
+def test_an_interval_that_is_none_is_refused(world, given):
+    with pytest.raises(Invalid, match="not allowed"):
+        world.coordinator().trigger("run", interval=given)
+
+
+def test_sources_by_interval_and_others_are_not_mixed():
+    pipeline = Pipeline("mixed")
+    world = World(Path("/nowhere"))
+    pipeline.source("hourly", ToyIntervals(world.feed)).sink("a", ToySink("a", world.tables))
+    pipeline.source("stream", ToySource(world.feed)).sink("b", ToySink("b", world.tables))
+    with pytest.raises(Invalid, match="source hourly reads by data interval, stream reads whatever is new"):
+        pipeline.graph()
+
+
+def test_a_pipeline_does_not_change_from_one_kind_to_the_other(world):
+    world.whole("run", 1)
+    world.source = None
+    with pytest.raises(Invalid, match="has run by interval") as error:
+        world.coordinator().trigger("manual")
+    assert error.value.reason == "PIPELINE_KIND_CHANGED"
+
+
+def test_a_table_that_was_made_again_is_noticed(world):
+    world.whole("run", 1)
+    world.tables.tables.clear()
+    with pytest.raises(Corrupt, match="should hold checkpoint 1"):
+        world.whole("run 2", 2)
+
+
+# -- continuous pipelines --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def continuous(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def run(world: World, name: str, interval: tuple[datetime, datetime] | None) -> int:
+    world.feed_more(1)
+    coordinator: Coordinator = world.coordinator()
+    triggered = coordinator.trigger(name, interval=interval)
+    assert not isinstance(triggered, Covered)
+    assert triggered is not None
+    world.work(triggered.plan.id)
+    assert coordinator.complete(triggered.plan.id).state == "completed"
+    coordinator.publish()
+    return triggered.plan.id
+
+
+def test_a_continuous_pipeline_that_went_past_an_interval_does_nothing_and_says_so(continuous):
+    run(continuous, "3", hour(3))
+    last = run(continuous, "5", hour(5))
+    for number in (3, 4, 5):
+        answer = continuous.coordinator().trigger(f"backfill {number}", interval=hour(number))
+        assert isinstance(answer, Covered)
+        assert answer.by == last
+    assert run(continuous, "6", hour(6)) == 3
+
+
+def test_a_run_without_an_interval_in_between_does_not_forget_how_far_the_others_went(continuous):
+    run(continuous, "3", hour(3))
+    run(continuous, "manual", None)
+    assert isinstance(continuous.coordinator().trigger("backfill", interval=hour(3)), Covered)
+
+
+def test_what_lies_before_the_first_checkpoint_is_refused_with_what_to_do(continuous):
+    run(continuous, "3", hour(3))
+    with pytest.raises(Rejected, match="begins before the first one") as error:
+        continuous.coordinator().trigger("backfill", interval=hour(2))
+    assert error.value.reason == "BEFORE_FIRST_CHECKPOINT"
+
+
+def test_an_aborted_checkpoint_covers_nothing(continuous):
+    continuous.feed_more(1)
+    id = continuous.coordinator().trigger("3", interval=hour(3)).plan.id
+    continuous.coordinator().abort(id, "CANCELLED")
+    assert continuous.coordinator().trigger("again", interval=hour(3)).plan.id == id + 1
+
+
+def test_a_continuous_pipeline_is_not_reprocessed(continuous):
+    with pytest.raises(Invalid, match="is continuous") as error:
+        continuous.coordinator().trigger("backfill", interval=hour(3), reprocess=True)
+    assert error.value.reason == "NOT_INDEPENDENT"

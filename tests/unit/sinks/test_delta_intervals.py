@@ -1,0 +1,154 @@
+"""One interval's rows in a Delta table, without Spark: who is replaced, and what others may have done meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.unit.sinks.kit import Published
+from tests.unit.tables.kit import KV, by_foreigner, kv
+from tidegate.errors import Corrupt, Invalid
+from tidegate.model.interval import Interval
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks.base import Head, Publication, Staging
+from tidegate.sinks.delta_interval import staging_folder
+from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.tables import open_table
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def hour(number):
+    return Interval.of(DAY + timedelta(hours=number), DAY + timedelta(hours=number + 1))
+
+
+class Hours(Published):
+    """A sink of an interval pipeline, and what its coordinator would remember."""
+
+    def __init__(self, folder, sink=None):
+        super().__init__(folder, sink)
+        self.context = replace(self.context, by_interval=True)
+        self.shown = {}
+
+    def publication(self, id, number, *rows):
+        folder = staging_folder(Staging(id, f"attempt{id}", hour(number)), self.context)
+        files = self.files(folder, kv(*rows)) if rows else []
+        snapshot = open_table(self.location)
+        batch = Batch(columns=KV, files=files, since=snapshot.version if snapshot else None)
+        committable = staged_result(batch, len(rows)).committable
+        return Publication(id, 0, f"publisher-{id}", None, (committable,), hour(number), self.shown.get(number))
+
+    def take(self, publication, number, head=None):
+        head = head or self.head()
+        done = self.sink.publish(replace(publication, after=head.last), head, self.context)
+        if done is not None:
+            self.shown[number] = publication.id, self.sink.trace(publication.committables)
+        return done
+
+    def hour(self, id, number, *rows):
+        done = self.take(self.publication(id, number, *rows), number)
+        assert done is not None
+        return done
+
+    def holds(self, publication):
+        return self.sink.holds(publication, self.head(), self.context)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return Hours(tmp_path)
+
+
+def test_an_hour_is_replaced_in_one_commit_and_nothing_else(world):
+    world.hour(1, 0, (1, "a"))
+    world.hour(2, 1, (2, "b"), (3, "b"))
+    by_foreigner(world.location, (9, "z"))
+    done = world.hour(3, 1, (4, "c"))
+    assert world.rows() == [(1, "a"), (4, "c"), (9, "z")]
+    assert done.version == 3
+    assert world.hour(4, 1).version == 4
+    assert world.rows() == [(1, "a"), (9, "z")]
+
+
+def test_ids_come_in_any_order_and_the_transaction_never_goes_back(world):
+    late = world.publication(3, 1, (3, "late"))
+    world.hour(7, 0, (7, "first"))
+    world.take(late, 1)
+    assert world.rows() == [(3, "late"), (7, "first")]
+    assert world.head() == Head(version=1, last=7)
+    assert world.sink.locate(3, world.context).version == 1
+    assert world.sink.locate(7, world.context).version == 0
+    assert world.sink.locate(5, world.context) is None
+
+
+def test_the_table_tells_what_was_published_also_after_it_was_replaced_or_compacted(world):
+    first = world.publication(1, 0, (1, "a"))
+    assert not world.holds(first)
+    world.take(first, 0)
+    other = world.publication(2, 1, (2, "b"))
+    assert world.holds(first)
+    assert not world.holds(other)
+    world.hour(3, 0, (3, "c"))
+    DeltaTable(world.location.url).optimize.compact()
+    assert world.holds(first)
+    assert not world.holds(other)
+
+
+def test_if_the_log_does_not_tell_any_more_nobody_guesses(world):
+    first = world.publication(1, 0, (1, "a"))
+    second = world.publication(2, 1, (2, "b"))
+    world.take(first, 0)
+    world.hour(3, 2, (3, "c"))
+    DeltaTable(world.location.url).create_checkpoint()
+    world.location.local("_delta_log/00000000000000000000.json").unlink()
+    with pytest.raises(Corrupt, match="does not tell whether it has checkpoint 2: commit 0 is gone"):
+        world.holds(second)
+    assert world.sink.locate(1, world.context) is None, "and readers get no hint"
+
+
+def test_who_saw_an_older_version_loses(world):
+    world.hour(1, 0, (1, "a"))
+    old, late = world.head(), world.publication(2, 1, (2, "late"))
+    world.hour(3, 1)
+    assert world.take(late, 1, head=old) is None
+    assert world.rows() == [(1, "a")]
+
+
+def test_rows_that_others_have_rewritten_are_not_guessed_at(world):
+    world.hour(1, 0, (1, "a"))
+    world.hour(2, 1, (2, "b"))
+    DeltaTable(world.location.url).delete("k = 2")
+    world.hour(3, 0, (3, "c"))
+    with pytest.raises(Invalid, match=r"of the 1 files that checkpoint 2 put .*, 0 are there; version 2 \(DELETE\)"):
+        world.hour(4, 1, (4, "d"))
+    with pytest.raises(Invalid, match="interval_column"):
+        world.sink.check_interval(hour(1), world.shown[1], world.context)
+    world.sink.check_interval(hour(0), world.shown[0], world.context)
+
+
+def test_files_of_an_interval_that_nobody_remembers_are_not_thrown_away(world):
+    world.hour(1, 0, (1, "a"))
+    world.shown.clear()
+    with pytest.raises(Invalid, match="of the 0 files that this pipeline put .*, 1 are there"):
+        world.hour(2, 0, (2, "b"))
+
+
+def test_an_append_only_table_is_refused(tmp_path):
+    Published(tmp_path, DeltaAppend("t", properties={"delta.appendOnly": "true"})).checkpoint(1)
+    with pytest.raises(Invalid, match="appendOnly"):
+        Hours(tmp_path).sink.check(Hours(tmp_path).context)
+    assert DeltaAppend("t", properties={"delta.appendOnly": "true"}).interval_problems()
+
+
+def test_a_table_whose_files_delta_rs_may_not_remove_is_refused(tmp_path):
+    Published(tmp_path, DeltaAppend("t", properties={"delta.enableChangeDataFeed": "true"})).checkpoint(1)
+    with pytest.raises(Invalid, match="change data feed") as error:
+        Hours(tmp_path).sink.check(Hours(tmp_path).context)
+    assert error.value.reason == "NEEDS_SPARK"
+
+
+def test_an_upsert_is_refused_because_its_result_would_depend_on_the_order():
+    assert any("cannot replace" in problem for problem in DeltaUpsert("t", keys=["k"]).interval_problems())
