@@ -76,6 +76,8 @@ class Rejected(TidegateError):
 
     kind = "rejected"
     default_reason = "REJECTED"
+    wait_s: float | None = None
+    """After how long it is worth asking again, if that is known."""
 
 
 class Corrupt(TidegateError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -95,6 +96,9 @@ def patiently(world: World, call: Callable[[], T]) -> T:
             if tries > 200:
                 raise Violation(f"I8: tried {tries} times, still {error}") from None
             world.log(f"waits: {error.what}")
+            if world.calm and error.reason == "SUSPENDED":  # then a person looks after it
+                with contextlib.suppress(Unavailable):
+                    world.coordinator().resume("operator")
         world.sleep(1 + world.dice.below(20))
 
 
@@ -117,6 +121,8 @@ def meddler(world: World) -> None:
         last = max((int(name) for name in world.store.listing("checkpoints")), default=0)
         id = 1 + world.dice.below(last) if last else 0
         calls: list[Callable[[], object]] = [lambda: coordinator.publish(), lambda: coordinator.retire()]
+        if world.dice.chance(0.2):
+            calls = [lambda: coordinator.suspend("meddler", ""), lambda: coordinator.resume("meddler")]
         if id:
             calls += [
                 lambda: coordinator.abort(id, "CANCELLED"),

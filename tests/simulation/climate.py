@@ -15,6 +15,8 @@ class Climate:
     # the pipeline; the names that `checkpoint.coordinator.Limits` asks for
     max_concurrent_checkpoints: int
     num_retained: int
+    tolerable_failed_checkpoints: int
+    min_pause: float
     max_unpublished: int
     timeout: float
     bound: int
@@ -46,6 +48,8 @@ def climate_of(dice: Dice) -> Climate:
     return Climate(
         max_concurrent_checkpoints=dice.one_of([1, 2, 1, 3]),
         num_retained=dice.one_of([3, 1, 2]),
+        tolerable_failed_checkpoints=dice.one_of([1_000_000, 1_000_000, 3]),
+        min_pause=0.0,
         max_unpublished=dice.one_of([10, 1, 3]),
         timeout=dice.one_of([1e9, 60.0, 400.0]),
         bound=dice.one_of([3, 1]),

@@ -80,8 +80,16 @@ class Oracle:
             if self.store.truth(f"checkpoints/{lower:08d}/plan.json") is None:
                 raise Violation(f"entry {id} is created, entry {lower} does not exist")
             self._durable(f"entry {id} is planned", lower, "plan.json")
-            if lower != base:
+            if lower != base and plan["kind"] != "control" and not self._control(lower):
                 self._durable(f"entry {id} is planned", lower, "decision.json")
+
+        if plan["kind"] != "control" and self._control(id - 1) == "suspend":
+            raise Violation(f"checkpoint {id} is planned behind a suspension")
+
+    def _control(self, id: int) -> str:
+        """What entry `id` does, if it is no checkpoint."""
+        plan = self._json(f"checkpoints/{id:08d}/plan.json")
+        return plan["control"]["action"] if plan is not None and plan.get("control") else ""
 
     def _decided(self, id: int, decision: dict[str, Any]) -> None:
         checkpoint = self.checkpoint(id)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from tidegate.checkpoint import coordinator, protocol, publish, retention
+from tidegate.checkpoint import control, coordinator, protocol, publish, retention
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
@@ -206,6 +206,10 @@ def _believe_the_first_contradiction() -> Patches:
     yield mock.patch.object(protocol, "on_publish", on_publish)
 
 
+def _ignore_suspensions() -> Patches:
+    yield mock.patch.object(control, "refuse_suspended", lambda coordinator, view: None)
+
+
 class Plant(NamedTuple):
     """A bug: how it is planted, and within how many days it must be found."""
 
@@ -214,10 +218,11 @@ class Plant(NamedTuple):
 
 
 PLANTED: dict[str, Plant] = {
+    "plan behind a suspension": Plant(_ignore_suspensions, 200),
     "overwrite instead of create": Plant(_overwrite_instead_of_create, 50),
     "believe that every create won": Plant(_believe_that_every_create_won, 200),
     "believe that every create lost": Plant(_believe_that_an_unclear_create_lost, 50),
-    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 600),
+    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 3000),
     "publish without compare-and-swap": Plant(_publish_without_cas, 400),
     "publish the newest first": Plant(_publish_the_newest_first, 400),
     "publish before the decision": Plant(_publish_before_the_decision, 200),

@@ -26,6 +26,8 @@ class Limits:
     max_concurrent_checkpoints: int = 1
     max_unpublished: int = 10
     num_retained: int = 1
+    tolerable_failed_checkpoints: int = 1_000_000
+    min_pause: float = 0.0
 
     def record(self) -> Json:
         return {}

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import intervals, protocol, publish, retention
+from tidegate.checkpoint import control, intervals, protocol, publish, retention
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
@@ -44,6 +44,10 @@ class Limits(Protocol):
     def max_unpublished(self) -> int: ...
     @property
     def num_retained(self) -> int: ...
+    @property
+    def tolerable_failed_checkpoints(self) -> int: ...
+    @property
+    def min_pause(self) -> float: ...
     def record(self) -> Json: ...
 
 
@@ -116,30 +120,25 @@ class Coordinator:
             view = self.ledger.view(run, reach)
             answer = self._ask(view, run, give_up, wanted)
             if isinstance(answer, protocol.Adopt):
-                adopted = self._adopted(view, answer.id)
-                if adopted is not None:
+                if (adopted := self._adopted(view, answer.id)) is not None:
                     return adopted
             elif isinstance(answer, protocol.Abort):
                 self._decide(self._abort(answer))
             elif not isinstance(answer, protocol.CreateEntry):
-                return self._no_plan(answer, wanted)
+                return self._no_plan(answer, view, wanted)
             else:
-                # What is completed comes first: a source may read a table that is owed a publish.
+                control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
-                if published != completed:
+                if published != completed:  # that comes first: a source may read a table that is owed a publish
                     self._publish_or_wait()
                     published = completed
-                    if self.ledger.view(run, reach).last_id != view.last_id:
-                        continue
+                    continue
                 plan = self._plan(answer, view, run, kind, wanted)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
-                self._settle_ground(view, answer.base)
-                created = self.ledger.create_entry(plan)
-                reach = plan.id  # it exists now, even if listings do not show it yet
-                if created.mine and self._counts(plan):
-                    self.ledger.index_run(plan)
+                if self._create(plan, view):
                     return Triggered(plan, adopted=False)
+                reach = plan.id  # it exists now, even if listings do not show it yet
 
     def _ask(self, view: View, run: str, give_up: GiveUp, wanted: protocol.Wanted | None) -> protocol.Triggering:
         intervals.refuse_other_kind(self.graph, view)
@@ -153,11 +152,20 @@ class Coordinator:
             refuse_rewritten(self, view, wanted.interval)
         return Plans(self.graph, self.ledger, self.limits, self.place).make(answer, view, run, kind, wanted)
 
+    def _create(self, plan: Plan, view: View) -> bool:
+        """T6. False: the id was taken; look again."""
+        control.settle_below(self.ledger, view, plan.base or 0)
+        if not self.ledger.create_entry(plan).mine or not self._counts(plan):
+            return False
+        self.ledger.index_run(plan)
+        return True
+
     def _no_plan(
-        self, answer: protocol.Covered | protocol.Misfit | protocol.Wait, wanted: protocol.Wanted | None
+        self, answer: protocol.Covered | protocol.Misfit | protocol.Wait, view: View, wanted: protocol.Wanted | None
     ) -> Covered:
         """The run gets nothing now. What is done already is published, all else is refused."""
         if isinstance(answer, protocol.Wait):
+            control.refuse_suspended(self, view)
             raise _busy(answer.ids)
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
@@ -197,15 +205,6 @@ class Coordinator:
     def _overdue(self, entry: Entry) -> bool:
         """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up."""
         return any(job not in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan)
-
-    def _settle_ground(self, view: View, base: int | None) -> None:
-        """W2: what the plan rests on survives a power loss. If the abort of a checkpoint that it skips did not,
-        that one could be completed after all, and its input would be read twice; if a plan did not, the log
-        would have a hole for ever."""
-        for entry in view.entries:
-            if base is None or entry.id >= base:
-                settle = self.ledger.settle_plan if entry.open else self.ledger.settle_decision
-                settle(entry.id)
 
     def _counts(self, plan: Plan) -> bool:
         """Whether the id was free because nobody had had it, and not because its entry is retired.
@@ -269,6 +268,18 @@ class Coordinator:
         if entry is not None and entry.aborted:
             retention.release(self, entry)
         return _outcome(id, entry)
+
+    def suspend(self, by: str, reason: str) -> int:
+        """Let no run plan a checkpoint until somebody resumes; what is planned already goes on."""
+        return control.suspend(self.ledger, by, reason)
+
+    def resume(self, by: str, reason: str = "") -> int | None:
+        """Let checkpoints be planned again. None: there was nothing to resume from."""
+        return control.resume(self.ledger, by, reason)
+
+    def suspended(self) -> control.Suspended | None:
+        """Why no checkpoint may be planned now, or None."""
+        return control.suspended(self.ledger.view(), self.limits.tolerable_failed_checkpoints)
 
     def _abort(self, answer: protocol.Abort) -> Decision:
         return _decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)

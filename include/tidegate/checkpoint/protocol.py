@@ -215,6 +215,9 @@ def own_entry(view: View, run: str) -> int | None:
 
 def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
     """A1/T3: the lowest open entry that is dead: its base is aborted, or there is reason to give it up."""
+    for entry in view.entries:
+        if entry.control is not None and entry.decision is None:
+            return Abort(entry.id, CONTROL, "", counts=False)  # whoever made it stopped in between
     for entry in view.still_open():
         if base_aborted(view, entry):
             return Abort(entry.id, "BASE_ABORTED", f"checkpoint {entry.plan.base}, its base, was aborted", False)
@@ -257,6 +260,9 @@ def _covered(view: View, wanted: Wanted) -> Covered | Misfit | None:
     return Misfit(reach, early=True) if wanted.interval.start < reach.start else Covered(last.id)
 
 
+CONTROL = "CONTROL"
+"""The reason in the decision of an entry that is no checkpoint."""
+
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 
@@ -279,6 +285,8 @@ def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlre
     """What a job of `entry` does before it touches anything, and again before it acks."""
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
+    if entry.control is not None:
+        return Stop(f"entry {entry.id} is no checkpoint: it was made to {entry.control.action}")
     if job in entry.acks:
         return DoneAlready()
     if entry.decision is not None:

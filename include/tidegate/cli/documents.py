@@ -14,6 +14,8 @@ __all__ = ["clock", "rows_text", "seconds_between", "size_text", "state_of", "su
 
 def state_of(entry: Entry, published: Published | None) -> str:
     """open, aborted, completed, or completed but not yet visible on every table."""
+    if entry.control is not None:
+        return {"suspend": "suspended", "resume": "resumed"}[entry.control.action]
     if entry.decision is None:
         return "open"
     if entry.completed and published is None:
@@ -28,8 +30,8 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "state": state_of(entry, published),
-        "reason": decision.reason if decision else "",
-        "detail": decision.detail if decision else "",
+        "reason": entry.control.reason if entry.control else decision.reason if decision else "",
+        "detail": f"by {entry.control.by}" if entry.control else decision.detail if decision else "",
         "kind": plan.kind,
         "interval": str(entry.interval) if entry.interval is not None else None,
         "base": plan.base,

@@ -15,7 +15,7 @@ from tidegate.config import duration_text
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
-from tidegate.model.records import Ack, Plan, Published
+from tidegate.model.records import Ack, Control, Plan, Published
 from tidegate.model.view import Entry
 from tidegate.runtime.runs import gone
 
@@ -78,6 +78,8 @@ class Story:
 
 def tell(target: Target, entry: Entry) -> Story:
     """The whole story."""
+    if entry.control is not None:
+        return _act(target, entry, entry.control)
     ledger = target.ledger
     published = ledger.published(entry.id)
     base = ledger.entry(entry.plan.base) if entry.plan.base is not None else None
@@ -97,6 +99,14 @@ def tell(target: Target, entry: Entry) -> Story:
         changes=list(_changes(entry, base)),
         next_step=_next_step(entry, published, waits),
     )
+
+
+def _act(target: Target, entry: Entry, control: Control) -> Story:
+    """An entry that is no checkpoint."""
+    told = {"suspend": "let no checkpoint be planned from here on", "resume": "let checkpoints be planned again"}
+    why = f", because: {control.reason}" if control.reason else ""
+    event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
+    return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")
 
 
 # -- what happened -------------------------------------------------------------------------------------

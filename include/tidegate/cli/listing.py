@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.cli.documents import clock, rows_text, summary_of
+from tidegate.checkpoint.control import suspended
+from tidegate.cli.documents import clock, rows_text, state_of, summary_of
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, pipeline_names, program
 from tidegate.config import Settings, load_settings
@@ -74,7 +75,7 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "last": last.id if last else None,
-        "state": _state(last),
+        "state": "suspended" if suspended(view, settings.tolerable_failed_checkpoints) else _state(last),
         "planned": last.plan.created if last else None,
         "last_completed": completed.id if completed else None,
     }
@@ -83,7 +84,7 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
 def _state(entry: Entry | None) -> str:
     if entry is None:
         return "no checkpoint yet"
-    return entry.decision.outcome if entry.decision else "open"
+    return state_of(entry, None).removesuffix(", unpublished")
 
 
 def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
@@ -107,7 +108,7 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
                 clock(row["planned"]),
                 "" if row["seconds"] is None else f"{row['seconds']:.1f}",
                 _input(row),
-                rows_text(row["rows"]) if row["state"] != "aborted" else row["reason"],
+                rows_text(row["rows"]) if row["rows"] and row["state"] != "aborted" else row["reason"],
             ]
             for row in rows
         ],

@@ -33,6 +33,8 @@ COMMANDS = {
     "show": "one checkpoint: its plan, acks, decision and tables",
     "explain": "what happened in a checkpoint, and why, in prose",
     "read": "rows of a sink's table as of one checkpoint",
+    "suspend": "let no run plan a checkpoint until `resume`",
+    "resume": "let runs plan checkpoints again",
     "config": "the effective settings and where each came from",
     "doctor": "check the machine, the storage, the ledger and the tables",
     "spark": "start, look at or stop the embedded Spark server",
@@ -120,13 +122,14 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     for name in commands:
         module = importlib.import_module(f"tidegate.cli.{_MODULES.get(name, name)}")
         known = set(subparsers.choices)
-        module.add_parser(subparsers)
+        if name not in known:  # one module may hold two commands
+            module.add_parser(subparsers)
         for added in set(subparsers.choices) - known:
             _finish(subparsers.choices[added], module.run)
     return parser
 
 
-_MODULES = {"list": "listing", "config": "settings"}
+_MODULES = {"list": "listing", "config": "settings", "resume": "suspend"}
 """Commands whose module has another name."""
 
 

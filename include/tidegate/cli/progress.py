@@ -46,6 +46,9 @@ class Progress(Observer):
         self._waiting = why
         self.out.line(f"waiting: {why.splitlines()[0]}", "yellow")
 
+    def resumed(self, failed: tuple[int, ...]) -> None:
+        self.out.line(f"going on: it was suspended because checkpoint {', '.join(map(str, failed))} failed", "yellow")
+
     def covered(self, covered: Covered) -> None:
         self.covered_intervals.append({"interval": str(covered.interval), "checkpoint": covered.by})
         self.out.line(covered.why)

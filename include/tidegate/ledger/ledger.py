@@ -187,6 +187,10 @@ class Ledger(Log):
         """Let retention count on from here."""
         self.store.replace("kept.json", encode(kept))
 
+    def age_of_decision(self, id: int) -> float | None:
+        """Seconds since the entry was decided, by the store's clock alone."""
+        return self.store.age(f"{folder(id)}/decision.json")
+
     def expired(self, plan: Plan) -> bool:
         """Whether the entry is older than its timeout, by the store's clock alone."""
         return self.age(plan) > plan.timeout_s

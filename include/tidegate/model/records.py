@@ -112,16 +112,26 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     name: str
 
 
+class Control(Struct, frozen=True, kw_only=True):
+    """An act of a person, or of a rule, that takes its place among the checkpoints."""
+
+    action: Literal["suspend", "resume"]
+    by: str
+    reason: str = ""
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """What checkpoint `id` is about. Its creation is the creation of the entry."""
 
     title: ClassVar[str] = "plan.json"
 
     id: Id
-    kind: Literal["scheduled", "manual"]
+    kind: Literal["scheduled", "manual", "control"]
     run: str
     generation: int = 0
     base: Id | None
+    control: Control | None = None
+    """What the entry does instead of being a checkpoint."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
@@ -140,6 +150,8 @@ class Plan(Record, frozen=True, kw_only=True):
     def flaw(self) -> str | None:
         if self.base is not None and self.base >= self.id:
             return f"checkpoint {self.id} cannot rest on {self.base}"
+        if (self.kind == "control") != (self.control is not None):
+            return "a control entry says what it does, a checkpoint does not"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
             return f"{self.interval} or {self.reach} is no interval"
         if self.by_interval and (self.interval is None or self.base is not None):

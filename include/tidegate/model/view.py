@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, Decision, Handle, Manifest, Plan
+from tidegate.model.records import Ack, Control, Decision, Handle, Manifest, Plan
 
 __all__ = ["Acked", "Entry", "View"]
 
@@ -53,9 +53,14 @@ class Entry:
         return own == {job: acked.handle for job, acked in self.acks.items()}
 
     @property
+    def control(self) -> Control | None:
+        """What the entry does, if it is no checkpoint."""
+        return self.plan.control
+
+    @property
     def open(self) -> bool:
-        """Not decided yet."""
-        return self.decision is None
+        """A checkpoint that is not decided yet."""
+        return self.decision is None and self.plan.control is None
 
     @property
     def completed(self) -> bool:
@@ -63,7 +68,9 @@ class Entry:
 
     @property
     def aborted(self) -> bool:
-        return self.decision is not None and self.decision.outcome == "aborted"
+        """Never counts: so it is with every entry that is no checkpoint, too."""
+        decided = self.decision is not None and self.decision.outcome == "aborted"
+        return decided or self.plan.control is not None
 
 
 @dataclass(frozen=True)

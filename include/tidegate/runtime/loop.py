@@ -40,6 +40,9 @@ class Observer:
     def waiting(self, why: str) -> None:
         """Nothing to do, or not yet allowed to."""
 
+    def resumed(self, failed: tuple[int, ...]) -> None:
+        """The pipeline was suspended because these checkpoints failed; it goes on."""
+
     def planned(self, plan: Plan) -> None:
         """A checkpoint has been planned."""
 
@@ -96,6 +99,7 @@ def run_checkpoints(
 ) -> list[Outcome]:
     """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
     coordinator.spark = session
+    _start_again(coordinator, observer)
     outcomes: list[Outcome] = []
     failures = 0
     while not schedule.stop() and (schedule.checkpoints is None or len(outcomes) < schedule.checkpoints):
@@ -113,6 +117,18 @@ def run_checkpoints(
             pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s)
             _pause(pause, schedule, observer)
     return outcomes
+
+
+def _start_again(coordinator: Coordinator, observer: Observer) -> None:
+    """Started by a person, a pipeline that had failed too often goes on; one that a person suspended does not."""
+
+    def resume() -> None:
+        found = coordinator.suspended()
+        if found is not None and found.failed:
+            coordinator.resume("tidegate run", "started again")
+            observer.resumed(found.failed)
+
+    _patiently(resume, lambda error, left: observer.waiting(str(error)))
 
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:

@@ -29,6 +29,8 @@ class Limits:
     max_concurrent_checkpoints: int = 1
     max_unpublished: int = 3
     num_retained: int = 100
+    tolerable_failed_checkpoints: int = 1_000_000
+    min_pause: float = 0.0
 
     def record(self) -> Json:
         return {"num_retained": self.num_retained}

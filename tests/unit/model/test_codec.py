@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -10,6 +11,7 @@ from tests.unit.model.samples import RECORDS, SAMPLES, jsons, objects
 from tidegate.errors import Corrupt, Invalid
 from tidegate.model.codec import RECORD_LIMIT, decode, decode_json, encode, encode_json, fingerprint, sha256
 from tidegate.model.records import (
+    Control,
     Decision,
     Handle,
     JobStats,
@@ -90,12 +92,20 @@ def test_a_fingerprint_is_short_and_depends_on_the_value_alone(value):
     assert fingerprint([value, 1]) != fingerprint([value, 2])
 
 
+def test_an_entry_that_is_no_checkpoint_says_what_it_does():
+    act = Control(action="suspend", by="mia on laptop", reason="the feed is broken")
+    plan = msgspec.structs.replace(SAMPLES["plan"], kind="control", control=act)
+    assert decode(encode(plan), Plan, "x") == plan
+    for wrong in ({"kind": "scheduled"}, {"control": None}, {"control": {"action": "explode", "by": "mia"}}):
+        assert "control" in refusal(as_bytes(json.loads(encode(plan)) | wrong), Plan).what
+
+
 # -- what is not exactly a record is refused -------------------------------------------------------------
 
 
 @EACH
 def test_each_missing_field_is_refused(name):
-    optional = {"generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
+    optional = {"control", "generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
     whole = fields(name)
     for field in set(whole) - optional:
         left = {key: value for key, value in whole.items() if key != field}

@@ -1,0 +1,165 @@
+"""Suspend and resume: entries of the one log, so that they have their place among the checkpoints.
+
+Nothing is stored but the act itself. Whether the pipeline is suspended is read off the end of the log each time:
+after a suspension no checkpoint can be planned, for whoever plans one has seen every lower entry. So a pipeline is
+suspended if a suspension is the last thing in its log, or if more checkpoints in a row have failed than its
+settings tolerate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.checkpoint.protocol import CONTROL
+from tidegate.errors import Rejected
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.codec import fingerprint
+from tidegate.model.names import check_run
+from tidegate.model.records import Control, Decision, Plan
+from tidegate.model.view import Entry, View
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+
+__all__ = ["Suspended", "refuse", "refuse_suspended", "resume", "settle_below", "suspend", "suspended"]
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """No checkpoint may be planned."""
+
+    by: str
+    why: str
+    failed: tuple[int, ...] = ()
+    """The checkpoints that failed in a row, oldest first; empty if somebody said so."""
+
+
+def suspended(view: View, tolerable: int) -> Suspended | None:
+    """T4, read off the end of the log: nobody plans behind a suspension, so it is the last entry, or none is.
+
+    Failures count from the last completed checkpoint on, or from the last time that somebody resumed.
+    """
+    last = view.get(view.last_id)
+    if last is not None and last.control is not None:
+        control = last.control
+        return Suspended(control.by, control.reason) if control.action == "suspend" else None
+    failed: list[Entry] = []
+    for entry in reversed(view.entries):
+        if entry.completed or entry.control is not None:
+            break
+        if entry.decision is not None and entry.decision.counts:
+            failed.append(entry)
+    if len(failed) <= tolerable:
+        return None
+    decision = failed[0].decision
+    assert decision is not None
+    why = f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason
+    return Suspended("", why, tuple(entry.id for entry in reversed(failed)))
+
+
+def suspend(ledger: Ledger, by: str, reason: str) -> int:
+    """Let no run plan a checkpoint until somebody resumes; what is planned already goes on. The entry's id."""
+    return _act(ledger, Control(action="suspend", by=by, reason=reason))
+
+
+def resume(ledger: Ledger, by: str, reason: str = "") -> int | None:
+    """Let checkpoints be planned again, and forget the failures so far. None: there was nothing to forget."""
+    if suspended(ledger.view(), tolerable=0) is None:
+        return None
+    return _act(ledger, Control(action="resume", by=by, reason=reason))
+
+
+def refuse_suspended(coordinator: Coordinator, view: View) -> None:
+    """T4: from the log just listed. A suspension that comes later takes the id that the plan wanted."""
+    found = suspended(view, coordinator.limits.tolerable_failed_checkpoints)
+    if found is None:
+        return
+    name = coordinator.graph.name
+    if found.failed:
+        what = (
+            f"pipeline {name!r} is suspended: its last {len(found.failed)} checkpoint"
+            f"{'s' if len(found.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
+            f"{coordinator.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
+        )
+    else:
+        what = f"pipeline {name!r} is suspended by {found.by}" + (f": {found.why}" if found.why else "")
+    raise Rejected(
+        what,
+        expected="a pipeline that is not suspended",
+        help=f"when the cause is mended: tidegate resume {name}; nothing is lost, its input waits",
+        reason="SUSPENDED",
+    )
+
+
+def refuse(coordinator: Coordinator, view: View, kind: str) -> None:
+    """T4: the pre-checks."""
+    refuse_suspended(coordinator, view)
+    if kind == "scheduled":
+        _refuse_early(coordinator, view, coordinator.limits.min_pause)
+
+
+def _refuse_early(coordinator: Coordinator, view: View, pause_s: float) -> None:
+    """At least `pause_s` between the end of a checkpoint and the next one, by the store's clock.
+
+    A clock that went back tells nothing: then nobody waits.
+    """
+    last = view.last_completed
+    age = coordinator.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
+    if last is None or age is None or not 0 <= age < pause_s:
+        return
+    early = Rejected(
+        f"checkpoint {last.id} was completed {age:.1f} s ago, and min_pause is {pause_s:g} s",
+        help="nothing to do: it is tried again by itself",
+        reason="MIN_PAUSE",
+    )
+    early.wait_s = pause_s - age
+    raise early
+
+
+def _act(ledger: Ledger, control: Control) -> int:
+    """Create the entry at the end of the log, wherever that is by then."""
+    check_run(control.by)
+    ledger.start()
+    reach: int | None = None
+    while True:
+        view = ledger.view(reach=reach)
+        settle_below(ledger, view, 0)
+        plan = _plan(view.last_id + 1, control)
+        created = ledger.create_entry(plan)
+        reach = plan.id
+        if created.mine:
+            ledger.index_run(plan)
+            ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="aborted", reason=CONTROL))
+            return plan.id
+
+
+def settle_below(ledger: Ledger, view: View, low: int) -> None:
+    """W2: what the next entry rests on survives a power loss. If the abort of a checkpoint that it skips did not,
+    that one could be completed after all, and its input would be read twice; if a plan did not, the log would
+    have a hole for ever."""
+    for entry in view.entries:
+        if entry.id >= low:
+            settle = ledger.settle_plan if entry.decision is None else ledger.settle_decision
+            settle(entry.id)
+
+
+def _plan(id: int, control: Control) -> Plan:
+    """An entry without input, jobs or output."""
+    return Plan(
+        **stamp(seams.new_id()),
+        id=id,
+        kind="control",
+        run=f"control:{seams.new_id()}",
+        base=None,
+        control=control,
+        sources={},
+        triggers=[],
+        acks=[],
+        commits=[],
+        timeout_s=0.0,
+        config={},
+        config_fingerprint=fingerprint({}),
+        code_fingerprint="",
+    )

@@ -1,0 +1,174 @@
+"""Suspend and resume: nobody plans behind a suspension, and nothing is lost meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate.checkpoint.control import suspend
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
+
+
+def refused(world: World, run: str, **options: object) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        world.trigger(run, **options)
+    return caught.value
+
+
+def shown(world: World) -> list[int]:
+    """Offsets on table a, in order."""
+    table = world.tables["a"]
+    return [offset for commit in table.commits for offset, _ in table.rows(commit)]
+
+
+def fail(world: World, run: str, *, counts: bool = True) -> int:
+    id = world.trigger(run)
+    world.coordinator().abort(id, "JOB_FAILED" if counts else "CANCELLED", "the disk is full", counts=counts)
+    return id
+
+
+def test_nobody_plans_while_it_is_suspended_and_the_input_waits(world: World) -> None:
+    world.checkpoint("r1", rows=3)
+    world.coordinator().suspend("mia", "the feed is broken")
+    world.feed_more(3)
+    error = refused(world, "r2")
+    assert error.reason == "SUSPENDED"
+    assert "suspended by mia: the feed is broken" in str(error)
+    assert "tidegate resume orders" in str(error)
+    world.coordinator().resume("mia")
+    world.checkpoint("r2")
+    assert shown(world) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_is_planned_already_goes_on_and_its_run_is_not_refused(world: World) -> None:
+    world.feed_more(3)
+    id = world.trigger("r1")
+    world.coordinator().suspend("mia", "")
+    assert world.trigger("r1") == id
+    world.work(id)
+    assert world.coordinator().complete(id).state == "completed"
+    world.coordinator().publish()
+    assert len(shown(world)) == 3
+    assert refused(world, "r2").reason == "SUSPENDED"
+
+
+def test_a_pipeline_can_be_suspended_before_its_first_checkpoint(world: World) -> None:
+    assert world.coordinator().suspend("mia", "not yet") == 1
+    assert refused(world, "r1").reason == "SUSPENDED"
+    assert world.coordinator().resume("mia") == 2
+    assert world.checkpoint("r1", rows=1) == 3
+
+
+@pytest.mark.parametrize("tolerable", [0, 2])
+def test_one_failure_more_than_is_tolerable_suspends(world: World, tolerable: int) -> None:
+    world.limit(tolerable_failed_checkpoints=tolerable)
+    world.feed_more(3)
+    failed = [fail(world, f"r{number}") for number in range(tolerable + 1)]
+    error = refused(world, "late")
+    assert error.reason == "SUSPENDED"
+    assert f"Checkpoint {failed[-1]}: JOB_FAILED: the disk is full" in str(error)
+    assert world.coordinator().suspended().failed == tuple(failed)
+    world.coordinator().resume("mia", "more disk")
+    for number in range(tolerable):
+        fail(world, f"again{number}")
+    assert world.checkpoint("last") > failed[-1], "failures are counted from the resumption on"
+
+
+def test_a_completed_checkpoint_resets_the_count_and_only_what_counts_is_counted(world: World) -> None:
+    world.limit(tolerable_failed_checkpoints=1)
+    fail(world, "r1")
+    world.checkpoint("r2", rows=1)
+    fail(world, "r3")
+    for number in range(3):
+        fail(world, f"c{number}", counts=False)
+    assert world.checkpoint("r4", rows=1)
+
+
+def test_retention_takes_old_acts_like_old_checkpoints(world: World) -> None:
+    world.limit(num_retained=2)
+    for number in range(5):
+        world.coordinator().suspend("mia", "")
+        world.coordinator().resume("mia")
+        world.checkpoint(f"r{number}", rows=1)
+    assert len(world.ledger.ids()) <= 6
+    assert shown(world) == [1, 2, 3, 4, 5]
+    world.coordinator().suspend("mia", "")
+    world.coordinator().retire()
+    assert refused(world, "late").reason == "SUSPENDED"
+
+
+def test_an_act_that_broke_off_is_finished_by_whoever_comes_next(world: World) -> None:
+    world.checkpoint("r1", rows=1)
+    id = suspend(world.ledger, "mia", "")
+    world.ledger.store.delete(f"checkpoints/{id:08d}/decision.json")
+    assert world.coordinator().suspended() is not None, "it holds from its plan on"
+    assert refused(world, "r2").reason == "SUSPENDED"
+    assert world.ledger.decision(id).reason == "CONTROL"
+
+
+def test_resuming_what_is_not_suspended_writes_nothing(world: World) -> None:
+    world.checkpoint("r1", rows=1)
+    assert world.coordinator().resume("mia") is None
+    assert world.ledger.ids() == [1]
+    with pytest.raises(Invalid, match="run id"):
+        world.coordinator().suspend("", "nobody said so")
+
+
+def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world: World) -> None:
+    told = []
+
+    class Told(Observer):
+        def resumed(self, failed: tuple[int, ...]) -> None:
+            told.append(failed)
+
+    world.limit(tolerable_failed_checkpoints=0)
+    failed = fail(world, "r1")
+    world.feed_more(1)
+    assert [o.state for o in run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Told())] == [
+        "completed"
+    ]
+    assert told == [(failed,)]
+    world.coordinator().suspend("mia", "")
+    with pytest.raises(Rejected, match="suspended by mia"):
+        run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Told())
+
+
+class _no_spark:
+    def __call__(self) -> None:
+        return None
+
+    def drop(self) -> None: ...
+
+
+# -- min_pause -----------------------------------------------------------------------------------------
+
+
+def test_a_scheduled_run_waits_for_the_pause_a_manual_one_does_not(world: World) -> None:
+    world.limit(min_pause=500.0)
+    id = world.checkpoint("r1", rows=1)
+    error = refused(world, "r2", kind="scheduled")
+    assert error.reason == "MIN_PAUSE"
+    assert 0 < error.wait_s <= 500
+    assert world.trigger("by hand") == id + 1
+
+
+def test_the_pause_is_over_when_the_store_says_so_and_a_clock_gone_back_holds_nobody(world: World) -> None:
+    world.limit(min_pause=500.0)
+    id = world.checkpoint("r1", rows=1)
+    decision = world.folder / f"checkpoints/{id:08d}/decision.json"
+    for age in (501, -100_000):
+        os.utime(decision, (time.time() - age,) * 2)
+        later = world.trigger(f"r{age}", kind="scheduled")
+        world.coordinator().abort(later, "CANCELLED", "")
+
+
+def test_damage_in_the_log_is_told_before_any_suspension(world: World) -> None:
+    world.checkpoint("r1", rows=1)
+    world.coordinator().suspend("mia", "")
+    (world.folder / "checkpoints/00000001/plan.json").write_text("{}")
+    with pytest.raises(Corrupt):
+        world.trigger("r2")
