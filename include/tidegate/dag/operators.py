@@ -97,12 +97,18 @@ class Step(BaseOperator):
 
     def triggered(self, task: Task) -> Triggered:
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
+        from tidegate.checkpoint.coordinator import Covered
+
         try:
             with self.sessions(task):
-                triggered = task.coordinator.trigger(task.run, kind=task.kind, give_up=task.give_up)
+                triggered = task.coordinator.trigger(
+                    task.run, kind=task.kind, give_up=task.give_up, interval=task.interval, reprocess=task.reprocess
+                )
         except Rejected as error:
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
+        if isinstance(triggered, Covered):
+            raise AirflowSkipException(triggered.why)
         assert triggered is not None
         return triggered
 
@@ -263,10 +269,8 @@ def _nothing() -> None:
 
 def _suspend(task: Task, error: Corrupt) -> None:
     """What is damaged needs a person. Until then no run makes it worse."""
-    suspend = getattr(task.coordinator, "suspend", None)
-    if suspend is not None:
-        with contextlib.suppress(TidegateError):
-            suspend(task.run, str(error))
+    with contextlib.suppress(TidegateError):
+        task.coordinator.suspend(task.run, str(error))
 
 
 def _patience(task: Task, error: Rejected) -> float:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
@@ -56,13 +57,17 @@ class Task:
     settings: Settings
     context: Any
     run: str
+    earlier: tuple[str, ...] = ()
+    """What the run was called before it was cleared, the last name first."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
         """Open everything that a try needs. Nothing is kept between tries."""
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
-        return cls(coordinator, settings, context, run_of(dag_run.dag_id, dag_run.run_id))
+        cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0
+        names = [run_of(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
+        return cls(coordinator, settings, context, names[0], tuple(names[1:]))
 
     # -- what Airflow knows --------------------------------------------------------------------------
 
@@ -71,6 +76,20 @@ class Task:
         """Why there is this run. A backfill's runs are scheduled ones, if late."""
         run_type = self.context["dag_run"].run_type
         return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
+
+    @property
+    def interval(self) -> tuple[datetime, datetime] | None:
+        """The run's data interval. That of a run by hand is Airflow's guess: only interval pipelines go by it."""
+        dag_run = self.context["dag_run"]
+        start, end = dag_run.data_interval_start, dag_run.data_interval_end
+        if start is None or end is None or (self.kind == "manual" and not self.coordinator.graph.by_interval):
+            return None
+        return start, end
+
+    @property
+    def reprocess(self) -> bool:
+        """Whether an interval that is done is to be made again: the run was cleared, by hand or by a backfill."""
+        return bool(self.earlier)
 
     def refuse_unknown_conf(self) -> None:
         """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
@@ -115,12 +134,16 @@ class Task:
         """The run's checkpoint: the one that is alive or done, else the last one that was aborted."""
         from tidegate.checkpoint import protocol
 
-        view = self.coordinator.ledger.view(self.run)
-        own = protocol.own_entry(view, self.run)
-        if own is not None:
-            return own
-        entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]
-        return max((entry.id for entry in entries if entry.plan.run == self.run), default=None)
+        for run in (self.run, *self.earlier):
+            view = self.coordinator.ledger.view(run)
+            own = protocol.own_entry(view, run)
+            if own is not None:
+                return own
+            entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]
+            last = max((entry.id for entry in entries if entry.plan.run == run), default=None)
+            if last is not None:
+                return last
+        return None
 
     def step(self, what: str) -> None:
         """Tell the task's log what happens now."""
