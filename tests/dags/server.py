@@ -61,6 +61,7 @@ class Airflow:
             "PYTHONPATH": str(self.project.folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.project.dags),
             "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",

@@ -34,25 +34,6 @@ def test_five_checkpoints_each_exactly_once(airflow: Airflow):
     airflow.call("PATCH", "/dags/five", {"is_paused": True})
 
 
-def test_runs_of_a_backfill_and_of_the_schedule_at_the_same_instant(airflow: Airflow):
-    """Scenario 21: a backfill ignores max_active_runs."""
-    made = airflow.project.pipeline("backfilled", interval="3 s").feed(6)
-    airflow.known("backfilled")
-    wanted = {"dag_id": "backfilled", "from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
-    wanted |= {"max_active_runs": 3, "run_backwards": True}  # type: ignore[dict-item]
-    eventually(  # on sqlite Airflow refuses this while it is busy
-        "a backfill is made", lambda: airflow.call("POST", "/backfills", wanted, fine=(503, 500)), 60
-    )
-    eventually("six checkpoints are in the tables", lambda: len(made.published) >= 6, 180)
-    backfilled = [run for run in airflow.runs("backfilled") if run.run_id.startswith("backfill")]
-    assert len(backfilled) == 3
-    assert {run.ended() for run in backfilled} == {"success"}
-    airflow.call("PATCH", "/dags/backfilled", {"is_paused": True})
-    assert set(made.outcomes()) <= {"completed", "open"}
-    assert all(made.ledger.run_ids(f"airflow:backfilled:{run.run_id}") for run in backfilled)
-    made.check(6)
-
-
 def test_a_second_run_waits_without_a_worker(airflow: Airflow):
     made = by_hand(airflow, "waits").hold().feed()
     first, second = airflow.trigger("waits"), airflow.trigger("waits")

@@ -1,0 +1,134 @@
+"""Backfills by a real scheduler: intervals in any order, several at once, and again; exactly their rows, each time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.dags.server import Airflow
+from tests.waiting import eventually
+from tidegate.ledger.ledger import open_ledger
+
+DAG_FILE = '''
+"""Made by a test."""
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+pipeline = Pipeline("hourly", interval="1 h", max_concurrent_checkpoints=3)
+rows = pipeline.source("rows", Files("hourly/in/{start:%Y-%m-%dT%H}.json", schema="id long, file long"))
+rows.sink("every", DeltaAppend("hourly/every"))
+dag = build_dag(pipeline, is_paused_upon_creation=True)
+'''
+HOURS = 10
+ROWS = 3
+
+
+def test_ten_intervals_three_at_once_backwards_and_again(airflow: Airflow):
+    folder = airflow.project.folder / "hourly"
+    for hour in range(HOURS):
+        feed(folder, hour, version=0)
+    (airflow.project.dags / "dag_hourly.py").write_text(DAG_FILE)
+    airflow.known("hourly")
+    airflow.call("PATCH", "/dags/hourly", {"is_paused": False})
+    others(folder / "every")
+
+    backfill(airflow, "none")
+    assert rows(folder) == expected(versions=[0] * HOURS)
+    ids = open_ledger(str(airflow.project.folder / "ledger"), "hourly").ids()
+
+    for hour in (2, 7):
+        feed(folder, hour, version=1)
+    backfill(airflow, "completed")
+    assert rows(folder) == expected(versions=[1 if hour in (2, 7) else 0 for hour in range(HOURS)])
+    again = open_ledger(str(airflow.project.folder / "ledger"), "hourly").ids()
+    assert len(again) >= len(ids) + HOURS, "each interval has been made again"
+
+    feed(folder, 4, version=2)
+    cleared = next(run for run in airflow.runs("hourly") if "2026-01-01T05:00" in run.run_id)
+    cleared.clear("complete")
+    assert cleared.ended() == "success"
+    assert rows(folder)[4, 0] == ROWS, "to look again at how it ended makes nothing again"
+    cleared.clear()
+    assert cleared.ended() == "success"
+    assert rows(folder) == expected(versions=[{2: 1, 4: 2, 7: 1}.get(hour, 0) for hour in range(HOURS)])
+    airflow.call("PATCH", "/dags/hourly", {"is_paused": True})
+
+
+def test_what_checkpoints_hold_already_is_not_made_by_a_backfill_and_what_came_before_is_refused(airflow: Airflow):
+    """Scenario 21, too: its runs and those of the schedule come at the same instant."""
+    made = airflow.project.pipeline("continuous", interval="3 s").feed(3)
+    airflow.known("continuous")
+    eventually("three checkpoints are in the tables", lambda: len(made.published) >= 3, 180)
+    wanted = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
+    request(airflow, "continuous", wanted, "none")
+    made.feed(3)
+    ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 3), 240)
+    eventually("all input is in the tables", lambda: len(made.rows_or_none("every")) >= 6 * made.ROWS, 180)
+    airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
+    assert {run.state for run in ended} == {"failed"}
+    assert "before the first" in ended[0].log("trigger") or "Help" in ended[0].log("trigger")
+    assert not any(made.ledger.run_ids(f"airflow:continuous:{run.run_id}") for run in ended)
+    made.check(6)
+
+
+def feed(folder: Path, hour: int, version: int) -> None:
+    """The hour's file: ids that tell the hour, and as `file` how often it was written."""
+    path = folder / "in" / f"2026-01-01T{hour:02d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"id": hour, "file": version}) for _ in range(ROWS)]
+    path.with_suffix(".tmp").write_text("\n".join(lines) + "\n")
+    path.with_suffix(".tmp").rename(path)
+
+
+def others(table: Path) -> None:
+    """Somebody else's rows in the same table: they stay."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(str(table), pa.table({"id": pa.array([99], pa.int64()), "file": pa.array([9], pa.int64())}))
+
+
+def expected(versions: list[int]) -> Counter[tuple[int, int]]:
+    return Counter({(99, 9): 1} | dict.fromkeys(enumerate(versions), ROWS))
+
+
+def rows(folder: Path) -> Counter[tuple[int, int]]:
+    from deltalake import DeltaTable
+
+    found = DeltaTable(str(folder / "every")).to_pyarrow_table().to_pylist()
+    return Counter((row["id"], row["file"]) for row in found if row["id"] == 99 or row["id"] < HOURS)
+
+
+def backfill(airflow: Airflow, reprocess: str) -> None:
+    """All ten hours, three at once, backwards; until the last one has ended."""
+    before = time.time()
+    last = f"2026-01-01T{HOURS - 1:02d}:00:00Z"
+    request(airflow, "hourly", {"from_date": "2026-01-01T00:00:00Z", "to_date": last}, reprocess)
+    ended = eventually("ten runs have ended", lambda: ended_backfill(airflow, "hourly", HOURS, before), 500)
+    assert {run.state for run in ended} == {"success"}, [run.tasks() for run in ended if run.state != "success"]
+
+
+def request(airflow: Airflow, dag_id: str, wanted: dict[str, Any], reprocess: str) -> None:
+    wanted = wanted | {"dag_id": dag_id, "max_active_runs": 3, "run_backwards": True, "reprocess_behavior": reprocess}
+    eventually(  # on sqlite Airflow refuses this while it is busy, and while the one before is not marked as done
+        "a backfill is made", lambda: airflow.call("POST", "/backfills", wanted, fine=(409, 500, 503)), 180
+    )
+
+
+def ended_backfill(airflow: Airflow, dag_id: str, number: int, since: float = 0.0) -> list[Any] | None:
+    """The backfill's runs, once all have ended."""
+    from datetime import datetime
+
+    found = airflow.call("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill&limit=100")["dag_runs"]
+    done = [
+        run
+        for run in found
+        if run["state"] in ("success", "failed") and datetime.fromisoformat(run["end_date"]).timestamp() > since
+    ]
+    runs = {run.run_id: run for run in airflow.runs(dag_id)}
+    return [runs[run["dag_run_id"]] for run in done] if len(done) >= number else None
