@@ -4,6 +4,7 @@ airflow_db: Airflow inside this process, for `dag.test()`. project: a folder wit
 airflow: a real one, all its processes, one for all tests of a module that ask for it.
 """
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -28,12 +29,20 @@ from tests.dags.project import Project  # noqa: E402
 from tests.dags.server import Airflow, migrate  # noqa: E402
 
 
+def remove(home: Path, of: int) -> None:
+    """Airflow makes its home as soon as it is imported, whoever asks for it."""
+    if os.getpid() == of:  # not in a forked child
+        shutil.rmtree(home, ignore_errors=True)
+
+
+atexit.register(remove, HOME, os.getpid())
+
+
 @pytest.fixture(scope="session")
-def airflow_db() -> Iterator[Path]:
+def airflow_db() -> Path:
     HOME.mkdir(parents=True, exist_ok=True)
     migrate(dict(os.environ))
-    yield HOME
-    shutil.rmtree(HOME, ignore_errors=True)
+    return HOME
 
 
 @pytest.fixture(scope="session")
