@@ -185,7 +185,7 @@ class Coordinator:
             )
         if entry.open:
             self.ledger.settle_plan(id)  # an index that outlives its entry would look like damage
-            again = self._entry(id)
+            again = self.real_entry(id)
             if again is None or again.plan.attempt != entry.plan.attempt or self._retired_before(id):
                 return None
         self.ledger.index_run(entry.plan)
@@ -213,7 +213,7 @@ class Coordinator:
         """
         if not self._retired_before(plan.id):
             return True
-        entry = self._entry(plan.id)
+        entry = self.real_entry(plan.id)
         if entry is not None and entry.open:  # all that is real is decided there
             self._decide(_decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
         return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
@@ -291,7 +291,7 @@ class Coordinator:
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
         """An entry and what it rests on; no entry if it is retired. A lost base is an error, unless the entry no
         longer needs it."""
-        entry = self._entry(id)
+        entry = self.real_entry(id)
         if entry is None:
             self._refuse_unknown(id)
             return None, None
@@ -312,7 +312,7 @@ class Coordinator:
             )
         return entry, base
 
-    def _entry(self, id: int) -> Entry | None:
+    def real_entry(self, id: int) -> Entry | None:
         """The entry, or None if it is retired. What those who slept left under its id is no damage."""
         try:
             return self.ledger.entry(id)

@@ -124,7 +124,7 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
     ledger = coordinator.ledger
     if ledger.retired(id):
         return True
-    entry = ledger.entry(id)
+    entry = coordinator.real_entry(id)
     if entry is None:
         return True  # what a zombie wrote behind the deletion
     if entry.open:
@@ -137,7 +137,7 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
 
 def _delete(coordinator: Coordinator, id: int) -> bool:
     ledger = coordinator.ledger
-    entry = ledger.entry(id)
+    entry = coordinator.real_entry(id)
     if entry is None:  # broken off behind the plan: side files and staged ones are gone already
         ledger.delete_entry(id, ())
         return True
