@@ -1,12 +1,5 @@
-"""Tells Airflow what of tidegate it has to know: the timetable of `interval`."""
+"""For an Airflow into which tidegate is not installed as a package; otherwise its entry point says the same."""
 
-from airflow.plugins_manager import AirflowPlugin
+from tidegate.dag.plugin import TidegatePlugin
 
-from tidegate.dag.timetable import Every
-
-
-class TidegatePlugin(AirflowPlugin):
-    """Whoever parses, schedules or shows a DAG reads its timetable by this."""
-
-    name = "tidegate"
-    timetables = [Every]
+__all__ = ["TidegatePlugin"]

@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -128,6 +130,39 @@ class Airflow:
                 health = json.load(answer)
             return all(health[name]["status"] == "healthy" for name in ("scheduler", "dag_processor", "triggerer"))
         return False
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """For a while nothing but the API server writes to Airflow's database.
+
+        On sqlite Airflow cannot make a backfill beside others that write: it gives up half-way, and *deletes* the runs
+        that it was about to clear.
+        """
+        others = [self.processes[name].pid for name in ("scheduler", "dag-processor", "triggerer")]
+        database = self.env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].removeprefix("sqlite:///")
+
+        def stopped_outside_of_a_transaction() -> bool:
+            for pid in others:
+                os.killpg(pid, signal.SIGSTOP)
+            with (
+                contextlib.suppress(sqlite3.OperationalError),
+                contextlib.closing(sqlite3.connect(database, timeout=0.5, isolation_level=None)) as probe,
+            ):
+                probe.execute("BEGIN IMMEDIATE")
+                probe.execute("ROLLBACK")
+                return True
+            go_on()
+            return False
+
+        def go_on() -> None:
+            for pid in others:
+                os.killpg(pid, signal.SIGCONT)
+
+        eventually("nobody writes to Airflow's database", stopped_outside_of_a_transaction, 60)
+        try:
+            yield
+        finally:
+            go_on()
 
     # -- REST ----------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def test_ten_intervals_three_at_once_backwards_and_again(airflow: Airflow):
     backfill(airflow, "completed")
     assert rows(folder) == expected(versions=[1 if hour in (2, 7) else 0 for hour in range(HOURS)])
     again = open_ledger(str(airflow.project.folder / "ledger"), "hourly").ids()
-    assert len(again) >= len(ids) + HOURS, "each interval has been made again"
+    assert again[-1] >= ids[-1] + HOURS, "each interval has been made again"
 
     feed(folder, 4, version=2)
     cleared = next(run for run in airflow.runs("hourly") if "2026-01-01T05:00" in run.run_id)
@@ -109,15 +109,18 @@ def backfill(airflow: Airflow, reprocess: str) -> None:
     before = time.time()
     last = f"2026-01-01T{HOURS - 1:02d}:00:00Z"
     request(airflow, "hourly", {"from_date": "2026-01-01T00:00:00Z", "to_date": last}, reprocess)
-    ended = eventually("ten runs have ended", lambda: ended_backfill(airflow, "hourly", HOURS, before), 500)
+    ended = eventually("ten runs have ended", lambda: ended_backfill(airflow, "hourly", HOURS, before), 240)
     assert {run.state for run in ended} == {"success"}, [run.tasks() for run in ended if run.state != "success"]
 
 
 def request(airflow: Airflow, dag_id: str, wanted: dict[str, Any], reprocess: str) -> None:
     wanted = wanted | {"dag_id": dag_id, "max_active_runs": 3, "run_backwards": True, "reprocess_behavior": reprocess}
-    eventually(  # on sqlite Airflow refuses this while it is busy, and while the one before is not marked as done
-        "a backfill is made", lambda: airflow.call("POST", "/backfills", wanted, fine=(409, 500, 503)), 180
-    )
+
+    def made() -> object:
+        with airflow.still():
+            return airflow.call("POST", "/backfills", wanted, fine=(409,))  # 409: the one before is not marked as done
+
+    eventually("a backfill is made", made, 180)
 
 
 def ended_backfill(airflow: Airflow, dag_id: str, number: int, since: float = 0.0) -> list[Any] | None:
