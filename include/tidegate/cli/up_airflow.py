@@ -20,6 +20,7 @@ TAG = "tidegate"
 """What every DAG of build_dag is tagged with."""
 
 _TIMEOUT_S = 20.0
+_LINE = 500
 _TRACE_LINES = 12
 
 
@@ -166,10 +167,17 @@ def _said(log: Any) -> Iterator[str]:
         except ValueError:
             record = {"event": line}
         said = str(record.get("event", ""))
-        if not said.startswith(("::group::", "::endgroup::")):  # the UI folds what is between them
-            yield from said.splitlines()[:_TRACE_LINES]
-        for error in record.get("error_detail") or []:
-            yield from f"{error.get('exc_type')}: {error.get('exc_value')}".splitlines()[:_TRACE_LINES]
+        # The UI folds what is between ::group:: marks. Spark's client tells each error by itself first, as JSON and
+        # with its whole plan; what the task raises says the same in a line.
+        if said.startswith(("::group::", "::endgroup::", "{")) or str(record.get("logger", "")).startswith("pyspark"):
+            continue
+        yield from map(_short, said.splitlines()[:_TRACE_LINES])
+        for error in (record.get("error_detail") or [])[:1]:  # behind it are its causes
+            yield from map(_short, f"{error.get('exc_type')}: {error.get('exc_value')}".splitlines()[:_TRACE_LINES])
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LINE else f"{line[:_LINE]} …"
 
 
 def _tail(trace: str) -> str:
