@@ -18,6 +18,7 @@ class Ti:
         self.dag_id = dag_id
         self.run_id = run_id
         self.left: dict[str, Any] = {}
+        self.states: dict[str, str] = {}
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.left[key] = value
@@ -25,10 +26,16 @@ class Ti:
     def xcom_pull(self, task_ids: str, key: str) -> None:
         return None
 
+    def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
+        return dict.fromkeys(run_ids, self.states)
 
-def context(dag: Any, run_id: str = "r", conf: dict[str, Any] | None = None) -> dict[str, Any]:
-    dag_run = SimpleNamespace(dag_id=dag.dag_id, run_id=run_id, conf=conf or {}, run_type="manual")
-    return {"dag": dag, "dag_run": dag_run, "ti": Ti(dag.dag_id, run_id), "params": dag.params}
+
+def context(dag: Any, run_id: str = "r", conf: dict[str, Any] | None = None, **known: Any) -> dict[str, Any]:
+    """known: what else Airflow knows of the run."""
+    dag_run = {"run_type": "manual", "clear_number": 0, "data_interval_start": None, "data_interval_end": None} | known
+    dag_run |= {"dag_id": dag.dag_id, "run_id": run_id, "conf": conf or {}}
+    ti = Ti(dag.dag_id, run_id)
+    return {"dag": dag, "dag_run": SimpleNamespace(**dag_run), "ti": ti, "params": dag.params}
 
 
 def load(file: str) -> Any:

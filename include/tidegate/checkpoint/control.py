@@ -23,7 +23,7 @@ from tidegate.model.view import Entry, View
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Suspended", "refuse", "refuse_suspended", "resume", "settle_below", "suspend", "suspended"]
+__all__ = ["Suspended", "busy", "refuse", "refuse_suspended", "resume", "settle_below", "suspend", "suspended"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,17 @@ def refuse(coordinator: Coordinator, view: View, kind: str) -> None:
     refuse_suspended(coordinator, view)
     if kind == "scheduled":
         _refuse_early(coordinator, view, coordinator.limits.min_pause)
+
+
+def busy(ids: tuple[int, ...]) -> Rejected:
+    """Others are at work."""
+    listed = ", ".join(map(str, ids))
+    return Rejected(
+        f"checkpoint {listed} is still open and max_concurrent_checkpoints allows no more",
+        expected=f"{listed} to be completed or aborted first",
+        help="wait for it; it ends by itself at its timeout, if its run does not end before",
+        reason="CHECKPOINT_IN_PROGRESS",
+    )
 
 
 def _refuse_early(coordinator: Coordinator, view: View, pause_s: float) -> None:

@@ -166,7 +166,7 @@ class Coordinator:
         """The run gets nothing now. What is done already is published, all else is refused."""
         if isinstance(answer, protocol.Wait):
             control.refuse_suspended(self, view)
-            raise _busy(answer.ids)
+            raise control.busy(answer.ids)
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
@@ -200,6 +200,8 @@ class Coordinator:
             reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
+            elif all(job in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan):
+                self.complete(entry.id)  # nobody came to do it: its process died far from here
         return reasons
 
     def _overdue(self, entry: Entry) -> bool:
@@ -385,13 +387,3 @@ def _outcome(id: int, entry: Entry | None) -> Outcome:
         return Outcome(id, "open")
     decision = entry.decision
     return Outcome(id, decision.outcome, decision.reason, decision.detail, decision.counts)
-
-
-def _busy(ids: tuple[int, ...]) -> Rejected:
-    listed = ", ".join(map(str, ids))
-    return Rejected(
-        f"checkpoint {listed} is still open and max_concurrent_checkpoints allows no more",
-        expected=f"{listed} to be completed or aborted first",
-        help="wait for it, or end it with `tidegate abort`; it ends by itself at its timeout",
-        reason="CHECKPOINT_IN_PROGRESS",
-    )

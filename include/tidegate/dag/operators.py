@@ -99,16 +99,19 @@ class Step(BaseOperator):
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
         from tidegate.checkpoint.coordinator import Covered
 
+        task.end_unattended()
         try:
             with self.sessions(task):
                 triggered = task.coordinator.trigger(
-                    task.run, kind=task.kind, give_up=task.give_up, interval=task.interval, reprocess=task.reprocess
+                    task.name(), kind=task.kind, give_up=task.give_up, interval=task.interval, reprocess=task.reprocess
                 )
         except Rejected as error:
+            if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
+                raise task.skip(_overtaken()) from error
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, Covered):
-            raise AirflowSkipException(triggered.why)
+            raise task.skip(triggered.why)
         assert triggered is not None
         return triggered
 
@@ -212,7 +215,7 @@ class CompleteOperator(Step):
         """Runs whatever became of the other tasks."""
         with self.at_work(context) as task:
             id = task.last()
-            if id is None:
+            if id is None or _made_before(task, id):
                 raise _nothing_planned(task)
             finished = self._finish(task, id)
             outcome = finished.outcome
@@ -301,9 +304,27 @@ def _failure(task: Task, id: int) -> tuple[str, str]:
     return "JOB_FAILED", "; ".join(told)
 
 
+def _overtaken() -> str:
+    """Why a scheduled run from before the first checkpoint has nothing to do."""
+    return (
+        "the pipeline's first checkpoint was planned by a later run, after this run's interval had ended: what was "
+        "there by then is in that checkpoint. Nothing to do"
+    )
+
+
+def _made_before(task: Task, id: int) -> bool:
+    """Whether the run's checkpoint is one of before it was cleared, and `trigger` has made none since."""
+    if task.states().get(TRIGGER) not in ("skipped", "failed", "upstream_failed"):
+        return False
+    entry = task.coordinator.ledger.entry(id)
+    if entry is None or entry.open:
+        return entry is None and bool(task.earlier)
+    return entry.aborted or entry.plan.run in task.earlier
+
+
 def _nothing_planned(task: Task) -> Exception:
-    """The run has no checkpoint: either it was not to have one, or `trigger` failed."""
+    """The run has made no checkpoint: either it was not to have one, or `trigger` failed."""
     why = task.pulled(TRIGGER, "failure")
     state = task.states().get(TRIGGER, "gone")
-    told = f"this run has no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
+    told = f"this run has made no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
     return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from tidegate.config import Settings, load_settings
 from tidegate.dag.runs import gone, run_of
 from tidegate.errors import Invalid
@@ -87,6 +89,12 @@ class Task:
         return start, end
 
     @property
+    def backfill(self) -> bool:
+        """Whether somebody asked for exactly this interval, where a schedule only asks for what is new."""
+        run_type = self.context["dag_run"].run_type
+        return bool(getattr(run_type, "value", run_type) == "backfill")
+
+    @property
     def reprocess(self) -> bool:
         """Whether an interval that is done is to be made again: the run was cleared, by hand or by a backfill."""
         return bool(self.earlier)
@@ -116,6 +124,11 @@ class Task:
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
 
+    def skip(self, why: str) -> AirflowSkipException:
+        """What to raise where there is nothing to do, with word of it for `complete`."""
+        self.failed(why)
+        return AirflowSkipException(why)
+
     def pulled(self, task_id: str, key: str) -> Any:
         """What another task of the run has left, or None."""
         with contextlib.suppress(Exception):
@@ -144,6 +157,24 @@ class Task:
             if last is not None:
                 return last
         return None
+
+    def name(self) -> str:
+        """What the run is called at its trigger. If tasks are cleared while an interval is being made, it goes on with
+        that: under a new name it would wait for itself."""
+        last = self.last()
+        entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
+        return entry.plan.run if entry is not None and entry.open else self.run
+
+    def end_unattended(self) -> None:
+        """End the run's own checkpoint if its time is over before its jobs begin: the machine was off, or the run was
+        cleared the next day. No failure of the pipeline, so that the run gets another one."""
+        last = self.last()
+        entry = self.coordinator.ledger.entry(last) if last is not None else None
+        if entry is None or not entry.open or all(job in entry.acks for job in entry.plan.acks):
+            return
+        if self.coordinator.ledger.expired(entry.plan):
+            late = f"its run came back to it after its timeout of {entry.plan.timeout_s:g} s, and gets another one"
+            self.coordinator.abort(entry.id, "RUN_GONE", late)
 
     def step(self, what: str) -> None:
         """Tell the task's log what happens now."""

@@ -57,7 +57,7 @@ def test_another_run_waits_for_the_one_that_is_open(world):
         world.trigger("two")
     assert caught.value.reason == "CHECKPOINT_IN_PROGRESS"
     assert "checkpoint 1 is still open" in caught.value.what
-    assert "tidegate abort" in caught.value.help
+    assert "ends by itself" in caught.value.help
     assert world.ledger.ids() == [1]
 
 
@@ -340,3 +340,20 @@ def test_a_base_that_is_lost_is_damage(world):
         with pytest.raises(Corrupt) as caught:
             call()
         assert caught.value.reason == "LEDGER_DAMAGED"
+
+
+# -- what nobody came back to --------------------------------------------------------------------------
+
+
+def test_what_is_done_but_for_its_decision_is_decided_by_whoever_waits_for_it(world):
+    """Its process died on another machine, so nobody can tell that it is gone."""
+    world.feed_more(2)
+    id = world.trigger("r1")
+    world.work(id)
+    with pytest.raises(Rejected, match="still open"):
+        world.trigger("r2")
+    world.age(id, 3600)
+    with pytest.raises(Rejected, match="still open"):
+        world.trigger("r2")
+    assert world.state(id) == "completed"
+    assert world.trigger("r2") == id + 1
