@@ -16,6 +16,7 @@ from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tidegate.checkpoint import Coordinator
 from tidegate.dag.task import Task
+from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import Ledger, open_ledger, stamp
 from tidegate.model.records import Ack, JobStats
 
@@ -146,3 +147,31 @@ def test_a_run_that_comes_back_too_late_gets_another_checkpoint_and_no_failure_i
     decision = made.entries[0].decision
     assert decision is not None
     assert (decision.reason, decision.counts) == ("RUN_GONE", False)
+
+
+# -- suspended by failures -----------------------------------------------------------------------------
+
+
+def test_the_red_run_that_suspends_says_so_and_how_to_go_on(project: Project):
+    made = project.pipeline("strict", tolerable_failed_checkpoints=0).feed()
+    made.dag_file.write_text(made.dag_file.read_text() + "told = []\npipeline.on_suspended(told.append)\n")
+    dag = by_hand.load(str(made.dag_file))
+    id = dag.task_dict["trigger"].execute(context(dag))["checkpoint"]
+    with pytest.raises(AirflowFailException, match=r"SUSPENDED: checkpoint 1 failed .*tidegate resume strict"):
+        ended(dag, context(dag), trigger="success", job_main="failed")
+    (hook,) = dag.task_dict["complete"].pipeline.graph().on_suspended
+    (told,) = hook.__self__
+    assert (told.pipeline, told.failed) == ("strict", (id,))
+    with pytest.raises(AirflowSkipException, match="tidegate resume strict"):
+        dag.task_dict["trigger"].execute(context(dag, "next"))
+
+
+def test_damage_tells_the_hooks_too(made: Made):
+    made.dag_file.write_text(made.dag_file.read_text() + "told = []\npipeline.on_suspended(told.append)\n")
+    dag = by_hand.load(str(made.dag_file))
+    dag.task_dict["trigger"].execute(context(dag))
+    told = dag.task_dict["trigger"].pipeline.graph().on_suspended[0].__self__
+    task = Task.of(dag.task_dict["trigger"].pipeline, str(made.project.folder), context(dag))
+    with pytest.raises(AirflowFailException, match="a file is gone"), dag.task_dict["trigger"].at_work(context(dag)):
+        raise Corrupt("a file is gone")
+    assert [(each.pipeline, each.by, each.failed) for each in told] == [("overtaken", task.run, ())]

@@ -29,7 +29,8 @@ RED = """## When a run is red
 2. Nothing is half done. The checkpoint was aborted: its rows are in no table, and the next run takes its input again.
 3. Correct the cause. Then wait for the next run, or clear this one: both are safe, as is clearing any task or any
    older run.
-4. If every run fails in the same way, pause the DAG until the cause is corrected.
+4. If more checkpoints in a row fail than `tolerable_failed_checkpoints` (below) allows, the pipeline is suspended: runs
+   are skipped, green, and make nothing, until somebody says `tidegate resume NAME`. The log of `complete` says so.
 
 A run that is *green* with skipped tasks made no checkpoint, or found it completed before; the task's log says which.
 A run *marked* green or red by hand changes nothing: the next run ends its checkpoint if it is still open."""

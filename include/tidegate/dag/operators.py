@@ -222,11 +222,7 @@ class CompleteOperator(Step):
             if outcome.state == "retired":
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
             if outcome.state == "aborted":
-                why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
-                raise AirflowFailException(
-                    f"checkpoint {id} was aborted: {why}\n  Nothing of it was published, and its input is in the next "
-                    "checkpoint.\n  Help: correct what failed; the next run, or clearing this one, takes it up again"
-                )
+                raise AirflowFailException(_aborted(finished))
             self._refuse_unpublished(id, finished)
             return self._completed(task, id)
 
@@ -272,8 +268,12 @@ def _nothing() -> None:
 
 def _suspend(task: Task, error: Corrupt) -> None:
     """What is damaged needs a person. Until then no run makes it worse."""
+    from tidegate.pipeline.hooks import Suspension
+    from tidegate.runtime.finish import tell_suspended
+
     with contextlib.suppress(TidegateError):
         task.coordinator.suspend(task.run, str(error))
+        tell_suspended(task.coordinator, Suspension(task.coordinator.graph.name, task.run, str(error)))
 
 
 def _patience(task: Task, error: Rejected) -> float:
@@ -288,6 +288,23 @@ def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     log.info("Checkpoint %s %s", plan.id, state)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
+
+
+def _aborted(finished: Finished) -> str:
+    """Why the run is red, and whether others go on."""
+    outcome, suspension = finished.outcome, finished.suspension
+    why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
+    told = (
+        f"checkpoint {outcome.id} was aborted: {why}\n  Nothing of it was published, and its input is in the next "
+        "checkpoint.\n  Help: correct what failed; the next run, or clearing this one, takes it up again"
+    )
+    if suspension is None:
+        return told
+    name, failed = suspension.pipeline, ", ".join(map(str, suspension.failed))
+    return (
+        f"{told}, once the pipeline is resumed\n  The pipeline is SUSPENDED: checkpoint {failed} failed in a row, more "
+        f"than tolerable_failed_checkpoints allows. Its runs are skipped until somebody says: tidegate resume {name}"
+    )
 
 
 def _failure(task: Task, id: int) -> tuple[str, str]:

@@ -2,5 +2,6 @@
 
 from tidegate.pipeline.declare import Pipeline, Stream
 from tidegate.pipeline.graph import Graph, Job, Sinking, Sourcing, Staged
+from tidegate.pipeline.hooks import Suspension
 
-__all__ = ["Graph", "Job", "Pipeline", "Sinking", "Sourcing", "Staged", "Stream"]
+__all__ = ["Graph", "Job", "Pipeline", "Sinking", "Sourcing", "Staged", "Stream", "Suspension"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.pipeline.graph import Graph, Sinking, Sourcing, Staged, build_graph
+from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
 from tidegate.sources.base import Source
 
@@ -35,6 +37,7 @@ class Pipeline:
         self._sources: list[Sourcing] = []
         self._stages: list[Staged] = []
         self._sinks: list[Sinking] = []
+        self._on_suspended: list[OnSuspended] = []
 
     def source(self, name: str, source: Source) -> Stream:
         """Read from `source` under this name. The name is its identity: positions are kept by it."""
@@ -65,9 +68,26 @@ class Pipeline:
 
         return declare
 
+    def on_suspended(self, hook: OnSuspended) -> OnSuspended:
+        """Have `hook` called, with a Suspension, when failures or damage have suspended the pipeline: to page somebody.
+
+        At least once, in the process that found it; so it may be called again. What it raises is logged, no more.
+        Returns the hook, so that it can be used as a decorator.
+        """
+        if not callable(hook):
+            raise Invalid(
+                f"on_suspended was given a {type(hook).__name__}",
+                expected="a function of one argument, the Suspension",
+                help="pass the function itself, without calling it",
+                reason="BAD_PIPELINE",
+            )
+        self._on_suspended.append(hook)
+        return hook
+
     def graph(self, place: Place | None = None) -> Graph:
         """The checked graph; Invalid lists every problem at once."""
-        return build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
+        graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
+        return replace(graph, on_suspended=tuple(self._on_suspended))
 
     def _stream_name(self, given: Stream | str) -> str:
         if isinstance(given, str):

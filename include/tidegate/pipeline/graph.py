@@ -15,6 +15,7 @@ from tidegate.errors import Invalid
 from tidegate.model.codec import fingerprint, sha256
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
+from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sources.base import Source
 
@@ -73,6 +74,7 @@ class Graph:
     stages: tuple[Staged, ...]
     sinks: Mapping[str, Sinking]
     settings: Mapping[str, object]
+    on_suspended: tuple[OnSuspended, ...] = ()
 
     @property
     def by_interval(self) -> bool:

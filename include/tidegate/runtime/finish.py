@@ -6,14 +6,18 @@ Each step finds what was done before, so all of it can be repeated, by anyone, a
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Unavailable
+from tidegate.pipeline.hooks import Suspension
 
-__all__ = ["Finished", "end_lower", "finish"]
+__all__ = ["Finished", "end_lower", "finish", "suspended_by", "tell_suspended"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Finished:
 
     outcome: Outcome
     report: Report
+    suspension: Suspension | None = None
+    """If it is one of the failures that have suspended the pipeline."""
 
 
 def finish(
@@ -38,11 +44,37 @@ def finish(
     while (outcome := coordinator.complete(id, failure)).state == "open":
         end_lower(coordinator, id, give_up)
         wait()
+    suspension = suspended_by(coordinator, id) if outcome.counts else None
     step("publishing")
     report = coordinator.publish()
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()
-    return Finished(outcome, report)
+    return Finished(outcome, report, suspension)
+
+
+def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
+    """Whether the pipeline is suspended by failures, of which checkpoint `id` is one; then its hooks are told.
+
+    Before anything else is tried that may fail. Asked by everybody who finds the checkpoint aborted: whoever aborted
+    it may have died before it could tell.
+    """
+    found = coordinator.suspended()
+    if found is None or id not in found.failed:
+        return None
+    suspension = Suspension(coordinator.graph.name, found.by, found.why, found.failed)
+    tell_suspended(coordinator, suspension)
+    return suspension
+
+
+def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
+    """Log it and call the pipeline's hooks. A hook that fails is no failure of the checkpoint."""
+    name = suspension.pipeline
+    log.error("Pipeline %s is suspended: %s. When the cause is mended: tidegate resume %s", name, suspension.why, name)
+    for hook in coordinator.graph.on_suspended:
+        try:
+            hook(suspension)
+        except Exception:
+            log.exception("A hook of pipeline.on_suspended has failed; the suspension stands")
 
 
 def end_lower(coordinator: Coordinator, id: int, give_up: GiveUp) -> None:

@@ -17,7 +17,7 @@ from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
-from tidegate.runtime.finish import end_lower, finish
+from tidegate.runtime.finish import end_lower, finish, suspended_by
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
 
@@ -185,6 +185,7 @@ def _one(
     except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
         with contextlib.suppress(TidegateError):
             coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
+            suspended_by(coordinator, plan.id)
         raise
     outcome = _patiently(
         lambda: _finish(coordinator, plan, error, observer), lambda again, left: observer.retrying(plan, again, left)

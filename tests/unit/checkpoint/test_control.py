@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.checkpoint.kit import World
+from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.control import suspend
 from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.pipeline.hooks import Suspension
+from tidegate.runtime.finish import Finished, finish
 from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 
 
@@ -172,3 +177,65 @@ def test_damage_in_the_log_is_told_before_any_suspension(world: World) -> None:
     (world.folder / "checkpoints/00000001/plan.json").write_text("{}")
     with pytest.raises(Corrupt):
         world.trigger("r2")
+
+
+# -- who is told ---------------------------------------------------------------------------------------
+
+
+def told_by(world: World, *hooks: Callable[[Suspension], object]) -> Coordinator:
+    coordinator = world.coordinator()
+    coordinator.graph = replace(coordinator.graph, on_suspended=hooks)
+    return coordinator
+
+
+def end(coordinator: Coordinator, id: int) -> Finished:
+    return finish(coordinator, id, ("JOB_FAILED", "the disk is full"), give_up=lambda plan: None, wait=lambda: None)
+
+
+def test_the_failure_that_suspends_tells_the_hooks_and_one_that_is_tolerated_does_not(world: World) -> None:
+    world.limit(tolerable_failed_checkpoints=1)
+    told: list[Suspension] = []
+    first = world.trigger("r1")
+    assert end(told_by(world, told.append), first).suspension is None
+    assert told == []
+    second = world.trigger("r2")
+    suspension = end(told_by(world, told.append), second).suspension
+    assert suspension == Suspension("orders", "", "JOB_FAILED: the disk is full", (first, second))
+    assert told == [suspension]
+
+
+def test_whoever_aborted_it_may_die_before_the_hooks_are_told(world: World) -> None:
+    world.limit(tolerable_failed_checkpoints=0)
+    told: list[Suspension] = []
+    id = fail(world, "r1")
+    assert end(told_by(world, told.append), id).outcome.state == "aborted"
+    assert [each.failed for each in told] == [(id,)]
+
+
+def test_a_hook_that_fails_changes_nothing_and_the_others_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(suspension: Suspension) -> None:
+        raise RuntimeError("the pager is off")
+
+    world.limit(tolerable_failed_checkpoints=0)
+    told: list[Suspension] = []
+    id = world.trigger("r1")
+    assert end(told_by(world, broken, told.append), id).outcome.state == "aborted"
+    assert len(told) == 1
+    assert "the pager is off" in caplog.text
+    assert "tidegate resume orders" in caplog.text
+
+
+def test_the_loop_tells_the_hooks_too(world: World) -> None:
+    class Broken:
+        def __call__(self) -> None:
+            raise Invalid("the stage is broken")
+
+        def drop(self) -> None: ...
+
+    world.limit(tolerable_failed_checkpoints=0)
+    told: list[Suspension] = []
+    with pytest.raises(Invalid, match="the stage is broken"):
+        run_checkpoints(told_by(world, told.append), Broken(), Schedule(checkpoints=1), Observer())
+    assert [each.failed for each in told] == [(1,)]

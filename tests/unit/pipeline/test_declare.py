@@ -434,3 +434,16 @@ def test_a_fingerprint_is_the_same_in_every_process():
         one_stage(print),
     ]
     assert done.stdout.strip() == str(here)
+
+
+def test_who_is_told_of_a_suspension_is_a_function():
+    pipeline = Pipeline("p")
+    pipeline.source("s", source()).sink("t", sink())
+
+    @pipeline.on_suspended
+    def page(suspension):
+        pass
+
+    assert pipeline.graph().on_suspended == (page,)
+    with pytest.raises(Invalid, match="was given a str"):
+        pipeline.on_suspended("page me")
