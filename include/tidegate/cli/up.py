@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tidegate import seams
+from tidegate.checkpoint.control import Suspended
 from tidegate.cli.output import Output
 from tidegate.cli.run import count
 from tidegate.cli.targets import program
@@ -266,8 +267,12 @@ class Up:
         try:
             self.pipelines.look()
             self._tell_broken(self.airflow.import_errors())
+            while self.pipelines.news:
+                self.screen.tell(self.pipelines.news.pop(0))
             for followed in self.pipelines.followed.values():
                 self._look_at_runs(followed, self.airflow.runs(followed.dag))
+                if self.wanted is None and (found := followed.suspended()):
+                    self._tell_once(_suspended(followed, found).what)
             self._heard = seams.monotonic()
         except Unavailable:
             if seams.monotonic() - self._heard > _SILENT_S:
@@ -289,6 +294,8 @@ class Up:
             self.screen.tell(f"run {run.id} of DAG {run.dag} has failed: {why}", "red")
         idle = not any(run.active for run in runs) and not followed.open
         if self.wanted is not None and idle and followed.dag.id in self._idle:
+            if found := followed.suspended():
+                raise _suspended(followed, found)
             self.airflow.trigger(followed.dag)
             idle = False
         # Twice idle, at least: the schedule has the first go.
@@ -339,6 +346,18 @@ class Up:
             if not failed:
                 raise
             self.screen.tell(error.what)
+
+
+def _suspended(followed: Followed, found: Suspended) -> Rejected:
+    name = followed.dag.pipeline
+    by = f"checkpoint {', '.join(map(str, found.failed))} failed" if found.failed else f"suspended by {found.by}"
+    return Rejected(
+        f"pipeline {name!r} is suspended ({by}: {found.why or 'no reason given'}): its runs make no checkpoint until "
+        f"somebody says: {program()} resume {name}",
+        expected="a pipeline that is not suspended",
+        help="correct what failed and resume it; nothing is lost, its input waits",
+        reason="SUSPENDED",
+    )
 
 
 def _next_run(dag: Dag) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.checkpoint.control import Suspended, resume, suspended
 from tidegate.cli.documents import summary_of
 from tidegate.cli.up_airflow import Airflow, Dag, Run
 from tidegate.config import Settings
@@ -38,12 +39,32 @@ class Followed:
         for id in sorted(self._pending):
             entry = self.ledger.entry(id)
             row = summary_of(self.ledger, entry) if entry is not None else None
-            if entry is None and self.ledger.retired(id):
+            over = self.ledger.retired(id) if entry is None else entry.control is not None  # that is no checkpoint
+            if over:
                 self._pending.discard(id)
             if row is not None and row["state"] in ("completed", "aborted"):
                 self._pending.discard(id)
                 news.append(row)
         return news
+
+    def suspended(self) -> Suspended | None:
+        """Why its runs make no checkpoint, by the settings with which it last planned one."""
+        if self.ledger.identity() is None:
+            return None
+        view = self.ledger.view()
+        plans = [entry.plan for entry in view.entries if entry.control is None]
+        tolerable = plans[-1].config.get("tolerable_failed_checkpoints", 0) if plans else 0
+        return suspended(view, tolerable if isinstance(tolerable, int) else 0)
+
+    def start_again(self) -> str:
+        """Started by a person, a pipeline that had failed too often goes on, as with `tidegate run`; one that a person
+        suspended does not. What there is to tell of it."""
+        found = self.suspended()
+        if found is None or not found.failed:
+            return ""
+        resume(self.ledger, "tidegate up", "started again")
+        failed = ", ".join(map(str, found.failed))
+        return f"{self.dag.pipeline} goes on: it was suspended because checkpoint {failed} failed"
 
     def failed(self, runs: list[Run]) -> list[Run]:
         """Runs that have failed since the last call, the oldest first."""
@@ -67,6 +88,8 @@ class Pipelines:
         self._airflow = airflow
         self._settings = settings
         self.followed: dict[str, Followed] = {}
+        self.news: list[str] = []
+        """What a person is to be told of those that are new."""
 
     def look(self) -> list[Dag]:
         """Find DAGs that are new; answers with all that there are."""
@@ -79,6 +102,8 @@ class Pipelines:
             settings = self._settings
             ledger = open_ledger(settings.root, dag.pipeline, dict(settings.storage_options))
             self.followed[dag.id] = Followed(dag, ledger, self._airflow.runs(dag))
+            if told := self.followed[dag.id].start_again():
+                self.news.append(told)
             if dag.paused:
                 self._airflow.unpause(dag)
         return dags

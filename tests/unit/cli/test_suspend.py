@@ -47,3 +47,14 @@ def test_a_pipeline_that_does_not_exist_is_refused(folder, tidegate, command):
     said = tidegate(command, "nowhere", "--json")
     assert said.code == 2
     assert said.json["error"]["reason"] == "NO_SUCH_PIPELINE"
+
+
+def test_a_user_without_a_name_may_suspend_too(project, tidegate, monkeypatch):
+    """As in a container that runs under a number."""
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 50000")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert tidegate("suspend", "orders").code == 0
+    assert " user " in tidegate("explain", "orders", "1").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -13,12 +14,16 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
+from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
-from tidegate.cli.up_airflow import Run, broken, failure
+from tidegate.cli.up import Stop, Up
+from tidegate.cli.up_airflow import Dag, Run, broken, failure
+from tidegate.cli.up_follow import Followed, Pipelines
 from tidegate.cli.up_home import Home, free_port
 from tidegate.cli.up_processes import Processes, alone, end_left_over, log_end
 from tidegate.cli.up_screen import screen_for
+from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.runtime.processes import ProcessId, identify, is_alive
 
@@ -263,3 +268,75 @@ def test_broken_dag_files_are_listed():
     assert "2 DAG files cannot be read" in error.what
     assert "a.py:\n  boom" in error.what
     assert error.reason == "BROKEN_DAG"
+
+
+# -- a pipeline that is suspended ----------------------------------------------------------------------
+
+
+class NoAirflow:
+    """Airflow, as far as it is asked here: one DAG, which has no runs."""
+
+    def __init__(self) -> None:
+        self.triggered = 0
+
+    def dags(self) -> list[Dag]:
+        return [Dag("orders", "orders", False, None)]
+
+    def runs(self, dag: Dag) -> list[Run]:
+        return []
+
+    def import_errors(self) -> dict[str, str]:
+        return {}
+
+    def trigger(self, dag: Dag) -> str:
+        self.triggered += 1
+        return "manual__1"
+
+
+def up_of(project, *words: str) -> Up:
+    """`tidegate up` of the project, without its processes."""
+    home = Home(project.folder)
+    home.make()
+    args = argparse.Namespace(checkpoints=int(words[0]) if words else None, beside=[], port=None)
+    out = Output(sys.stdout, sys.stderr)
+    up = Up(args, load_settings(), home, screen_for(out), Stop(out))
+    up.airflow = NoAirflow()
+    up.pipelines = Pipelines(up.airflow, up.settings)
+    return up
+
+
+def test_a_pipeline_that_had_failed_too_often_goes_on_when_a_person_starts_it(project, capsys):
+    project.complete(1, None)
+    project.plan(2, 1)
+    project.abort(2, detail="a stage failed")
+    up = up_of(project, "1")
+    for _ in range(3):
+        up._look()
+    assert "orders goes on: it was suspended because checkpoint 2 failed" in capsys.readouterr().out
+    assert up.airflow.triggered
+    assert suspended(project.ledger.view(), 0) is None
+
+
+def test_one_that_is_suspended_is_told_instead_of_waited_for(project, capsys):
+    project.complete(1, None)
+    suspend(project.ledger, "mia", "the feed is broken")
+    up = up_of(project)
+    up._look()
+    up._look()
+    told = capsys.readouterr().out
+    assert told.count("pipeline 'orders' is suspended (suspended by mia: the feed is broken)") == 1
+    assert "resume orders" in told
+    counted = up_of(project, "1")
+    counted._look()
+    with pytest.raises(Rejected, match="its runs make no checkpoint"):
+        counted._look()
+    assert not counted.airflow.triggered
+
+
+def test_suspending_and_resuming_is_no_checkpoint_that_is_being_made(project):
+    project.complete(1, None)
+    followed = Followed(NoAirflow().dags()[0], project.ledger, [])
+    suspend(project.ledger, "mia", "")
+    resume(project.ledger, "mia")
+    assert followed.decided() == []
+    assert followed.open == []
