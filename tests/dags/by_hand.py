@@ -27,7 +27,15 @@ class Ti:
 
 
 def context(dag: Any, run_id: str = "r", conf: dict[str, Any] | None = None) -> dict[str, Any]:
-    dag_run = SimpleNamespace(dag_id=dag.dag_id, run_id=run_id, conf=conf or {}, run_type="manual")
+    dag_run = SimpleNamespace(
+        dag_id=dag.dag_id,
+        run_id=run_id,
+        conf=conf or {},
+        run_type="manual",
+        clear_number=0,
+        data_interval_start=None,
+        data_interval_end=None,
+    )
     return {"dag": dag, "dag_run": dag_run, "ti": Ti(dag.dag_id, run_id), "params": dag.params}
 
 
