@@ -27,7 +27,8 @@ def test_five_checkpoints_each_exactly_once(airflow: Airflow):
     made.check(5)
     assert set(made.outcomes()) <= {"completed", "open"}
     done = eventually("five runs have ended", lambda: [r for r in airflow.runs("five") if r.state == "success"][:5])
-    assert {run.tasks()["complete"] for run in done} == {"success"}
+    # Two runs start when a DAG is unpaused. Whichever comes second is skipped if the first has gone past its interval.
+    assert {run.tasks()["complete"] for run in done} <= {"success", "skipped"}
     events = [event["extra"] for event in airflow.events("five") if event["uri"] == "tidegate://five/every"]
     assert {e["checkpoint"]: e["rows"] for e in events if e["checkpoint"] < 5} == dict.fromkeys(range(1, 5), made.ROWS)
     eventually("a pipeline that is scheduled on them has run", lambda: airflow.runs("after_five"))

@@ -114,7 +114,7 @@ def test_a_run_that_fails_ends_it_with_what_its_task_said(project, first):
     finally:
         code.write_text(right)
     assert done.returncode == 1
-    assert re.search(r"run \S+ of DAG orders has failed: task job_main failed, try 1", done.stderr)
+    assert re.search(r"run \S+ of DAG orders has failed: task job_main failed, try \d", done.stderr)
     assert "stage 'checked' failed: NameError: name 'no_such_name' is not defined" in done.stderr
     assert "aborted" in done.stdout
     assert project.left_running() == []

@@ -56,7 +56,7 @@ class HourOracle(Oracle):
                 raise Violation(f"entry {id} is created, entry {lower} does not exist")
             self._durable(f"entry {id} is planned", lower, "plan.json")
             other = self.checkpoint(lower)
-            if other.plan["interval"] == plan["interval"]:
+            if plan["kind"] != "control" and other.plan["interval"] == plan["interval"]:
                 if other.decision is None:
                     raise Violation(f"entries {lower} and {id} make one interval at the same time")
                 self._durable(f"entry {id} is planned", lower, "decision.json")

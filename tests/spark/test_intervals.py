@@ -32,6 +32,8 @@ class Limits:
     max_concurrent_checkpoints = 3
     max_unpublished = 10
     num_retained = 3
+    tolerable_failed_checkpoints = 1_000_000
+    min_pause = 0.0
 
     def record(self) -> Json:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from tidegate.model.place import is_url
 __all__ = ["Finding", "add_parser", "run"]
 
 _ANSWER_S = 3.0
+_PROVIDER = "apache-airflow-providers-apache-spark"
 
 State = Literal["ok", "note", "bad", "cannot tell"]
 
@@ -133,6 +135,8 @@ def _machine(settings: Settings) -> Iterator[Finding]:
     yield _guarded("machine", "Delta jars", _jars)
     if settings.spark.mode == "connect":
         yield _server(settings)
+    if settings.spark.mode == "submit":
+        yield _guarded("machine", "Spark provider", _provider)
 
 
 def _java() -> Finding:
@@ -158,6 +162,14 @@ def _jars() -> str:
 
     paths = jar_paths()
     return f"{len(paths)} jars in {paths[0].parent}"
+
+
+def _provider() -> str:
+    """Only Airflow's tasks submit; but that is where one would look."""
+    try:
+        return f"version {importlib.metadata.version(_PROVIDER)}"
+    except importlib.metadata.PackageNotFoundError:
+        raise Invalid(f"{_PROVIDER} is not installed", help="install it: spark.mode = submit needs it") from None
 
 
 def _server(settings: Settings) -> Finding:

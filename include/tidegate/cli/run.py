@@ -59,6 +59,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         )
     target = find(args.pipeline, args.settings, started=False)
     assert target.pipeline is not None
+    _refuse_submit(target.settings)
     place = target.settings.place()
     coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
     schedule = _schedule(args, target.settings)
@@ -76,6 +77,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.document(_document(target, progress, stopped=stopped))
     _closing(target, progress, stopped, out)
     return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
+
+
+def _refuse_submit(settings: Settings) -> None:
+    if settings.spark.mode == "submit":
+        raise Invalid(
+            "`tidegate run` makes checkpoints in this process, and spark.mode = submit"
+            f" ({settings.origins['spark.mode']}) gives jobs to spark-submit",
+            expected="spark.mode connect or local",
+            help="run the pipeline under Airflow, or here on this machine:"
+            " -D spark.mode=connect -D spark.master='local[*]'",
+            reason="SPARK_SUBMIT_ONLY",
+        )
 
 
 def _interval(text: str) -> tuple[datetime, datetime]:

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate import seams
 from tidegate.cli.output import Output
 from tidegate.config import load_settings
+from tidegate.errors import Invalid
 from tidegate.runtime import connect_serve, connect_server
 from tidegate.runtime.connect_watchdog import answers
 from tidegate.runtime.sessions import spark_settings
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _start(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    _refuse_submit(settings)
     if out.terminal:
         out.line("Starting Spark …")
     before = seams.monotonic()
@@ -112,7 +114,18 @@ def _port(text: str) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    _refuse_submit(settings)
     connect_serve.serve(settings, args.port, args.token_file.absolute())
+
+
+def _refuse_submit(settings: SparkSettings) -> None:
+    if settings.mode == "submit":
+        raise Invalid(
+            "With spark.mode = submit jobs do not use a Spark server: each is an application of its own.",
+            expected="spark.mode connect",
+            help="there is nothing to start; or choose another mode: -D spark.mode=connect -D spark.master='local[*]'",
+            reason="SPARK_SUBMIT_ONLY",
+        )
 
 
 def _state(server: connect_server.ServerInfo, answers: bool) -> str:

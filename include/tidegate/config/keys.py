@@ -189,7 +189,7 @@ KEYS: Mapping[str, Key] = {
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),
         Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),
-        Key("spark.mode", "connect", '"connect" or "local"', _one_of("connect", "local")),
+        Key("spark.mode", "connect", '"connect", "local" or "submit"', _one_of("connect", "local", "submit")),
         Key("spark.remote", None, 'the URL of a Spark Connect server, "sc://host:port"', _remote),
         Key("spark.master", "local[*]", '"local[N]", "local[*]", "spark://…", "k8s://…" or "yarn"', _master),
         Key("spark.memory", "2g", 'a size such as "512m" or "2g", at least 512m', _memory),

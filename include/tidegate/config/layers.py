@@ -27,8 +27,8 @@ from tidegate.model.place import is_url
 __all__ = ["FILE_NAME", "load_settings"]
 
 FILE_NAME = "tidegate.toml"
-OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG"})
-"""Variables with the prefix that are no settings: the folder of the jars, tracebacks in the CLI."""
+OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG", "TIDEGATE_SPARK_LOG_LEVEL"})
+"""Variables with the prefix that are no settings: the folder of the jars, tracebacks in the CLI, Spark's log level."""
 
 _PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
 
@@ -196,6 +196,24 @@ def _check_together(values: dict[str, Any], origins: dict[str, str], problems: l
             f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 1,"
             f" because min_pause = {duration_text(values['min_pause'])} ({origins['min_pause']}) spaces"
             " checkpoints, which leaves one at a time"
+        )
+    _check_spark(values, origins, problems)
+
+
+def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
+    """The mode says who starts Spark, and so what `spark.master` and `spark.remote` may say."""
+    mode, master = values["spark.mode"], values["spark.master"]
+    why = f"because spark.mode = {mode!r} ({origins['spark.mode']})"
+    if mode != "submit" and not master.startswith("local"):
+        problems.append(
+            f"spark.master = {_short('spark.master', master)} ({origins['spark.master']}): expected local[N] or"
+            f" local[*], {why} runs Spark on this machine; a cluster is used with spark.mode = 'submit', or through"
+            " its Spark Connect server, spark.remote"
+        )
+    if mode == "submit" and values["spark.remote"] is not None:
+        problems.append(
+            f"spark.remote ({origins['spark.remote']}): expected none, {why} starts a Spark of its own for each job,"
+            " on spark.master"
         )
 
 

@@ -20,7 +20,7 @@ from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, let_go
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
-from tidegate.model.records import Plan
+from tidegate.model.records import Ack, Plan
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Triggered
@@ -85,9 +85,9 @@ class Step(BaseOperator):
     @contextlib.contextmanager
     def sessions(self, task: Task) -> Iterator[Sessions]:
         """Spark, opened when asked for, let go of when the task is told to end."""
-        from tidegate.runtime.sessions import Sessions, spark_settings
+        from tidegate.runtime.sessions import Sessions, control_settings
 
-        with Sessions(spark_settings(task.settings)) as sessions:
+        with Sessions(control_settings(task.settings)) as sessions:
             self._cancel = sessions.cancel
             task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
             try:
@@ -189,13 +189,10 @@ class JobOperator(Step):
         return self.triggered(task).plan
 
     def _work(self, task: Task, plan: Plan) -> None:
-        from tidegate.runtime.run_job import run_job
-
-        age = task.coordinator.ledger.age(plan)
+        left = plan.timeout_s - task.coordinator.ledger.age(plan)
+        do = self._submit if task.settings.spark.mode == "submit" else self._run
         try:
-            with self.sessions(task) as sessions, deadline(plan.timeout_s - age, sessions.cancel):
-                task.step("getting Spark ready")
-                ack = run_job(task.coordinator, plan.id, self.job, sessions(), task.step)
+            ack = do(task, plan, left)
         except DeadlinePassed:
             late = f"job {self.job!r} was not done within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
             task.failed(late)
@@ -204,6 +201,26 @@ class JobOperator(Step):
             ) from None
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
         log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
+
+    def _run(self, task: Task, plan: Plan, left: float) -> Ack:
+        """In this process, with a session on a Spark server."""
+        from tidegate.runtime.run_job import run_job
+
+        with self.sessions(task) as sessions, deadline(left, sessions.cancel):
+            task.step("getting Spark ready")
+            return run_job(task.coordinator, plan.id, self.job, sessions(), task.step)
+
+    def _submit(self, task: Task, plan: Plan, left: float) -> Ack:
+        """As an application of its own, by spark-submit."""
+        from tidegate.dag.submitting import submitting
+
+        with submitting(task, plan.id, self.job) as process, deadline(left, process.cancel):
+            self._cancel = process.cancel
+            try:
+                task.step(f"submitting the job to {task.settings.spark.master}")
+                return process.run()
+            finally:
+                self._cancel = _nothing
 
 
 class CompleteOperator(Step):

@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.config import Settings, load_settings
+from tidegate.config import Settings
 from tidegate.dag.runs import gone, run_of
 from tidegate.errors import Invalid
 from tidegate.model.records import Plan
+from tidegate.runtime.opening import open_coordinator
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
@@ -40,17 +40,6 @@ class DeadlinePassed(KeyboardInterrupt):
     """The checkpoint's timeout is over."""
 
 
-def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
-    """The coordinator of a pipeline, with the settings as they are in this process now."""
-    from tidegate.checkpoint.coordinator import Coordinator
-    from tidegate.ledger.ledger import open_ledger
-
-    settings = load_settings(code=pipeline.settings, start=Path(project))
-    place = settings.place()
-    ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
-    return Coordinator(pipeline.graph(place), ledger, settings, place), settings
-
-
 @dataclass
 class Task:
     """What a try works with."""
@@ -58,6 +47,8 @@ class Task:
     coordinator: Coordinator
     settings: Settings
     context: Any
+    pipeline: Pipeline
+    project: str
     run: str
     earlier: tuple[str, ...] = ()
     """What the run was called before it was cleared, the last name first."""
@@ -69,7 +60,7 @@ class Task:
         dag_run = context["dag_run"]
         cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0
         names = [run_of(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
-        return cls(coordinator, settings, context, names[0], tuple(names[1:]))
+        return cls(coordinator, settings, context, pipeline, project, names[0], tuple(names[1:]))
 
     # -- what Airflow knows --------------------------------------------------------------------------
 

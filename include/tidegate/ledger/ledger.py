@@ -193,7 +193,8 @@ class Ledger(Log):
 
     def expired(self, plan: Plan) -> bool:
         """Whether the entry is older than its timeout, by the store's clock alone."""
-        return self.age(plan) > plan.timeout_s
+        age = self.store.age(f"{folder(plan.id)}/plan.json")
+        return age is not None and age > plan.timeout_s
 
     def age(self, plan: Plan) -> float:
         """Seconds since the entry was created, by the store's clock alone; 0 if it is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,9 @@ class Pipeline:
     def __init__(self, name: str, **settings: object) -> None:
         self.name = name
         self.settings = settings
+        caller = sys._getframe(1).f_globals
+        self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
+        """The module and the file that declare it: where another process finds it again."""
         self._sources: list[Sourcing] = []
         self._stages: list[Staged] = []
         self._sinks: list[Sinking] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from tidegate.config import Settings
@@ -12,7 +13,7 @@ from tidegate.runtime.spark import SparkSettings, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Sessions", "spark_settings"]
+__all__ = ["Sessions", "control_settings", "spark_settings"]
 
 
 class Sessions:
@@ -61,7 +62,7 @@ def spark_settings(settings: Settings) -> SparkSettings:
     """The runtime's view of the settings: the embedded server belongs to the project folder."""
     given = settings.spark
     return SparkSettings(
-        mode=cast(Literal["connect", "local"], given.mode),
+        mode=cast(Literal["connect", "local", "submit"], given.mode),
         remote=given.remote,
         conf=given.conf,
         idle_timeout=given.idle_timeout,
@@ -70,3 +71,16 @@ def spark_settings(settings: Settings) -> SparkSettings:
         memory=given.memory,
         python_path=(settings.project.absolute(),),
     )
+
+
+_ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")
+
+
+def control_settings(settings: Settings) -> SparkSettings:
+    """For `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish to. Where jobs are
+    submitted to a cluster, the embedded server does that, with what the user says of tables and storage."""
+    given = spark_settings(settings)
+    if given.mode != "submit":
+        return given
+    conf = {key: value for key, value in given.conf.items() if key.startswith(_ANYWHERE)}
+    return replace(given, mode="connect", master="local[*]", conf=conf)

@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidegate.errors import Invalid
 from tidegate.runtime import connect_client, connect_server, local_session
 from tidegate.runtime.spark_conf import SparkSettings, session_conf
 from tidegate.runtime.spark_errors import translate, translated
@@ -37,6 +38,13 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
     only, so do not mix both modes in a process at the same time.
     local: the first one starts Spark in this process and the last one stops it.
     """
+    if settings.mode == "submit":
+        raise Invalid(
+            "With spark.mode = submit there is no Spark session here: each job is an application of its own.",
+            expected="mode connect or local",
+            help="Run the pipeline under Airflow, or choose a mode: -D spark.mode=connect -D spark.master='local[*]'.",
+            reason="SPARK_SUBMIT_ONLY",
+        )
     conf = session_conf(settings)
     with contextlib.ExitStack() as held:
         if settings.mode == "local":

@@ -19,7 +19,7 @@ from typing import Literal
 from tidegate.errors import Invalid
 from tidegate.runtime.jars import jar_paths
 
-__all__ = ["FIXED", "STATIC_SQL_KEYS", "SparkSettings", "properties", "server_conf", "session_conf"]
+__all__ = ["FIXED", "STATIC_SQL_KEYS", "SparkSettings", "on_loopback", "properties", "server_conf", "session_conf"]
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -63,7 +63,7 @@ _ELSEWHERE = {
     "spark.api.mode": "the setting `mode`",
     "spark.connect.authenticate.token": "the token that is made anew for each server; there is nothing to set",
     "spark.connect.grpc.interceptor.classes": "a server of your own and the setting `remote`",
-    "spark.submit.deployMode": "a server of your own and the setting `remote`",
+    "spark.submit.deployMode": "mode submit as it is: the driver runs beside the task, so that it ends with the task",
     "spark.pyspark.python": "the Python that runs tidegate: workers must be the same",
     "spark.pyspark.driver.python": "the Python that runs tidegate: workers must be the same",
     "spark.jars.packages": "`spark.jars` with files: nothing is downloaded at run time",
@@ -91,14 +91,19 @@ _SESSION_PREFIXES = ("spark.sql.", "spark.databricks.")
 _SERVER_PREFIXES = ("spark.sql.catalog.", "spark.sql.hive.", "spark.sql.connect.ui.")
 _KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MASTER = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
+_CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
+_LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
 _MEMORY = re.compile(r"[1-9]\d*[mgt]")
+# Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
+_OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
 
 @dataclass(frozen=True)
 class SparkSettings:
     """Where Spark runs and how it is configured.
 
-    mode: `connect` (a server, embedded or remote) or `local` (inside this process, for tests).
+    mode: `connect` (a server, embedded or remote), `local` (inside this process, for tests) or `submit` (an application
+        of its own for each job, on any cluster: runtime/submit.py).
     remote: the sc:// URL of a server that somebody else runs; None is the embedded one.
     conf: Spark's own keys; they override our defaults, except what FIXED fixes.
     idle_timeout: after so many seconds without a client the embedded server goes away.
@@ -110,7 +115,7 @@ class SparkSettings:
     python_path: folders that Python workers import your modules from.
     """
 
-    mode: Literal["connect", "local"] = "connect"
+    mode: Literal["connect", "local", "submit"] = "connect"
     remote: str | None = field(default=None, repr=False)  # may hold a token
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
     idle_timeout: float = 600.0
@@ -123,8 +128,8 @@ class SparkSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))
-        if self.mode not in ("connect", "local"):
-            raise _bad("mode", self.mode, "connect or local")
+        if self.mode not in ("connect", "local", "submit"):
+            raise _bad("mode", self.mode, "connect, local or submit")
         if self.remote is not None and (self.mode != "connect" or not self.remote.startswith("sc://")):
             raise Invalid(
                 "The Spark setting `remote` does not fit.",
@@ -134,14 +139,23 @@ class SparkSettings:
         for name in ("idle_timeout", "answer_timeout", "start_timeout"):
             if not 0 < getattr(self, name) < 1e9:
                 raise _bad(name, getattr(self, name), "a number of seconds above 0")
-        if not _MASTER.fullmatch(self.master):
-            raise _bad("master", self.master, "local[*], local[N], local[N,retries] or local-cluster[N,cores,MB]")
+        if not _MASTER.fullmatch(self.master) and not (self.mode == "submit" and _CLUSTER.fullmatch(self.master)):
+            clusters = ", and with mode submit spark://host:port, k8s://… or yarn"
+            raise _bad(
+                "master", self.master, f"local[*], local[N], local[N,retries] or local-cluster[N,cores,MB]{clusters}"
+            )
         if not _MEMORY.fullmatch(self.memory):
             raise _bad("memory", self.memory, "a size like 2g or 1500m")
         if not self.home.is_absolute():
             raise _bad("home", str(self.home), "an absolute path")
         for key, value in self.conf.items():
-            _check(key, value)
+            if self.mode != "submit" or key not in _OF_THE_CLUSTER:
+                _check(key, value)
+
+
+def on_loopback(master: str) -> bool:
+    """Whether all of Spark is on this machine, as far as its master tells."""
+    return _LOOPBACK.fullmatch(master) is not None
 
 
 def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:

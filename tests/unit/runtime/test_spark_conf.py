@@ -13,7 +13,11 @@ SCRATCH = Path("/scratch")
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"mode": "submit"},
+        {"mode": "cluster"},
+        {"mode": "submit", "remote": "sc://x"},
+        {"mode": "submit", "master": "mesos://x"},
+        {"mode": "submit", "conf": {"spark.submit.deployMode": "cluster"}},
+        {"mode": "submit", "conf": {"spark.ui.enabled": "true"}},
         {"remote": "http://x"},
         {"remote": "sc://x", "mode": "local"},
         {"idle_timeout": 0},
