@@ -165,6 +165,11 @@ class Made:
         assert dict(self.rows("latest")) == {id: max(f for i, f in expected if i == id) for id, _ in expected}
         assert len(self.rows("latest")) == len({id for id, _ in expected})
 
+    def holds(self, files: int) -> bool:
+        """The first `files` files are in both tables: one is published after the other."""
+        newest = {file for _, file in self.rows_or_none("latest")}
+        return files in newest and len(self.rows_or_none("every")) >= files * self.ROWS
+
     def rows(self, sink: str) -> list[tuple[int, int]]:
         from deltalake import DeltaTable
 
