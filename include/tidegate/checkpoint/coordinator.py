@@ -373,7 +373,9 @@ class Coordinator:
     def context(self, sink: str) -> SinkContext:
         """Who we are to the target of `sink`."""
         uid, by_interval = self.ledger.start().uid, self.graph.by_interval
-        return SinkContext(self.graph.name, uid, sink, self.place, by_interval=by_interval, spark=self.spark)
+        return SinkContext(
+            self.graph.name, uid, sink, self.place, by_interval=by_interval, home=self.ledger.home, spark=self.spark
+        )
 
 
 def _decision(id: int, outcome: str, **rest: object) -> Decision:

@@ -16,6 +16,7 @@ from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph, Sourcing
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
+from tidegate.state.table import STATE
 
 __all__ = ["Plans"]
 
@@ -34,6 +35,8 @@ class Plans:
         interval = wanted.interval if wanted is not None else None
         self._check_sinks()
         base = view.get(answer.base)
+        if base is not None:
+            self._refuse_lost_states(base.plan)
         starts = self._starts(base)
         sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
         config: Json = self.limits.record()  # type: ignore[attr-defined]
@@ -50,7 +53,7 @@ class Plans:
             sources=sources,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
-            commits=list(self.graph.sinks),
+            commits=list(self.graph.tables),
             timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
             config=config,
             config_fingerprint=fingerprint(config),
@@ -60,8 +63,21 @@ class Plans:
     def _check_sinks(self) -> None:
         """Every target can be published to, before any work is done for it."""
         uid = self.ledger.start().uid
-        for name, sinking in self.graph.sinks.items():
-            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, self.graph.by_interval))
+        for name, sinking in self.graph.tables.items():
+            by_interval, home = self.graph.by_interval, self.ledger.home
+            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, by_interval, home))
+
+    def _refuse_lost_states(self, base: Plan) -> None:
+        """Every operator that remembers something is still there, under its uid."""
+        lost = sorted(name for name in base.commits if name.startswith(STATE) and name not in self.graph.tables)
+        if lost:
+            raise Invalid(
+                f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
+                f"pipeline {self.graph.name!r} no longer has",
+                expected="every operator with state, under the uid that it had",
+                help="put it back under its uid, or start a new pipeline under a new name",
+                reason="STATE_REMOVED",
+            )
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:
         """Where each source stands: where the base's plan ends (T5)."""

@@ -62,7 +62,7 @@ def publish_owed(coordinator: Coordinator) -> Report:
         report.settled = {entry.id for entry in view.entries if entry.completed}
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
     for table in tables:
-        sinking = coordinator.graph.sinks.get(table)
+        sinking = coordinator.graph.tables.get(table)
         try:
             if sinking is None:
                 _refuse_orphan(coordinator, view, table)
@@ -164,7 +164,7 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
     tables = {}
     for name, part in entry.manifest.tables.items():
         found = report.published.get((entry.id, name))
-        sinking = coordinator.graph.sinks.get(name)
+        sinking = coordinator.graph.tables.get(name)
         if found is None and part.committables and sinking is not None:
             found = sinking.sink.locate(entry.id, coordinator.context(name))
         if not part.committables and before is not None:

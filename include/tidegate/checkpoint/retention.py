@@ -22,9 +22,10 @@ from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
-from tidegate.model.records import Blob, Decision, Kept, Retired
+from tidegate.model.records import Blob, Decision, Kept, Payload, Retired
 from tidegate.model.view import Entry
 from tidegate.sinks.base import Staging
+from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
@@ -105,7 +106,7 @@ def release(coordinator: Coordinator, entry: Entry) -> None:
         coordinator.ledger.settle_decision(entry.id)  # W2: an abort that a power loss takes back is none
     except TidegateError:
         return
-    for name, sinking in coordinator.graph.sinks.items():
+    for name, sinking in coordinator.graph.tables.items():
         with contextlib.suppress(TidegateError):
             context = coordinator.context(name)
             for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
@@ -144,6 +145,7 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
     if entry.open:
         return False
     _clear_staged(coordinator, entry)
+    _clear_states(coordinator, entry)
     blobs = _blobs(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
     return True
@@ -154,11 +156,36 @@ def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     if entry.completed and len(entry.acks) < len(entry.plan.acks):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
     winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
-    for name, sinking in coordinator.graph.sinks.items():
+    for name, sinking in coordinator.graph.tables.items():
         context = coordinator.context(name)
         for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
             remove = sinking.sink.retire if attempt in winners else sinking.sink.discard
             remove(context, Staging(entry.id, attempt))
+
+
+def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
+    """State files that the entry names and the next completed one does not: compaction has replaced them since.
+
+    A file that has left the state never comes back, so what the next one does not name, no later one does.
+    """
+    gone = _states(entry) if entry.completed else {}
+    above = _next_completed(coordinator.ledger, entry.id) if gone else None
+    if above is None:
+        return
+    unpack, kept = coordinator.ledger.unpack, _states(above)
+    for name, payload in gone.items():
+        sinking = coordinator.graph.tables.get(name)
+        if name in kept and kept[name] != payload and sinking is not None and isinstance(sinking.sink, StateSink):
+            sinking.sink.retire_files(unpack(payload), [unpack(kept[name])], coordinator.context(name))
+
+
+def _states(entry: Entry) -> dict[str, Payload]:
+    return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+
+
+def _next_completed(ledger: Ledger, below: int) -> Entry | None:
+    entries = (ledger.entry(id) for id in range(below + 1, ledger.view().settled + 1))
+    return next((entry for entry in entries if entry is not None and entry.completed), None)
 
 
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
@@ -180,7 +207,7 @@ def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
 def _blobs(entry: Entry) -> set[Blob]:
     """Every side file that the entry's records name, wherever in them."""
     payloads = [part.splits for part in entry.plan.sources.values()]
-    payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
+    payloads += [p for acked in entry.acks.values() for p in (*acked.ack.sinks.values(), *acked.ack.states.values())]
     found = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():
         found |= set(_blobs_in(part.end)) | set(_blobs_in(part.start))

@@ -29,7 +29,8 @@ def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
     place = target.settings.place()
     graph = target.pipeline.graph(place)
     return [
-        (s, SinkContext(target.name, identity.uid, name, place, graph.by_interval)) for name, s in graph.sinks.items()
+        (s, SinkContext(target.name, identity.uid, name, place, graph.by_interval, home=target.ledger.home))
+        for name, s in graph.tables.items()
     ]
 
 

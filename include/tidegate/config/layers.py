@@ -226,6 +226,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         max_concurrent_checkpoints=values["max_concurrent_checkpoints"],
         tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
         num_retained=values["num_retained"],
+        max_parallelism=values["max_parallelism"],
         max_unpublished=values["max_unpublished"],
         restart=RestartSettings(
             strategy=values["restart.strategy"],

@@ -73,6 +73,7 @@ class Settings:
     max_concurrent_checkpoints: int
     tolerable_failed_checkpoints: int
     num_retained: int
+    max_parallelism: int
     max_unpublished: int
     restart: RestartSettings
     root: str

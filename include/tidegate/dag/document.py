@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.config import Settings
-from tidegate.pipeline.graph import Graph, Job, Sinking, Staged
+from tidegate.pipeline.graph import Graph, Job, Node, Sinking
 
 __all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "job_text", "picture"]
 
@@ -87,7 +87,7 @@ def picture(graph: Graph) -> str:
 
 def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str]) -> Iterator[tuple[str, str]]:
     """Everything that reads one of these streams."""
-    users: list[Staged | Sinking] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
+    users: list[Node | Sinking] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
     users += [s for s in graph.sinks.values() if s.input in streams]
     for number, user in enumerate(users, 1):
         last = number == len(users)

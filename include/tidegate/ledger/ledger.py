@@ -44,6 +44,11 @@ def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None)
 class Ledger(Log):
     """The only truth about a pipeline's checkpoints. Holds no state: every call asks the store."""
 
+    @property
+    def home(self) -> str:
+        """The pipeline's own folder: an absolute local path or a URL."""
+        return self.store.url("").rstrip("/")
+
     # -- identity ------------------------------------------------------------------------------------
 
     def identity(self) -> PipelineRecord | None:

@@ -200,6 +200,19 @@ class Log(Records):
             raise self._misplaced(path, f"job {ack.job!r} of checkpoint {ack.id}")
         return Acked(ack=ack, handle=Handle(entry=id, sha=sha256(data)))
 
+    def chosen_ack(self, handle: Handle, job: str) -> Ack:
+        """The ack that a manifest names, checked against its hash."""
+        found = self.ack(handle.entry, job)
+        if found is None or found.handle != handle:
+            raise Corrupt(
+                f"the ack of job {job!r} for checkpoint {handle.entry} "
+                + ("is gone" if found is None else "was changed"),
+                expected=f"the ack with sha256 {handle.sha}, which a checkpoint rests on",
+                help="restore it from a copy of the storage, or roll back to another checkpoint",
+                reason="LEDGER_DAMAGED",
+            )
+        return found.ack
+
     def manifest(self, id: int, sha: str) -> Manifest:
         """The manifest that a decision names, checked against the hash in its name."""
         path = f"{folder(id)}/manifest-{sha}.json"

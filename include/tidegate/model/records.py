@@ -177,6 +177,10 @@ class Ack(Record, frozen=True, kw_only=True):
     job: str
     prev: Handle | None
     sinks: dict[str, Payload]
+    states: dict[str, Payload] = {}
+    """Every keyed state as of this checkpoint, changed or not (state/record.py)."""
+    memory: dict[str, Json] = {}
+    """What is small and remembered, per operator and source: watermarks, counters."""
     stats: JobStats
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,9 @@ from typing import Any
 
 from tidegate.errors import Invalid
 from tidegate.model.place import Place
-from tidegate.pipeline.graph import Graph, Sinking, Sourcing, Staged, build_graph
+from tidegate.operators.aggregate import Aggregate
+from tidegate.operators.base import Operator
+from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
 from tidegate.sources.base import Source
@@ -39,7 +42,7 @@ class Pipeline:
         self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
         """The module and the file that declare it: where another process finds it again."""
         self._sources: list[Sourcing] = []
-        self._stages: list[Staged] = []
+        self._stages: list[Node] = []
         self._sinks: list[Sinking] = []
         self._on_suspended: list[OnSuspended] = []
 
@@ -93,6 +96,11 @@ class Pipeline:
         graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
         return replace(graph, on_suspended=tuple(self._on_suspended))
 
+    def _free_uid(self, kind: str) -> str:
+        taken = {stage.name for stage in self._stages}
+        names = (kind if number == 1 else f"{kind}-{number}" for number in itertools.count(1))
+        return next(name for name in names if name not in taken)
+
     def _stream_name(self, given: Stream | str) -> str:
         if isinstance(given, str):
             return given
@@ -134,6 +142,24 @@ class Stream:
                 reason="BAD_PIPELINE",
             )
         return Stream(self.pipeline, f"{self.name}.{output}")
+
+    def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
+        """Put an operator behind this stream, and behind `others` if it takes several.
+
+        uid: what its state is found by, for ever. By default its kind, with a number from the second one on; give one
+        of your own to what you may want to move, or to put another of its kind in front of.
+        """
+        inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
+        name = uid or self.pipeline._free_uid(operator.kind)
+        self.pipeline._stages.append(Operated(name, operator, inputs))
+        return Stream(self.pipeline, name, operator.outputs)
+
+    def aggregate(self, *, by: str | Sequence[str], uid: str | None = None, **functions: str) -> Stream:
+        """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
+
+        Each checkpoint gives the rows of the keys that changed, to be upserted.
+        """
+        return self.apply(Aggregate([by] if isinstance(by, str) else by, functions), uid=uid)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

@@ -15,11 +15,13 @@ from tidegate.errors import Invalid
 from tidegate.model.codec import fingerprint, sha256
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
+from tidegate.operators.base import Operator
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sources.base import Source
+from tidegate.state.table import StateSink, state_sink_name
 
-__all__ = ["Graph", "Job", "Sinking", "Sourcing", "Staged", "build_graph"]
+__all__ = ["Graph", "Job", "Node", "Operated", "Sinking", "Sourcing", "Staged", "build_graph"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,32 @@ class Staged:
 
 
 @dataclass(frozen=True)
+class Operated:
+    """An operator under its uid, and the streams that it takes."""
+
+    name: str
+    operator: Operator
+    inputs: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.operator.outputs
+
+    @property
+    def produces(self) -> tuple[str, ...]:
+        """Its own stream, then `uid.output` for each other."""
+        return (self.name, *(f"{self.name}.{output}" for output in self.outputs))
+
+    @property
+    def states(self) -> dict[str, StateSink]:
+        """Its keyed states, by the names under which they are published."""
+        return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
+
+
+Node = Staged | Operated
+
+
+@dataclass(frozen=True)
 class Sinking:
     """A sink under its name, and the stream that it takes."""
 
@@ -61,8 +89,13 @@ class Job:
 
     name: str
     sources: tuple[Sourcing, ...]
-    stages: tuple[Staged, ...]
+    stages: tuple[Node, ...]
     sinks: tuple[Sinking, ...]
+
+    @property
+    def operators(self) -> tuple[Operated, ...]:
+        """The stages that remember."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
 
 
 @dataclass(frozen=True)
@@ -71,7 +104,7 @@ class Graph:
 
     name: str
     sources: Mapping[str, Sourcing]
-    stages: tuple[Staged, ...]
+    stages: tuple[Node, ...]
     sinks: Mapping[str, Sinking]
     settings: Mapping[str, object]
     on_suspended: tuple[OnSuspended, ...] = ()
@@ -80,6 +113,17 @@ class Graph:
     def by_interval(self) -> bool:
         """Whether this is an interval pipeline: each run reads what belongs to its data interval, and nothing else."""
         return all(s.source.by_interval for s in self.sources.values())
+
+    @functools.cached_property
+    def tables(self) -> Mapping[str, Sinking]:
+        """All that checkpoints are published on: the sinks, and the tables of keyed states."""
+        states = {
+            name: Sinking(name, sink, stage.name)
+            for stage in self.stages
+            if isinstance(stage, Operated)
+            for name, sink in stage.states.items()
+        }
+        return {**self.sinks, **states}
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -109,7 +153,7 @@ class Graph:
         return fingerprint(
             {
                 "sources": {name: [s.source.kind, s.source.describe()] for name, s in self.sources.items()},
-                "stages": {s.name: [s.inputs, s.outputs, _code(s.function)] for s in self.stages},
+                "stages": {s.name: [s.inputs, s.outputs, _made_of(s)] for s in self.stages},
                 "sinks": {name: [s.sink.kind, s.input, s.sink.describe()] for name, s in self.sinks.items()},
             }
         )
@@ -118,7 +162,7 @@ class Graph:
 def build_graph(
     name: str,
     sources: list[Sourcing],
-    stages: list[Staged],
+    stages: list[Node],
     sinks: list[Sinking],
     settings: Mapping[str, object],
     place: Place | None,
@@ -127,9 +171,10 @@ def build_graph(
     problems = [
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
+        *_operator_problems(sources, stages),
         *_interval_problems(sources, sinks),
     ]
-    ordered: list[Staged] = []
+    ordered: list[Node] = []
     cycle: list[str] = []
     names = [*(s.name for s in sources), *(s.name for s in sinks), *(n for s in stages for n in (s.name, *s.outputs))]
     if all(isinstance(name, str) for name in names):  # else nothing can be told by name
@@ -149,7 +194,7 @@ def build_graph(
     return Graph(name, {s.name: s for s in sources}, tuple(ordered), {s.name: s for s in sinks}, dict(settings))
 
 
-def _bad_names(name: str, sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
+def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
     named = [
         ("pipeline", name),
         *(("source", s.name) for s in sources),
@@ -166,7 +211,7 @@ def _bad_names(name: str, sources: list[Sourcing], stages: list[Staged], sinks: 
     return problems
 
 
-def _repeated_names(sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
+def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
     streams = Counter([s.name for s in sources] + [s.name for s in stages])
     problems = [
         f"{n!r} names {count} sources or stages: give each its own name" for n, count in streams.items() if count > 1
@@ -199,6 +244,21 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list
     return problems
 
 
+def _operator_problems(sources: list[Sourcing], stages: list[Node]) -> list[str]:
+    problems = []
+    for stage in stages:
+        if not isinstance(stage, Operated):
+            continue
+        what = f"{stage.operator.kind} {stage.name!r}"
+        problems += [f"{what}: {problem}" for problem in stage.operator.problems()]
+        if any(isinstance(s.source, Source) and s.source.by_interval for s in sources):
+            problems.append(
+                f"{what} remembers what came before, but the pipeline reads by data interval, in any order: "
+                "compute within the interval in a stage, or read whatever is new"
+            )
+    return problems
+
+
 def _interval_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[str]:
     """All sources read by interval, or none; and then each sink can replace one interval's rows."""
     known = [s for s in sources if isinstance(s.source, Source)]
@@ -219,7 +279,7 @@ def _interval_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[st
     ]
 
 
-def _wiring_problems(sources: list[Sourcing], stages: list[Staged], sinks: list[Sinking]) -> list[str]:
+def _wiring_problems(sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
     streams = {s.name for s in sources} | {made for stage in stages for made in stage.produces}
     used = {name for stage in stages for name in stage.inputs} | {sink.input for sink in sinks}
     known = ", ".join(sorted(streams)) or "none"
@@ -243,7 +303,9 @@ def _wiring_problems(sources: list[Sourcing], stages: list[Staged], sinks: list[
     return problems
 
 
-def _signature_problems(stage: Staged) -> list[str]:
+def _signature_problems(stage: Node) -> list[str]:
+    if isinstance(stage, Operated):
+        return []
     if not callable(stage.function):
         return [f"stage {stage.name!r} is a {type(stage.function).__name__}, not a function"]
     try:
@@ -271,9 +333,9 @@ def _shared_targets(sinks: list[Sinking], place: Place) -> list[str]:
     ]
 
 
-def _in_order(stages: list[Staged]) -> tuple[list[Staged], list[str]]:
+def _in_order(stages: list[Node]) -> tuple[list[Node], list[str]]:
     """The stages, each behind its inputs, as declared where that is free; and what is left in circles."""
-    ordered: list[Staged] = []
+    ordered: list[Node] = []
     left = list(stages)
     while left:
         waiting_for = {made for stage in left for made in stage.produces}
@@ -283,6 +345,12 @@ def _in_order(stages: list[Staged]) -> tuple[list[Staged], list[str]]:
         ordered += ready
         left = [stage for stage in left if stage not in ready]
     return ordered, []
+
+
+def _made_of(stage: Node) -> object:
+    if isinstance(stage, Operated):
+        return [stage.operator.kind, stage.operator.describe()]
+    return _code(stage.function)
 
 
 def _code(function: object) -> str:

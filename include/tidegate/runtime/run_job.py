@@ -2,7 +2,7 @@
 
     ask      is there still something to do?                    fenced, done, or go on
     read     the plan's ranges, verified, as DataFrames          nothing runs yet
-    run      the stages, on DataFrames                           nothing runs yet
+    run      the stages, on DataFrames                           nothing runs yet, but for operators with state
     stage    every sink's rows, out of sight                     Spark works here
     ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
     ack      one record that names all of it; the first counts   the job's only effect
@@ -24,7 +24,8 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
-from tidegate.pipeline.graph import Graph, Job, Staged
+from tidegate.pipeline.graph import Graph, Job, Operated, Staged
+from tidegate.runtime.operating import Operating
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -53,8 +54,9 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
         except (Corrupt, Invalid):
             attempt.refuse_ended()  # retention may have taken what is being read
             raise
-        with attempt.run(streams):
+        with attempt.run(streams, spark):
             staged = attempt.stage(streams)
+            attempt.operating.finish(attempt.job.operators)
         attempt.refuse_ended()
     return attempt.ack(staged, prev)
 
@@ -76,6 +78,7 @@ class Attempt:
         self.step = step
         self.seconds: dict[str, float] = {}
         self.plan: Plan
+        self.operating: Operating
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
@@ -96,6 +99,10 @@ class Attempt:
         if isinstance(answer, protocol.DoneAlready):
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
+        before = None
+        if answer.prev is not None and self.job.operators:
+            before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
+        self.operating = Operating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
 
     def refuse_ended(self) -> None:
@@ -125,17 +132,24 @@ class Attempt:
             return streams
 
     @contextlib.contextmanager
-    def run(self, streams: dict[str, DataFrame]) -> Iterator[None]:
+    def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:
         """Add each stage's results to the streams. What is used twice is computed once, and always let go."""
         kept: list[DataFrame] = []
         try:
             self._keep(streams, list(streams), kept)
             for stage in self.job.stages:
-                with self._timed("plan"):
-                    streams |= _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+                frames = [streams[name] for name in stage.inputs]
+                if isinstance(stage, Operated):
+                    self.step(f"state of {stage.name}")
+                    with self._timed(f"state {stage.name}"):
+                        streams |= self.operating.run(stage, frames, spark)
+                else:
+                    with self._timed("plan"):
+                        streams |= _results(stage, _call(stage, frames))
                 self._keep(streams, stage.produces, kept)
             yield
         finally:
+            self.operating.let_go()
             for frame in kept:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
@@ -168,7 +182,9 @@ class Attempt:
             id=self.staging.checkpoint,
             job=self.job.name,
             prev=prev,
-            sinks=sinks,
+            sinks=sinks | self.operating.changed,
+            states=self.operating.finished,
+            memory=self.operating.remembered(),
             stats=JobStats(
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
                 rows={name: prepared.rows for name, prepared in staged.items()},
@@ -183,9 +199,10 @@ class Attempt:
 
     def release(self) -> None:
         """Remove what this attempt staged. Whatever stays is never named by anyone."""
-        for sinking in self.job.sinks:
+        states = {name: sink for operated in self.job.operators for name, sink in operated.states.items()}
+        for name, sink in {**{s.name: s.sink for s in self.job.sinks}, **states}.items():
             with contextlib.suppress(TidegateError):
-                sinking.sink.discard(self.coordinator.context(sinking.name), self.staging)
+                sink.discard(self.coordinator.context(name), self.staging)
 
     @contextlib.contextmanager
     def released_on_failure(self) -> Iterator[None]:
@@ -211,7 +228,7 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
     planned = {f"source {name}": part.kind for name, part in plan.sources.items()}
     planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
     there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
-    there |= dict.fromkeys((f"sink {name}" for name in graph.sinks), "")
+    there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
     planned |= {"reading by interval": ""} if plan.by_interval else {}
     there |= {"reading by interval": ""} if graph.by_interval else {}
     changed = sorted({name for name, _ in planned.items() ^ there.items()})

@@ -54,6 +54,8 @@ class SinkContext:
     place: Place
     by_interval: bool = False
     """Of an interval pipeline: what it publishes replaces what its interval has put there before."""
+    home: str = ""
+    """The pipeline's own folder, beside whose ledger its state and quarantine lie: absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
     """Gives a session to a sink whose target needs one to be published; None: this process has no Spark."""
 

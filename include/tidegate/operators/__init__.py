@@ -1,0 +1,6 @@
+"""What transforms and remembers: operators whose state tidegate keeps, checkpoint by checkpoint."""
+
+from tidegate.operators.aggregate import Aggregate
+from tidegate.operators.base import Operator, OperatorContext, Watermarks
+
+__all__ = ["Aggregate", "Operator", "OperatorContext", "Watermarks"]

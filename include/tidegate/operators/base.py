@@ -1,0 +1,120 @@
+"""What an operator promises: DataFrames in, DataFrames out, and everything that it remembers in tidegate's hands.
+
+    call       when                                    may it
+    problems   when the pipeline is validated          say all that is wrong with the declaration
+    run        by a job, once per attempt              read and put state, run Spark jobs; write nothing else
+
+`run` gives rows that depend on the input, the state at the base and the checkpoint's own clock alone. So every
+attempt gives the same, and it does not matter how the input was cut into checkpoints.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from tidegate.model.records import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["Operator", "OperatorContext", "Part", "Watermarks"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One keyed state of an operator. Most have one, without a name."""
+
+    name: str = ""
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """How far event time has come for an operator: the least over its inputs, those left out that are idle."""
+
+    before: datetime | None = None
+    """As of the base. A row older than this is late."""
+    now: datetime | None = None
+    """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
+
+
+class States(Protocol):
+    """Opens the operator's keyed states as of the base."""
+
+    def __call__(self, part: str, keys: Sequence[str]) -> KeyedState: ...
+
+
+@dataclass(frozen=True)
+class OperatorContext:
+    """What an operator may use in one attempt."""
+
+    uid: str
+    checkpoint: int
+    clock: datetime
+    """The checkpoint's own time: when it was planned. The same for each attempt."""
+    spark: SparkSession
+    states: States
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    memory: Mapping[str, object] = field(default_factory=dict)
+    """What the operator remembered at the base, beside its keyed states."""
+    remember: Json = field(default_factory=dict)
+    """What it is to remember from now on: to be filled by `run`. Plain JSON, small."""
+    kept: list[DataFrame] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """What it counted (late rows …): shown, never asked."""
+
+    def state(self, keys: Sequence[str], part: str = "") -> KeyedState:
+        """One of the operator's keyed states, as of the base."""
+        return self.states(part, keys)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Compute the frame once, however often it is used; let go when the job is done."""
+        kept = frame.persist()
+        self.kept.append(kept)
+        return kept
+
+
+class Operator(ABC):
+    """Something that remembers. Its uid, by default its name, is what its state is found by."""
+
+    kind: ClassVar[str]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of its keyed states."""
+        return ("",)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its streams beside its own, such as late rows."""
+        return ()
+
+    @property
+    def updates(self) -> bool:
+        """Whether its output replaces rows that it gave before, by key. False: what it gave stays."""
+        return False
+
+    @property
+    def arity(self) -> int:
+        """How many streams it takes."""
+        return 1
+
+    @abstractmethod
+    def describe(self) -> Json:
+        """The declaration for fingerprints and `explain`."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the declaration itself, all at once."""
+        return []
+
+    @abstractmethod
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        """The operator's streams for this checkpoint: its own under "", others by their names."""

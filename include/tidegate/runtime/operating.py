@@ -1,0 +1,103 @@
+"""Run the operators of a job: open their state as of the base, stage what they change, collect what they remember."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.model.records import Ack, Json, Payload, Plan
+from tidegate.operators.base import OperatorContext, Watermarks
+from tidegate.pipeline.graph import Operated
+from tidegate.sinks.base import Staging
+from tidegate.state.keyed import KeyedState, StateFolder
+from tidegate.state.record import StateTable
+from tidegate.state.table import state_sink_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Operating"]
+
+GROUPS = 128
+"""Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
+
+
+class Operating:
+    """The stateful side of one attempt at a job."""
+
+    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Ack | None) -> None:
+        self.coordinator = coordinator
+        self.plan = plan
+        self.staging = staging
+        self.prev = prev
+        self.states: dict[str, KeyedState] = {}
+        self.finished: dict[str, Payload] = {}
+        """All keyed states as of this checkpoint, for the ack."""
+        self.changed: dict[str, Payload] = {}
+        """Those of them that are to be published."""
+        self.memory: dict[str, Json] = {}
+        self.kept: list[DataFrame] = []
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
+        """The operator's streams under the names that others find them by."""
+        context = OperatorContext(
+            uid=stage.name,
+            checkpoint=self.plan.id,
+            clock=datetime.fromisoformat(self.plan.created),
+            spark=spark,
+            states=lambda part, keys: self._state(stage, part, keys, spark),
+            watermarks=Watermarks(),
+            memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            kept=self.kept,
+        )
+        given = stage.operator.run(frames, context)
+        if context.remember:
+            self.memory[stage.name] = context.remember
+        if context.counts:
+            self.counts[stage.name] = context.counts
+        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def _state(self, stage: Operated, part: str, keys: Sequence[str], spark: SparkSession) -> KeyedState:
+        """The state as of the base; the same object each time, so that what was put is known."""
+        name = state_sink_name(stage.name, part)
+        if name not in self.states:
+            sink = stage.states[name]
+            context = self.coordinator.context(name)
+            base = self.base(name)
+            groups = base.groups if base else int(self.plan.config.get("max_parallelism", GROUPS))
+            to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
+            what = f"{stage.operator.kind} {stage.name!r}"
+            self.states[name] = KeyedState(spark, what, base, to, keys, groups)
+        return self.states[name]
+
+    def base(self, name: str) -> StateTable | None:
+        """What the base's ack says of a state."""
+        payload = self.prev.states.get(name) if self.prev else None
+        return msgspec.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
+
+    def finish(self, operators: Sequence[Operated]) -> None:
+        """Settle what the ack says of all states, once everything is staged."""
+        for name in (name for stage in operators for name in stage.states):
+            state = self.states.get(name)
+            table = state.finish() if state is not None and state.changed else None
+            if table is not None:
+                self.changed[name] = self.finished[name] = self.coordinator.ledger.pack(msgspec.to_builtins(table))
+            elif self.prev is not None and name in self.prev.states:
+                self.finished[name] = self.prev.states[name]
+
+    def remembered(self) -> dict[str, Json]:
+        """The small things for the ack: new ones, else those of the base."""
+        before: Mapping[str, Json] = self.prev.memory if self.prev else {}
+        return {**before, **self.memory}
+
+    def let_go(self) -> None:
+        """Free what was kept in Spark."""
+        for frame in self.kept:
+            with contextlib.suppress(Exception):
+                frame.unpersist()

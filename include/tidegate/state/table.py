@@ -1,0 +1,184 @@
+"""A state's own Delta table: published after the decision like any sink's, one tagged commit per checkpoint.
+
+Nobody writes there but tidegate. Each commit makes the table's live files those that the checkpoint's record
+names: what was added and what compaction removed. So any retained version reads as that checkpoint's state, in
+any engine; the newest row of a key counts (`view_sql` gives the query).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import msgspec
+
+from tidegate.errors import Corrupt, Invalid
+from tidegate.model.place import Place
+from tidegate.model.records import Json, PublishedTable
+from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.delta_table import published, stamp_of
+from tidegate.state.record import StateTable
+from tidegate.tables import (
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    Stamp,
+    add_columns,
+    create,
+    find_commit,
+    live_files,
+    missing_files,
+    open_table,
+    refuse_owner,
+    replace,
+    verify,
+)
+from tidegate.tables.schema import differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["STATE", "StateSink", "state_sink_name", "view_sql"]
+
+STATE = "state."
+"""Begins the names of states among the tables of a plan. A dot is in no name that users give."""
+
+
+def state_sink_name(operator: str, part: str) -> str:
+    """Under which name a state takes part in plans and manifests."""
+    return f"{STATE}{operator}.{part}" if part else f"{STATE}{operator}"
+
+
+class StateSink(ExactlyOnceSink):
+    """The table of one keyed state."""
+
+    kind: ClassVar[str] = "state"
+
+    def __init__(self, operator: str, part: str) -> None:
+        self.operator = operator
+        self.part = part
+        self.folder = f"state/{operator}.{part}" if part else f"state/{operator}"
+
+    def target(self, place: Place) -> str:
+        return self.folder
+
+    def location(self, context: SinkContext) -> Location:
+        """Where the table lies: beside the pipeline's ledger."""
+        return Location(f"{context.home}/{self.folder}", context.place.options)
+
+    def describe(self) -> Json:
+        return {}
+
+    def check(self, context: SinkContext) -> None:
+        self._open(context)
+
+    def _open(self, context: SinkContext) -> Snapshot | None:
+        snapshot = open_table(self.location(context))
+        if snapshot is not None:
+            refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
+        return snapshot
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> NoReturn:
+        raise AssertionError("an operator stages its state itself")
+
+    def head(self, context: SinkContext) -> Head:
+        snapshot = self._open(context)
+        return Head(None, None) if snapshot is None else Head(snapshot.version, snapshot.txn(context.app_id))
+
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last is not None and head.last >= publication.id:
+            return None
+        location, stamp = self.location(context), stamp_of(publication, context)
+        tables = [msgspec.convert(each, StateTable) for each in publication.committables]
+        if head.version is None:
+            files = tables[-1].files
+            self._refuse_gone(location, [each.file for each in files], publication.id)
+            done = create(location, tables[-1].columns, [each.file for each in files], stamp)
+        else:
+            snapshot = open_table(location, head.version)
+            if snapshot is None or snapshot.txn(context.app_id) != head.last:
+                return None
+            done = self._publish_next(snapshot, tables[-1], stamp)
+        return published(location, done, sum(each.file.rows for each in tables[-1].files))
+
+    def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: Stamp) -> Committed | None:
+        ready = _with_columns(snapshot, table.columns, stamp)
+        if ready is None:
+            return None
+        wanted = {each.file.path: each.file for each in table.files}
+        live = {each.path: each for each in live_files(ready)}
+        added = [file for path, file in wanted.items() if path not in live]
+        self._refuse_gone(ready.location, added, stamp.id)
+        return replace(ready, added, [file for path, file in live.items() if path not in wanted], stamp)
+
+    def _refuse_gone(self, location: Location, files: Sequence[StagedFile], id: int) -> None:
+        if gone := missing_files(location, files):
+            raise Corrupt(
+                f"state of operator {self.operator!r}: {len(gone)} files that checkpoint {id} rests on are gone or "
+                f"changed, first {gone[0]!r} in {location.url}",
+                expected="every file of a state as it was written, until no retained checkpoint needs it",
+                help="nobody but tidegate may clean up there: put the files back, or roll back to an older checkpoint",
+                reason="STATE_FILES_GONE",
+            )
+
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        snapshot = self._open(context)
+        done = find_commit(snapshot, context.app_id, id) if snapshot else None
+        return published(self.location(context), done, None)
+
+    def verify(self, at: PublishedTable, context: SinkContext) -> None:
+        verify(self.location(context), at.version, at.log_hash)
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        location, folder = self.location(context), entry_folder(context, id)
+        return sorted({path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)})
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        self.location(context).remove_folder(staging.folder(context))
+
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
+
+    def retire_files(self, gone: Json | None, kept: Sequence[Json], context: SinkContext) -> None:
+        """Remove the files that the retired checkpoint's record names and no kept one's does."""
+        if gone is None:
+            return
+        named = {path for record in kept for path in _paths(record)}
+        self.location(context).remove_files(sorted(_paths(gone) - named))
+
+
+def _paths(record: Json) -> set[str]:
+    return {each.file.path for each in msgspec.convert(record, StateTable).files}
+
+
+def _with_columns(snapshot: Snapshot, columns: Json, stamp: Stamp) -> Snapshot | None:
+    """The table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
+    import dataclasses
+
+    found = differences(columns, snapshot.schema)
+    fields = {field["name"]: field for field in columns["fields"]}
+    new = [fields[each.column] for each in found if each.kind == "new"]
+    unfit = [each.text for each in found if each.kind in ("case", "type")]
+    if unfit:
+        raise Invalid(
+            "\n    ".join([f"{snapshot.location.url} has other columns than the state:", *unfit]),
+            expected="the columns that the state had before, and new ones",
+            help="do not change a state's table by hand; start the operator afresh under another uid",
+            reason="STATE_TABLE_CHANGED",
+        )
+    if not new:
+        return snapshot
+    done = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
+    return open_table(snapshot.location, done.version) if done else None
+
+
+def view_sql(table: StateTable, source: str) -> str:
+    """The query that gives the state's rows from its table: the newest row of each key, without deleted ones."""
+    fields = [field["name"] for field in table.columns["fields"]]
+    shown = ", ".join(f"`{name}`" for name in fields if name not in ("_group", "_checkpoint", "_deleted"))
+    keys = ", ".join(f"`{name}`" for name in table.keys)
+    return (
+        f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY `_checkpoint` DESC) AS `_age`"
+        f" FROM {source}) WHERE `_age` = 1 AND NOT `_deleted`"
+    )

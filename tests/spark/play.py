@@ -1,0 +1,107 @@
+"""A small pipeline to try operators on: rows are fed file by file, checkpoints are made, tables are read.
+
+How rows are cut into files and checkpoints is the test's choice, so that it can show that it does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from deltalake import DeltaTable
+
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator
+from tidegate.checkpoint.coordinator import Triggered
+from tidegate.ledger import open_ledger
+from tidegate.model.place import Place
+from tidegate.model.records import Ack, Json
+from tidegate.runtime.run_job import run_job
+from tidegate.sources import Files
+from tidegate.state import StateTable
+
+__all__ = ["Play", "sources"]
+
+
+class Limits:
+    """Settings of the pipeline under test."""
+
+    timeout = 600.0
+    max_concurrent_checkpoints = 1
+    max_unpublished = 10
+    num_retained = 3
+    tolerable_failed_checkpoints = 1_000_000
+    min_pause = 0.0
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def record(self) -> Json:
+        return self.settings
+
+
+class Play:
+    """One pipeline below one folder. `build` declares it, anew for each checkpoint, as every process does."""
+
+    def __init__(self, root: Path, spark: Any, build: Callable[[Pipeline], object], **settings: Any) -> None:
+        self.root, self.spark, self.build = root, spark, build
+        self.limits = Limits(**settings)
+        self.files = 0
+
+    @property
+    def coordinator(self) -> Coordinator:
+        pipeline = Pipeline("play")
+        self.build(pipeline)
+        place = Place(str(self.root))
+        return Coordinator(pipeline.graph(place), open_ledger(str(self.root / "ledger"), "play"), self.limits, place)
+
+    def feed(self, rows: Sequence[Json], source: str = "rows") -> None:
+        """Let one file with these rows land."""
+        folder = self.root / "landing" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        self.files += 1
+        (folder / f"{self.files:06d}.json").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+
+    def checkpoint(self) -> int:
+        """One checkpoint of all that has landed, to its end."""
+        coordinator = self.coordinator
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+        assert isinstance(triggered, Triggered)
+        id = triggered.plan.id
+        run_job(coordinator, id, "main", self.spark)
+        outcome = coordinator.complete(id)
+        assert outcome.state == "completed", outcome
+        coordinator.publish()
+        coordinator.retire()
+        return id
+
+    def play(self, cuts: Sequence[Sequence[Json]], source: str = "rows") -> None:
+        """One checkpoint for each of these lists of rows."""
+        for rows in cuts:
+            self.feed(rows, source)
+            self.checkpoint()
+
+    def rows(self, table: str) -> list[Json]:
+        """The rows of a sink's table (`tables/…`) or a state's (`ledger/play/state/…`)."""
+        path = self.root / table
+        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
+
+    def ack(self, id: int) -> Ack:
+        """What the job said of checkpoint `id`."""
+        found = self.coordinator.ledger.ack(id, "main")
+        assert found is not None
+        return found.ack
+
+    def state(self, name: str, id: int | None = None) -> StateTable:
+        """A keyed state as of a checkpoint, by default the last."""
+        ledger = self.coordinator.ledger
+        payload = self.ack(id or ledger.view().last_id).states[f"state.{name}"]
+        return msgspec.convert(ledger.unpack(payload), StateTable)
+
+
+def sources(pipeline: Pipeline, schema: str, name: str = "rows", **options: Any) -> Any:
+    """A source of all files that `Play.feed` lets land under this name."""
+    return pipeline.source(name, Files(f"landing/{name}/*.json", schema=schema), **options)
