@@ -46,6 +46,12 @@ class Watermarks:
     """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
 
 
+class Stage(Protocol):
+    """Writes a frame out of sight and gives it back as read from there."""
+
+    def __call__(self, frame: DataFrame) -> DataFrame: ...
+
+
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
@@ -62,6 +68,8 @@ class OperatorContext:
     """The checkpoint's own time: when it was planned. The same for each attempt."""
     spark: SparkSession
     states: States
+    stage: Stage
+    """For what may not be computed twice: it is written once, and gone when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
     memory: Mapping[str, object] = field(default_factory=dict)
     """What the operator remembered at the base, beside its keyed states."""
@@ -114,6 +122,10 @@ class Operator(ABC):
     def problems(self) -> list[str]:
         """What is wrong with the declaration itself, all at once."""
         return []
+
+    def code(self) -> object:
+        """The user's function in it, if there is one: its code is part of the fingerprint."""
+        return None
 
     @abstractmethod
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:

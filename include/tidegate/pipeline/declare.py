@@ -12,6 +12,7 @@ from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
+from tidegate.operators.process import Process
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
@@ -160,6 +161,34 @@ class Stream:
         Each checkpoint gives the rows of the keys that changed, to be upserted.
         """
         return self.apply(Aggregate([by] if isinstance(by, str) else by, functions), uid=uid)
+
+    def process(
+        self,
+        *,
+        by: str | Sequence[str],
+        output: str,
+        state: str,
+        order_by: str | Sequence[str] = (),
+        uid: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Stream]:
+        """Decorate a function that is called for each key with new rows, or with a timer that is due.
+
+            @orders.process(by="customer", state="spent double, seen array<long>", output="customer long, alert string")
+            def alerts(key, rows, state, timers):
+                ...                          # rows: an Arrow table; state.spent, state.seen; timers.event(at)
+                yield {"customer": key["customer"], "alert": "…"}
+
+        output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
+        order_by: columns that a key's rows are sorted by. It may be called again for one checkpoint; one call counts.
+        """
+
+        def declare(function: Callable[..., Any]) -> Stream:
+            name = uid or getattr(function, "__name__", "process").replace("<lambda>", "process")
+            keys = [by] if isinstance(by, str) else by
+            order = [order_by] if isinstance(order_by, str) else order_by
+            return self.apply(Process(keys, function, output, state, order), uid=name)
+
+        return declare
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

@@ -349,7 +349,8 @@ def _in_order(stages: list[Node]) -> tuple[list[Node], list[str]]:
 
 def _made_of(stage: Node) -> object:
     if isinstance(stage, Operated):
-        return [stage.operator.kind, stage.operator.describe()]
+        code = stage.operator.code()
+        return [stage.operator.kind, stage.operator.describe(), _code(code) if code is not None else ""]
     return _code(stage.function)
 
 

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
 from tidegate.operators.base import OperatorContext, Watermarks
 from tidegate.pipeline.graph import Operated
 from tidegate.sinks.base import Staging
+from tidegate.sinks.delta_table import write_files
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import StateTable
 from tidegate.state.table import state_sink_name
+from tidegate.tables import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +45,7 @@ class Operating:
         """Those of them that are to be published."""
         self.memory: dict[str, Json] = {}
         self.kept: list[DataFrame] = []
+        self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
 
     def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
@@ -52,6 +56,7 @@ class Operating:
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
             states=lambda part, keys: self._state(stage, part, keys, spark),
+            stage=lambda frame: self._scratch(stage, frame),
             watermarks=Watermarks(),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             kept=self.kept,
@@ -76,6 +81,15 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups)
         return self.states[name]
 
+    def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
+        """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
+        name, sink = next(iter(stage.states.items()))
+        location = sink.location(self.coordinator.context(name))
+        path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
+        self.scratch.append((location, path))
+        write_files(frame, {"type": "struct", "fields": []}, location.full(path), ())
+        return frame.sparkSession.read.schema(frame.schema).parquet(location.full(path))
+
     def base(self, name: str) -> StateTable | None:
         """What the base's ack says of a state."""
         payload = self.prev.states.get(name) if self.prev else None
@@ -97,7 +111,10 @@ class Operating:
         return {**before, **self.memory}
 
     def let_go(self) -> None:
-        """Free what was kept in Spark."""
+        """Free what was kept in Spark, and remove what was written only for this attempt."""
+        for location, path in self.scratch:
+            with contextlib.suppress(TidegateError):
+                location.remove_folder(path)
         for frame in self.kept:
             with contextlib.suppress(Exception):
                 frame.unpersist()

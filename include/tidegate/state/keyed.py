@@ -86,8 +86,13 @@ class KeyedState:
         """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything."""
         if self.versions is None:
             return None
-        wanted = keys.select(*self.keys)
-        return self._newest(self.versions.join(wanted, _same(self.versions, wanted, self.keys), "left_semi"))
+        from pyspark.sql import functions as F
+
+        # Under names of their own: `keys` may have been read from this very state.
+        aside = {key: f"_key {place}" for place, key in enumerate(self.keys)}
+        wanted = keys.select(*(F.col(_quoted(key)).alias(name) for key, name in aside.items()))
+        same = " AND ".join(f"{_quoted(key)} <=> {_quoted(name)}" for key, name in aside.items())
+        return self._newest(self.versions.join(wanted, F.expr(same), "left_semi"))
 
     def _newest(self, versions: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -218,13 +223,6 @@ def _changes(before: Json, now: Json) -> list[str]:
     from tidegate.tables.schema import differences
 
     return [each.text for each in differences(now, before)]
-
-
-def _same(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:
-    """All keys are the same; null is the same as null."""
-    from functools import reduce
-
-    return reduce(lambda one, other: one & other, [left[_quoted(k)].eqNullSafe(right[_quoted(k)]) for k in keys])
 
 
 def _quoted(name: str) -> str:

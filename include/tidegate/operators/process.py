@@ -1,0 +1,181 @@
+"""Anything else that is done per key: a Python function over the key's new rows, what it remembers, and its timers.
+
+    batch ──keys──┐
+    timers ─due───┴▶ wanted keys ──▶ their state and timers ─┐
+    batch ──────────────────────────────────────────────────┴▶ the function, once per key ──▶ staged, then read for
+                                                                                     rows · changed state · timers
+
+What the function gives is staged once and read back for all three, so that they belong together even if the function
+gives something else each time. Runs in Spark's Python workers through Arrow; nothing comes to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tidegate.errors import Invalid
+from tidegate.model.records import Json
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.process_worker import Work
+from tidegate.sources.ddl import Column as Field
+from tidegate.sources.ddl import DdlError, parse_ddl, quote
+from tidegate.sources.reading import empty_frame
+from tidegate.tables import from_spark
+from tidegate.tables.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Process"]
+
+TIMERS = "timers"
+TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"
+
+
+class Process(Operator):
+    """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due."""
+
+    kind: ClassVar[str] = "process"
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        function: Callable[..., Any],
+        output: str,
+        state: str,
+        order_by: Sequence[str] = (),
+    ) -> None:
+        self.by = [by] if isinstance(by, str) else list(by)
+        self.function = function
+        self.output = output
+        self.state = state
+        self.order_by = [order_by] if isinstance(order_by, str) else list(order_by)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return ("", TIMERS)
+
+    def describe(self) -> Json:
+        return {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
+
+    def code(self) -> object:
+        return self.function
+
+    def problems(self) -> list[str]:
+        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        if not callable(self.function):
+            found.append(f"what it calls is a {type(self.function).__name__}, not a function")
+        for what, ddl in (("output", self.output), ("state", self.state)):
+            try:
+                columns = parse_ddl(ddl)
+            except DdlError as error:
+                found.append(f"{what}={ddl!r}: {error}")
+                continue
+            names = [column.name for column in columns]
+            found += [f"{what}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"]
+            if what == "state":
+                found += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
+        return found
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        self._refuse_missing(inputs[0], context)
+        rows = context.keep(inputs[0])
+        made = context.stage(self._called(rows, self._wanted(rows, context), context))
+        self._put(made, context)
+        fields = [f"_out.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.output)]
+        return {"": made.where("_kind = 0").selectExpr(*fields)}
+
+    def _put(self, made: DataFrame, context: OperatorContext) -> None:
+        """What the function has changed, into the two states."""
+        keys = [f"_key.{quote(key)} AS {quote(key)}" for key in self.by]
+        values = [f"_state.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.state)]
+        states, timers = context.state(self.by), context.state(self.by, TIMERS)
+        changed = made.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
+        states.put(changed, deletes=True)
+        first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
+        due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
+        timed = made.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
+        timers.put(timed, deletes=True)
+
+    def _wanted(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
+        """Every key that the function is called for, with its state and timers."""
+        from pyspark.sql import functions as F
+
+        states, timers = context.state(self.by), context.state(self.by, TIMERS)
+        keys = [quote(key) for key in self.by]
+        own = zip(keys, self.by, strict=True)
+        wanted = rows.select(*keys)
+        if (set_timers := timers.rows()) is not None:
+            wanted = wanted.unionByName(set_timers.where(_due(context)).select(*keys))
+        # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
+        wanted = context.keep(wanted.distinct().select(*(F.col(key).alias(name) for key, name in own)))
+        fields = {column.name: column.type for column in parse_ddl(self.state)}
+        found = self._with(wanted, states.of(wanted), fields)
+        found_timers = timers.of(wanted)
+        if found_timers is not None:
+            found_timers = found_timers.withColumnRenamed("timers", "_timers")
+        return self._with(found, found_timers, {"_timers": TIMERS_TYPE})
+
+    def _with(self, keys: DataFrame, held: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
+        """Each key with what is held of it, null if nothing is."""
+        from pyspark.sql import functions as F
+
+        if held is None:
+            return keys.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in fields.items()))
+        aside = {key: f"_key {place}" for place, key in enumerate(self.by)}
+        on = " AND ".join(f"{quote(key)} <=> {quote(name)}" for key, name in aside.items())
+        held = held.select(*(F.col(quote(key)).alias(name) for key, name in aside.items()), *map(quote, fields))
+        return keys.join(held, F.expr(on), "left").drop(*aside.values())
+
+    def _called(self, rows: DataFrame, wanted: DataFrame, context: OperatorContext) -> DataFrame:
+        output, state = parse_ddl(self.output), parse_ddl(self.state)
+        types = {name: kind for name, kind in rows.dtypes if name in self.by}
+        columns = [
+            Field("_kind", "int"),
+            Field("_out", _struct(output)),
+            Field("_key", _struct([Field(key, types[key]) for key in self.by])),
+            Field("_state", _struct(state)),
+            Field("_timers", TIMERS_TYPE),
+            Field("_deleted", "boolean"),
+        ]
+        shape = empty_frame(context.spark, columns)
+        schema = from_spark(msgspec.json.decode(shape.schema.json()))
+        work = Work(
+            uid=context.uid,
+            function=self.function,
+            schema=arrow_schema(schema, [column.name for column in columns]),
+            keys=self.by,
+            values=[column.name for column in state],
+            order_by=self.order_by,
+            clock=context.clock,
+            watermark=context.watermarks.now,
+        )
+        grouped = rows.groupBy(*self.by).cogroup(wanted.groupBy(*self.by))
+        # Spark counts the arguments, that of a method's own object too.
+        return grouped.applyInArrow(lambda rows, held: work(rows, held), shape.schema)
+
+    def _refuse_missing(self, rows: DataFrame, context: OperatorContext) -> None:
+        missing = [name for name in (*self.by, *self.order_by) if name not in rows.columns]
+        if missing:
+            raise Invalid(
+                f"process {context.uid!r} has no column {', '.join(map(repr, missing))} in its input",
+                expected=f"one of {', '.join(rows.columns)}",
+                help="correct by= or order_by=",
+                reason="UNKNOWN_COLUMN",
+            )
+
+
+def _due(context: OperatorContext) -> Column:
+    """Which keys' timers have come."""
+    from pyspark.sql import functions as F
+
+    due = F.col("due_clock") <= F.lit(context.clock)
+    mark = context.watermarks.now
+    return due if mark is None else due | (F.col("due_event") <= F.lit(mark))
+
+
+def _struct(columns: Sequence[Field]) -> str:
+    return f"struct<{', '.join(f'{quote(column.name)}: {column.type}' for column in columns)}>"

@@ -1,0 +1,115 @@
+"""`process`: a function per key with state and timers, on real Spark: what it gives and remembers belongs together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.play import Play, sources
+from tidegate import Pipeline
+from tidegate.errors import Invalid
+from tidegate.sinks import DeltaAppend
+
+
+def told(key: dict[str, Any], rows: Any, state: Any, timers: Any) -> Iterator[dict[str, Any]]:
+    """Says of each value whether the key has had it, counts, and speaks up once more when it is called by the clock."""
+    for fired in timers.fired:
+        yield {"k": key["k"], "said": f"{fired.name} after {state.count}", "v": None}
+        state.clear()
+    for row in rows.to_pylist():
+        again = row["v"] in state.seen
+        yield {"k": key["k"], "said": "again" if again else "new", "v": row["v"]}
+        if not again:
+            state.seen.append(row["v"])
+        state.times[str(row["v"])] = state.times.get(str(row["v"]), 0) + 1
+        state.count = (state.count or 0) + 1
+        if row["v"] == 9:
+            timers.clock(timers.now + timedelta(days=1000 if key["k"] == "far" else -1), "alarm")
+
+
+def build(pipeline: Pipeline) -> None:
+    rows = sources(pipeline, "k string, v long, at timestamp")
+    made = rows.process(
+        by=["k"],
+        state="seen array<long>, times map<string, long>, count long",
+        output="k string, said string, v long",
+        order_by="at",
+        uid="told",
+    )(told)
+    made.sink("said", DeltaAppend("tables/said"))
+
+
+def test_what_it_says_does_not_depend_on_how_its_rows_are_cut(tmp_path: Path, spark: Any) -> None:
+    random.seed(11)
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    keys = [None, "a", "b", "c"]
+    rows = [
+        {"k": random.choice(keys), "v": random.randint(1, 5), "at": (begin + timedelta(seconds=n)).isoformat()}
+        for n in range(60)
+    ]
+    whole, cut = Play(tmp_path / "whole", spark, build), Play(tmp_path / "cut", spark, build)
+    whole.play([rows])
+    cut.play([rows[:1], rows[1:20], [], rows[20:59], rows[59:]])
+
+    seen: dict[Any, set[int]] = {key: set() for key in keys}
+    expected = []
+    for row in rows:
+        expected.append((row["k"], "again" if row["v"] in seen[row["k"]] else "new", row["v"]))
+        seen[row["k"]].add(row["v"])
+
+    def order(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return sorted(rows, key=str)
+
+    for play in (whole, cut):
+        assert order([(r["k"], r["said"], r["v"]) for r in play.rows("tables/said")]) == order(expected)
+        state = {r["k"]: (sorted(r["seen"]), r["count"]) for r in newest(play.rows("ledger/play/state/told"))}
+        assert state == {key: (sorted(seen[key]), sum(r["k"] == key for r in rows)) for key in keys}
+
+
+def test_a_timer_calls_a_key_without_rows_once_and_a_cleared_key_is_forgotten(tmp_path: Path, spark: Any) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+    play = Play(tmp_path, spark, build)
+    play.play([[{"k": "near", "v": 9, "at": at}, {"k": "far", "v": 9, "at": at}], [], []])
+    said = [(r["k"], r["said"]) for r in play.rows("tables/said")]
+    assert sorted(said) == [("far", "new"), ("near", "alarm after 1"), ("near", "new")]
+    assert [r["k"] for r in newest(play.rows("ledger/play/state/told"))] == ["far"]
+    assert [r["k"] for r in newest(play.rows("ledger/play/state/told.timers"))] == ["far"]
+    assert not list((tmp_path / "ledger").rglob("scratch*")), "what an attempt wrote for itself is gone"
+
+
+def test_a_function_that_fails_or_gives_nonsense_is_told_by_name(tmp_path: Path, spark: Any) -> None:
+    def wrong(key: Any, rows: Any, state: Any, timers: Any) -> Any:
+        return [{"k": "x", "other": 1}] if key["k"] == "columns" else state.nothing
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, v long, at timestamp")
+        rows.process(by="k", state="n long", output="k string")(wrong).sink("said", DeltaAppend("tables/said"))
+
+    for key, text in (("columns", "columns that its output does not have: ['other']"), ("field", "no field 'nothing'")):
+        play = Play(tmp_path / key, spark, build)
+        with pytest.raises(Invalid, match="process|field") as refused:
+            play.play([[{"k": key, "v": 1}]])
+        assert text in str(refused.value)
+        assert play.rows("tables/said") == []
+
+
+def test_wrong_declarations_are_refused_together() -> None:
+    pipeline = Pipeline("wrong")
+    rows = sources(pipeline, "k string")
+    rows.process(by=[], state="n lang, _x long", output="k")(told).sink("said", DeltaAppend("t"))  # type: ignore[arg-type]
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    for text in ("it has no key", "output='k'", "state='n lang, _x long'"):
+        assert text in str(refused.value)
+
+
+def newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[Any, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["_checkpoint"]):
+        found[row["k"]] = row
+    return [row for row in found.values() if not row["_deleted"]]
