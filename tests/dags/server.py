@@ -219,7 +219,7 @@ class Airflow:
         return [Run(self, dag_id, run["dag_run_id"]) for run in found]
 
     def events(self, dag_id: str) -> list[dict[str, Any]]:
-        """The asset events that the DAG has emitted. Airflow 3.3.2 answers 500 while a run that one triggered is queued:
+        """The asset events that the DAG emitted. Airflow 3.3.2 answers 500 while a run that one triggered is queued:
         its answer cannot hold a run without a start."""
         path = f"/assets/events?source_dag_id={dag_id}&limit=100"
         found = eventually("all runs triggered have started", lambda: self.call("GET", path, fine=(500,)), 120)

@@ -6,6 +6,7 @@ import bisect
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.records import Records, folder
+from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
 from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
@@ -21,6 +22,12 @@ TOO_LATE = "TOO_LATE"
 class Log(Records):
     """Reads, and never writes. A listing only proposes, and what is read may be old when it is used."""
 
+    def __init__(self, store: Store, pipeline: str) -> None:
+        super().__init__(store, pipeline)
+        self._aborted: dict[int, Entry] = {}
+        """Those of the last view. Nothing about them changes any more, and behind a long row of failures, which no hint
+        can leave out, they are nearly all that there is to read, view after view."""
+
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """The log from its last settled entry on, and all that `run` has started. One consistent proposal.
 
@@ -35,12 +42,18 @@ class Log(Records):
         """An entry of the run that the view does not reach; just its id if it is retired.
 
         Below the view all is decided. What is open there, or was aborted as too late, or is of another run, was
-        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts).
+        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts). Such a one may even
+        be completed, by somebody else who slept, with a manifest that is gone.
         """
-        entry = self.entry(id)
+        below = bool(entries) and id < entries[0].id
+        try:
+            entry = self.entry(id)
+        except Corrupt:
+            if below:
+                return id
+            raise
         if entry is None or entry.plan.run != run:
             return id
-        below = bool(entries) and id < entries[0].id
         return id if below and (entry.decision is None or entry.decision.reason == TOO_LATE) else entry
 
     def entry(self, id: int) -> Entry | None:
@@ -104,11 +117,14 @@ class Log(Records):
         doubt = ""
         while True:
             try:
-                return self._entries_from(self._hint(), reach)
+                settled, entries = self._entries_from(self._hint(), reach)
             except Corrupt as error:
                 if str(error) == doubt:
                     raise  # otherwise others went on meanwhile, and retention took what was being read
                 doubt = str(error)
+            else:
+                self._aborted = {entry.id: entry for entry in entries if entry.aborted and _lasts(entry.decision)}
+                return settled, entries
 
     def _entries_from(self, hint: int, reach: int) -> tuple[int, tuple[Entry, ...]]:
         ids = self.ids(after=max(hint - 1, 0))
@@ -133,6 +149,8 @@ class Log(Records):
 
     def _noted(self, id: int) -> bool:
         """Whether the entry is there, completed, and published on all tables."""
+        if id in self._aborted:
+            return False
         decision = self.decision(id)
         return (
             decision is not None
@@ -161,7 +179,7 @@ class Log(Records):
         """
         found = []
         for id in range(high, low - 1, -1):
-            entry = self.entry(id)
+            entry = self._aborted.get(id) or self.entry(id)
             if entry is None and id == high and not self.store.names(folder(id)):
                 continue  # its creator is between making the folder and making the plan, or stopped there
             entry = entry or self.entry(id)
@@ -232,3 +250,8 @@ class Log(Records):
             help="restore the folder from a copy of the storage; never delete entries by hand",
             reason="LEDGER_DAMAGED",
         )
+
+
+def _lasts(decision: Decision | None) -> bool:
+    """Whether an abort is one of the real entry: what came too late is removed, and was another one before."""
+    return decision is not None and decision.reason != TOO_LATE
