@@ -219,6 +219,28 @@ def test_failures_are_read_once_however_often_the_log_is_looked_at() -> None:
     assert reads(40) - reads(10) == 30 * len(records_of_one)
 
 
+def test_retention_counts_nothing_that_a_sleeper_left_under_a_retired_id() -> None:
+    """Seed 794. One who slept wrote an old count over a newer one. It begins at an entry that is gone by now, and there
+    somebody else who slept had just aborted what was completed long ago: so one more was counted than there is."""
+    day = Day()
+    id = day.trigger("a")
+    day.work(id)
+
+    def counted_long_ago() -> None:
+        assert day.coordinator().complete(id).state == "completed"
+        day.coordinator().publish()
+        day.weather.before("replace kept.json", lambda: others_go_on(day, "b"))
+        day.coordinator().retire()
+
+    day.weather.before("create checkpoints/00000001/decision.json", counted_long_ago)
+    assert day.coordinator().abort(id, "CANCELLED").state == "retired"
+    assert day.store.listing("checkpoints") == ["00000001", "00000002"]
+    assert day.coordinator().retire() == [1]
+    others_go_on(day, "c")
+    assert day.store.listing("checkpoints") == ["00000003"]
+    assert day.published() == [1, 2, 3]
+
+
 def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarmed() -> None:
     """Its plan's side file is gone: that is no damage."""
     day = Day(padding=40_000)

@@ -24,9 +24,9 @@ class Log(Records):
 
     def __init__(self, store: Store, pipeline: str) -> None:
         super().__init__(store, pipeline)
-        self._aborted: dict[int, Entry] = {}
-        """Those of the last view. Nothing about them changes any more, and behind a long row of failures, which no hint
-        can leave out, they are nearly all that there is to read, view after view."""
+        self._ended: dict[int, Entry] = {}
+        """Those of the last view about which nothing changes any more. A checkpoint looks at the log a dozen times, and
+        behind a long row of failures, which no hint can leave out, they are nearly all that there is to read."""
 
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """The log from its last settled entry on, and all that `run` has started. One consistent proposal.
@@ -123,12 +123,14 @@ class Log(Records):
                     raise  # otherwise others went on meanwhile, and retention took what was being read
                 doubt = str(error)
             else:
-                self._aborted = {entry.id: entry for entry in entries if entry.aborted and _lasts(entry.decision)}
+                self._ended = {entry.id: entry for entry in entries if _has_ended(entry)}
                 return settled, entries
 
     def _entries_from(self, hint: int, reach: int) -> tuple[int, tuple[Entry, ...]]:
         ids = self.ids(after=max(hint - 1, 0))
-        first = self.entry(hint) if hint else None
+        first = self._ended.get(hint)
+        if hint and (first is None or self._plan(hint) != first.plan):  # an old hint, and retention took what it names
+            first = self.entry(hint)
         if first is not None and first.completed:
             return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
         if hint and not ids:
@@ -149,7 +151,8 @@ class Log(Records):
 
     def _noted(self, id: int) -> bool:
         """Whether the entry is there, completed, and published on all tables."""
-        if id in self._aborted:
+        ended = self._ended.get(id)
+        if ended is not None and ended.aborted:
             return False
         decision = self.decision(id)
         return (
@@ -179,7 +182,7 @@ class Log(Records):
         """
         found = []
         for id in range(high, low - 1, -1):
-            entry = self._aborted.get(id) or self.entry(id)
+            entry = self._ended.get(id) or self.entry(id)
             if entry is None and id == high and not self.store.names(folder(id)):
                 continue  # its creator is between making the folder and making the plan, or stopped there
             entry = entry or self.entry(id)
@@ -191,6 +194,10 @@ class Log(Records):
     def _going(self, id: int) -> bool:
         """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""
         return self.retired(id) or self._plan(id) is None
+
+    def has_plan(self, id: int) -> bool:
+        """Whether the entry exists: retention removes the plan first."""
+        return self._plan(id) is not None
 
     def _plan(self, id: int) -> Plan | None:
         return self._read(f"{folder(id)}/plan.json", Plan, id)
@@ -252,6 +259,8 @@ class Log(Records):
         )
 
 
-def _lasts(decision: Decision | None) -> bool:
-    """Whether an abort is one of the real entry: what came too late is removed, and was another one before."""
-    return decision is not None and decision.reason != TOO_LATE
+def _has_ended(entry: Entry) -> bool:
+    """Whether all is written that ever will be. An abort that came too late will be removed: its id was another's."""
+    if entry.decision is None or entry.decision.reason == TOO_LATE:
+        return False
+    return entry.aborted or len(entry.acks) == len(entry.plan.acks)
