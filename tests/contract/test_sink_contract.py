@@ -110,6 +110,7 @@ def test_what_is_prepared_is_invisible_until_it_is_published(world):
     assert world.publish(2, second) is not None
     assert world.rows == [(1, "x"), (2, "x"), (3, "x")]
     assert world.sink.head(world.context).last == 2
+    assert not list(Path(world.target).rglob("*.crc")), "they double the files, and nobody syncs them"
 
 
 def test_a_committable_is_plain_json(world):

@@ -41,12 +41,14 @@ class Interrupted(Weather):
     mishaps: dict[str, str] = field(default_factory=dict)
     hidden: str = ""
     said: str = ""
+    reads: int = 0
 
     def before(self, what: str, then: Callable[[], object]) -> None:
         self.moments[what] = then
 
     def pause(self, what: str) -> None:
         self.said = what
+        self.reads += what.startswith("read ")
         then = self.moments.pop(what, None)
         if then is not None:
             then()
@@ -171,6 +173,72 @@ def test_a_run_whose_checkpoint_is_retired_is_not_told_anothers_under_the_same_i
     day.trigger("sleeper")
     assert "read checkpoints/00000002/plan.json" not in day.weather.moments
     again()
+
+
+def test_a_run_is_not_alarmed_by_what_two_sleepers_left_under_the_id_of_its_retired_checkpoint() -> None:
+    """Seed 15031. One had just written its manifest, the other its plan. Retention removed the checkpoint, they woke
+    up, and there it was again: planned for the same run, completed by a manifest that does not exist."""
+    day = Day()
+
+    def aborted_and_retired() -> None:
+        assert day.coordinator().abort(1, "CANCELLED").state == "aborted"
+        others_go_on(day, "bc")
+
+    def sleep() -> None:
+        day.work(day.trigger("mine"))
+        day.weather.before("create checkpoints/00000001/decision.json", aborted_and_retired)
+        assert day.coordinator().complete(1).state == "retired"
+
+    day.weather.before("create checkpoints/00000001/plan.json", sleep)
+    with pytest.raises(Rejected) as caught:
+        day.trigger("mine")
+    assert caught.value.reason == "RETIRED"
+    assert {"plan.json", "decision.json"} <= set(day.store.listing("checkpoints/00000001"))
+    others_go_on(day, "d")
+    assert day.store.listing("checkpoints") == ["00000004"]
+    assert day.published() == [1, 2, 3]
+
+
+def test_failures_are_read_once_however_often_the_log_is_looked_at() -> None:
+    """Seed 12338. Every look at the log read all failures since the last success again. The more there were, the longer
+    a checkpoint took, until each was past its timeout when it was done: they failed because others had failed."""
+
+    def reads(failures: int) -> int:
+        day = Day()
+        for number in range(failures):
+            day.coordinator().abort(day.trigger(f"failed {number}"), "CANCELLED")
+        coordinator, before = day.coordinator(), day.weather.reads
+        assert coordinator.trigger("good") is not None
+        run_job(coordinator, failures + 1, "main", None)  # type: ignore[arg-type]
+        assert coordinator.complete(failures + 1).state == "completed"
+        assert coordinator.publish().published
+        assert day.published() == [1]
+        return day.weather.reads - before
+
+    records_of_one = ("decision.json", "plan.json", "decision.json", "acks/main.json", "plan.json")
+    assert reads(40) - reads(10) == 30 * len(records_of_one)
+
+
+def test_retention_counts_nothing_that_a_sleeper_left_under_a_retired_id() -> None:
+    """Seed 794. One who slept wrote an old count over a newer one. It begins at an entry that is gone by now, and there
+    somebody else who slept had just aborted what was completed long ago: so one more was counted than there is."""
+    day = Day()
+    id = day.trigger("a")
+    day.work(id)
+
+    def counted_long_ago() -> None:
+        assert day.coordinator().complete(id).state == "completed"
+        day.coordinator().publish()
+        day.weather.before("replace kept.json", lambda: others_go_on(day, "b"))
+        day.coordinator().retire()
+
+    day.weather.before("create checkpoints/00000001/decision.json", counted_long_ago)
+    assert day.coordinator().abort(id, "CANCELLED").state == "retired"
+    assert day.store.listing("checkpoints") == ["00000001", "00000002"]
+    assert day.coordinator().retire() == [1]
+    others_go_on(day, "c")
+    assert day.store.listing("checkpoints") == ["00000003"]
+    assert day.published() == [1, 2, 3]
 
 
 def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarmed() -> None:

@@ -71,8 +71,8 @@ def _kept(ledger: Ledger, num_retained: int) -> Kept | None:
     for id in range(known.upto + 1, settled + 1):
         completed += _completed(ledger, id) or False
     while (done := _completed(ledger, low)) is False or completed > num_retained:
-        if done is None:
-            return _counted(ledger, num_retained, settled)  # others have retired it since
+        if done is None or low == settled:  # others have retired it since, or the count was wrong
+            return _counted(ledger, num_retained, settled)
         completed -= done
         low += 1
     return known if settled == known.upto and low == known.low else _note(low, settled, completed)
@@ -95,9 +95,11 @@ def _note(low: int, upto: int, completed: int) -> Kept:
 
 
 def _completed(ledger: Ledger, id: int) -> bool | None:
-    """Whether it was completed; None if it is not there any more, or only somebody who came too late is."""
+    """Whether it was completed; None if it is not there any more, or only what somebody left who came too late."""
     decision = ledger.decision(id)
-    return None if decision is None or decision.reason == TOO_LATE else decision.outcome == "completed"
+    if decision is None or decision.reason == TOO_LATE or not ledger.has_plan(id):
+        return None
+    return decision.outcome == "completed"
 
 
 def release(coordinator: Coordinator, entry: Entry) -> None:

@@ -6,6 +6,7 @@ import bisect
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.records import Records, folder
+from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
 from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
@@ -21,6 +22,12 @@ TOO_LATE = "TOO_LATE"
 class Log(Records):
     """Reads, and never writes. A listing only proposes, and what is read may be old when it is used."""
 
+    def __init__(self, store: Store, pipeline: str) -> None:
+        super().__init__(store, pipeline)
+        self._ended: dict[int, Entry] = {}
+        """Those of the last view about which nothing changes any more. A checkpoint looks at the log a dozen times, and
+        behind a long row of failures, which no hint can leave out, they are nearly all that there is to read."""
+
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """The log from its last settled entry on, and all that `run` has started. One consistent proposal.
 
@@ -35,12 +42,18 @@ class Log(Records):
         """An entry of the run that the view does not reach; just its id if it is retired.
 
         Below the view all is decided. What is open there, or was aborted as too late, or is of another run, was
-        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts).
+        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts). Such a one may even
+        be completed, by somebody else who slept, with a manifest that is gone.
         """
-        entry = self.entry(id)
+        below = bool(entries) and id < entries[0].id
+        try:
+            entry = self.entry(id)
+        except Corrupt:
+            if below:
+                return id
+            raise
         if entry is None or entry.plan.run != run:
             return id
-        below = bool(entries) and id < entries[0].id
         return id if below and (entry.decision is None or entry.decision.reason == TOO_LATE) else entry
 
     def entry(self, id: int) -> Entry | None:
@@ -104,15 +117,20 @@ class Log(Records):
         doubt = ""
         while True:
             try:
-                return self._entries_from(self._hint(), reach)
+                settled, entries = self._entries_from(self._hint(), reach)
             except Corrupt as error:
                 if str(error) == doubt:
                     raise  # otherwise others went on meanwhile, and retention took what was being read
                 doubt = str(error)
+            else:
+                self._ended = {entry.id: entry for entry in entries if _has_ended(entry)}
+                return settled, entries
 
     def _entries_from(self, hint: int, reach: int) -> tuple[int, tuple[Entry, ...]]:
         ids = self.ids(after=max(hint - 1, 0))
-        first = self.entry(hint) if hint else None
+        first = self._ended.get(hint)
+        if hint and (first is None or self._plan(hint) != first.plan):  # an old hint, and retention took what it names
+            first = self.entry(hint)
         if first is not None and first.completed:
             return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
         if hint and not ids:
@@ -133,6 +151,9 @@ class Log(Records):
 
     def _noted(self, id: int) -> bool:
         """Whether the entry is there, completed, and published on all tables."""
+        ended = self._ended.get(id)
+        if ended is not None and ended.aborted:
+            return False
         decision = self.decision(id)
         return (
             decision is not None
@@ -161,7 +182,7 @@ class Log(Records):
         """
         found = []
         for id in range(high, low - 1, -1):
-            entry = self.entry(id)
+            entry = self._ended.get(id) or self.entry(id)
             if entry is None and id == high and not self.store.names(folder(id)):
                 continue  # its creator is between making the folder and making the plan, or stopped there
             entry = entry or self.entry(id)
@@ -173,6 +194,10 @@ class Log(Records):
     def _going(self, id: int) -> bool:
         """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""
         return self.retired(id) or self._plan(id) is None
+
+    def has_plan(self, id: int) -> bool:
+        """Whether the entry exists: retention removes the plan first."""
+        return self._plan(id) is not None
 
     def _plan(self, id: int) -> Plan | None:
         return self._read(f"{folder(id)}/plan.json", Plan, id)
@@ -245,3 +270,10 @@ class Log(Records):
             help="restore the folder from a copy of the storage; never delete entries by hand",
             reason="LEDGER_DAMAGED",
         )
+
+
+def _has_ended(entry: Entry) -> bool:
+    """Whether all is written that ever will be. An abort that came too late will be removed: its id was another's."""
+    if entry.decision is None or entry.decision.reason == TOO_LATE:
+        return False
+    return entry.aborted or len(entry.acks) == len(entry.plan.acks)

@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
-from tidegate.model.place import Place, check_path
+from tidegate.model.place import Place, check_path, is_url
 from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
 from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
@@ -48,6 +48,11 @@ Evolution = Literal["refuse", "add"]
 
 MERGED = "merged-"
 """Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
+
+
+PLAIN_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+"""Writes no checksum files beside local ones: they double the files and nobody syncs them, so after a power loss
+Spark might refuse a file that is whole."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -338,6 +343,8 @@ def write_files(frame: DataFrame, schema: Json, folder: str, partition_by: Seque
         session.conf.set(key, wanted)
     writer = nameable(frame, schema, partition_by).write.partitionBy(*partition_by)
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
+    if not is_url(folder):
+        writer = writer.options(**PLAIN_FILES)
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
 
 

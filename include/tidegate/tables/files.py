@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,9 +120,8 @@ class Location:
         files = [self.local(path) for path in paths]
         folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root.parent)}
         try:
-            with ThreadPoolExecutor(_SYNCS) as pool:  # what is asked for at once, the disk writes at once
-                list(pool.map(_fsync, files))
-                list(pool.map(_fsync, folders))
+            _fsync_all(files, threads_from=2)
+            _fsync_all(folders, threads_from=_SYNCS)
         except OSError as error:
             raise unavailable(self.url, error) from error
 
@@ -154,6 +153,16 @@ def told(error: BaseException) -> str:
     """An engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
     return " ".join(text.replace("↳", ":").split())[:_TOLD]
+
+
+def _fsync_all(paths: Collection[Path], threads_from: int) -> None:
+    """What is asked for at once, the disk writes at once. For a few folders threads cost more than that saves."""
+    if len(paths) < threads_from:
+        for path in paths:
+            _fsync(path)
+        return
+    with ThreadPoolExecutor(_SYNCS) as pool:
+        list(pool.map(_fsync, paths))
 
 
 def _fsync(path: Path) -> None:

@@ -13,7 +13,7 @@ No I/O at import, and none may happen before a process forks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -108,6 +108,8 @@ class Snapshot:
     log_hash: str
     handle: DeltaTable
     """Shared with whoever opened the same version (tables/opened.py): for reads, and commits of file actions."""
+    _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
+    """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
 
     def own_handle(self) -> DeltaTable:
         """One more handle, for what moves its handle on."""
@@ -115,7 +117,9 @@ class Snapshot:
 
     def txn(self, app_id: str) -> int | None:
         """The last transaction version of `app_id`, or None."""
-        return self.handle.transaction_version(app_id)
+        if app_id not in self._txns:
+            self._txns[app_id] = self.handle.transaction_version(app_id)
+        return self._txns[app_id]
 
 
 def open_table(location: Location, version: int | None = None) -> Snapshot | None:

@@ -271,6 +271,22 @@ def test_the_view_begins_at_the_hint(ledger):
     assert ([entry.id for entry in view.entries], view.settled) == ([3, 4, 5], 3)
 
 
+def test_what_has_ended_is_read_once_and_what_is_open_each_time(ledger, monkeypatch):
+    history(ledger, 5)
+    ledger.hint(Latest(**WHO, id=4))
+    ledger.create_entry(plan(6))
+    read, paths = ledger.store.read, []
+    monkeypatch.setattr(ledger.store, "read", lambda path: paths.append(path) or read(path))
+    before = ledger.view()
+    assert {path[:20] for path in paths} == {"latest.json", *(f"checkpoints/{id:08d}" for id in (4, 5, 6))}
+    paths.clear()
+    assert ledger.view() == before
+    assert {path for path in paths if "00000006" not in path} == {"latest.json", "checkpoints/00000004/plan.json"}
+    assert "checkpoints/00000006/decision.json" in paths
+    ledger.create_decision(Decision(**WHO, id=6, outcome="aborted", reason="CANCELLED"))
+    assert [entry.aborted for entry in ledger.view().entries] == [False, False, True]
+
+
 def test_the_view_finds_old_entries_of_the_run_by_the_index(ledger):
     history(ledger, 5)
     assert [entry.id for entry in ledger.view("run2").own_elsewhere] == [2]
