@@ -34,6 +34,9 @@ class Counting:
         self.reads += 1
         return Decision(**WHO, id=id, outcome=self.outcomes[id]) if id in self.outcomes else None
 
+    def has_plan(self, id):
+        return id in self.outcomes
+
     def kept(self):
         return self.hint
 
