@@ -14,6 +14,8 @@ KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
     "overhead": {"rss_mb"},
     "upsert": {"rival_s", "ratio", "ratio_checkpoint"},
+    "state": {"ratio_streaming_5m", "ratio_merge_5m", "growth_1m_20m", "growth_clustered", "events_per_s_1m"},
+    "restore": {"rival_s", "ratio", "growth_1m_20m"},
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
@@ -45,7 +47,10 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(["apend"])
     assert stopped.value.code == 2
-    assert "no bench 'apend'; there are: append, overhead, upsert, dag, parse, ledger" in capsys.readouterr().err
+    assert (
+        "no bench 'apend'; there are: append, overhead, upsert, state, restore, dag, parse, ledger"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("equal", "code"), [(True, 0), (False, 1)])

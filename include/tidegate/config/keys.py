@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.model.place import is_url
 
-__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry"]
+__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
 
 ENV_PREFIX = "TIDEGATE_"
 
@@ -73,6 +73,11 @@ def _seconds(value: object) -> float:
     if unit not in UNITS:
         raise Bad(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
     return float(match[1]) * UNITS[unit]
+
+
+def seconds_in(value: object) -> float:
+    """The seconds in a duration as users write it, such as "10 min"; Bad (a ValueError) if it is none."""
+    return _seconds(value)
 
 
 def duration_text(seconds: float | None) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.ttl import Ttl
 
 __all__ = ["Operator", "OperatorContext", "Part", "Watermarks"]
 
@@ -55,7 +56,7 @@ class Stage(Protocol):
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
-    def __call__(self, part: str, keys: Sequence[str]) -> KeyedState: ...
+    def __call__(self, part: str, keys: Sequence[str], ttl: Ttl | None = None) -> KeyedState: ...
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ class OperatorContext:
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
 
-    def state(self, keys: Sequence[str], part: str = "") -> KeyedState:
-        """One of the operator's keyed states, as of the base."""
-        return self.states(part, keys)
+    def state(self, keys: Sequence[str], part: str = "", ttl: Ttl | None = None) -> KeyedState:
+        """One of the operator's keyed states, as of the base. ttl: when its rows expire; by default never."""
+        return self.states(part, keys, ttl)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""

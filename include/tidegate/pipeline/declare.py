@@ -12,6 +12,7 @@ from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
+from tidegate.operators.expiry import Expiry
 from tidegate.operators.process import Process
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
@@ -155,12 +156,24 @@ class Stream:
         self.pipeline._stages.append(Operated(name, operator, inputs))
         return Stream(self.pipeline, name, operator.outputs)
 
-    def aggregate(self, *, by: str | Sequence[str], uid: str | None = None, **functions: str) -> Stream:
+    def aggregate(
+        self,
+        *,
+        by: str | Sequence[str],
+        uid: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        **functions: str,
+    ) -> Stream:
         """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
 
         Each checkpoint gives the rows of the keys that changed, to be upserted.
+
+        state_ttl: so long after a key last changed, such as "30 days", its totals are forgotten, and begin anew if it
+        comes again. ttl_time: by the clock ("processing") or by the watermark ("event").
         """
-        return self.apply(Aggregate([by] if isinstance(by, str) else by, functions), uid=uid)
+        expiry = Expiry(state_ttl, ttl_time)
+        return self.apply(Aggregate([by] if isinstance(by, str) else by, functions, expiry), uid=uid)
 
     def process(
         self,

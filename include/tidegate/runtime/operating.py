@@ -19,6 +19,7 @@ from tidegate.sinks.delta_table import write_files
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import StateTable
 from tidegate.state.table import state_sink_name
+from tidegate.state.ttl import Ttl
 from tidegate.tables import Location
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class Operating:
             checkpoint=self.plan.id,
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
-            states=lambda part, keys: self._state(stage, part, keys, spark),
             stage=lambda frame: self._scratch(stage, frame),
+            states=lambda part, keys, ttl=None: self._state(stage, part, keys, ttl, spark),
             watermarks=Watermarks(),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             kept=self.kept,
@@ -68,7 +69,9 @@ class Operating:
             self.counts[stage.name] = context.counts
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
 
-    def _state(self, stage: Operated, part: str, keys: Sequence[str], spark: SparkSession) -> KeyedState:
+    def _state(
+        self, stage: Operated, part: str, keys: Sequence[str], ttl: Ttl | None, spark: SparkSession
+    ) -> KeyedState:
         """The state as of the base; the same object each time, so that what was put is known."""
         name = state_sink_name(stage.name, part)
         if name not in self.states:
@@ -78,7 +81,7 @@ class Operating:
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             what = f"{stage.operator.kind} {stage.name!r}"
-            self.states[name] = KeyedState(spark, what, base, to, keys, groups)
+            self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
     def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:

@@ -1,7 +1,11 @@
-"""Which files of a state are merged, and when: so that a lookup reads few files, and each row is rewritten seldom.
+"""Which files of a state are merged or dropped, and when: so that a lookup reads few files, and each row is rewritten
+seldom.
 
 Size tiers: a file's tier is how often its rows can be divided by 8. Once eight files of one tier cover the same key
 groups, they become one of the next. So a row is rewritten once per tier, and there are at most eight files of each.
+
+A row that says "deleted", or has expired, hides older ones of its key. It is forgotten where no other file can hold an
+older one; where all rows of a file have expired, the file is dropped without being read.
 """
 
 from __future__ import annotations
@@ -9,10 +13,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tidegate.state.record import StateFile
 
-__all__ = ["FAN_IN", "MERGED_ROWS", "to_merge"]
+__all__ = ["FAN_IN", "MERGED_ROWS", "Batch", "expired", "to_merge"]
 
 FAN_IN = 8
 SMALL = 10_000
@@ -21,19 +26,46 @@ MERGED_ROWS = 20_000_000
 """At most so many rows are rewritten in one checkpoint."""
 
 
-def to_merge(files: Sequence[StateFile]) -> list[list[StateFile]]:
+@dataclass(frozen=True)
+class Batch:
+    """Files that become one run."""
+
+    files: tuple[StateFile, ...]
+    forgets: bool
+    """Whether rows that hide older ones can go: no other file holds any."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows are read for it."""
+        return sum(each.file.rows for each in self.files)
+
+
+def to_merge(files: Sequence[StateFile]) -> list[Batch]:
     """Sets of files that are to become one run each in this checkpoint."""
     tiers: dict[int, list[StateFile]] = defaultdict(list)
     for each in files:
         tiers[_tier(each)].append(each)
     left, batches = MERGED_ROWS, []
     for _, members in sorted(tiers.items()):
-        depth = _depth(members)
         rows = sum(each.file.rows for each in members)
-        if depth >= FAN_IN and rows <= left:
-            batches.append(members)
+        if _depth(members) >= FAN_IN and rows <= left:
+            batches.append(Batch(tuple(members), not any(_hides(one, files, members) for one in members)))
             left -= rows
     return batches
+
+
+def expired(files: Sequence[StateFile], limit: int) -> list[StateFile]:
+    """Files of which all rows were written up to `limit`, and that hide nothing."""
+    gone: list[StateFile] = []
+    for each in sorted(files, key=lambda each: each.checkpoint):
+        if each.touched is not None and each.touched <= limit and not _hides(each, files, [*gone, each]):
+            gone.append(each)
+    return gone
+
+
+def _hides(one: StateFile, files: Sequence[StateFile], but: Sequence[StateFile]) -> bool:
+    """Whether a file that is not among `but` may hold older rows of keys that `one` has newer rows of."""
+    return any(one.meets(other) and other.oldest < one.checkpoint for other in files if other not in but)
 
 
 def _tier(each: StateFile) -> int:

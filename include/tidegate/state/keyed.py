@@ -1,9 +1,10 @@
 """Keyed state while a job runs: what the keys held at the base, and what this checkpoint changes.
 
-    state.of(keys)      the rows of these keys: the batch's keys are joined against the files, and the newest row wins
-    state.rows()        all rows
-    state.put(changes)  one row per changed key, written as one more run: sorted, split by key group
-    state.finish()      the record for the ack; merges runs if there have become too many
+    state.of(keys)            the rows of these keys: they are joined against the files, and the newest row wins
+    state.rows()              all rows
+    state.put(changes)        one row per changed key, written as one more run: sorted, split by key group
+    state.merge(rows, ops)    the same for sums and extremes: looks up, merges and writes in one go
+    state.finish()            the record for the ack; merges runs if there have become too many
 
 Files are never changed. A run is what one checkpoint added; a reader takes for each key the row with the highest
 checkpoint, so any set of runs can be merged into one, at any time, without anybody noticing. Everything stays in
@@ -12,11 +13,11 @@ Spark: nothing is collected, whatever the size.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,8 +25,12 @@ from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.sinks.delta_table import write_files
 from tidegate.sources.reading import escaped, exact_reader
-from tidegate.state.compaction import to_merge
+from tidegate.state import workers
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quoted
+from tidegate.state.compaction import Batch, expired, to_merge
+from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.record import StateFile, StateTable
+from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
 
 if TYPE_CHECKING:
@@ -33,10 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "key_group"]
 
-GROUP: Final = "_group"
-CHECKPOINT: Final = "_checkpoint"
-DELETED: Final = "_deleted"
-OWN: Final = (GROUP, CHECKPOINT, DELETED)
+FEW = 8
+"""Up to so many partitions each checkpoint writes a file for each. With more, as many as its rows need."""
+SPLIT_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,14 @@ class KeyedState:
     """One keyed state in one attempt of a job."""
 
     def __init__(
-        self, spark: SparkSession, name: str, base: StateTable | None, to: StateFolder, keys: Sequence[str], groups: int
+        self,
+        spark: SparkSession,
+        name: str,
+        base: StateTable | None,
+        to: StateFolder,
+        keys: Sequence[str],
+        groups: int,
+        ttl: Ttl | None = None,
     ) -> None:
         self.spark = spark
         self.name = name
@@ -61,8 +72,12 @@ class KeyedState:
         self.to = to
         self.keys = list(keys)
         self.groups = groups
+        self.ttl = ttl
+        self._files: list[StateFile] = list(base.files) if base else []
+        """Those of the base, as far as nothing has taken their place yet."""
         self._added: list[StateFile] = []
         self._columns: Json | None = base.columns if base else None
+        self._writes = 0
 
     @property
     def is_empty(self) -> bool:
@@ -71,7 +86,7 @@ class KeyedState:
 
     # -- read ----------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def versions(self) -> DataFrame | None:
         """Every row in every file, older ones of a key included. None: there are none."""
         if self.base is None or not self.base.files:
@@ -80,32 +95,39 @@ class KeyedState:
 
     def rows(self) -> DataFrame | None:
         """Each key's row. None: the state has never held anything."""
-        return None if self.versions is None else self._newest(self.versions)
+        return None if (versions := self.versions) is None else self._newest(versions)
 
     def of(self, keys: DataFrame) -> DataFrame | None:
         """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything."""
-        if self.versions is None:
+        if (versions := self.versions) is None:
             return None
         from pyspark.sql import functions as F
 
         # Under names of their own: `keys` may have been read from this very state.
         aside = {key: f"_key {place}" for place, key in enumerate(self.keys)}
-        wanted = keys.select(*(F.col(_quoted(key)).alias(name) for key, name in aside.items()))
-        same = " AND ".join(f"{_quoted(key)} <=> {_quoted(name)}" for key, name in aside.items())
-        return self._newest(self.versions.join(wanted, F.expr(same), "left_semi"))
+        wanted = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()))
+        same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
+        return self._newest(versions.join(wanted, F.expr(same), "left_semi"))
 
     def _newest(self, versions: DataFrame) -> DataFrame:
+        """Of each key the newest row, if it is neither deleted nor expired."""
         from pyspark.sql import functions as F
 
         assert self.base is not None
         values = [name for name in versions.columns if name not in self.keys and name not in OWN]
-        if len({each.checkpoint for each in self.base.files}) > 1 or _overlap(self.base.files):
-            row = F.max_by(F.struct(*map(_quoted, values), DELETED), F.col(CHECKPOINT)).alias("row")
-            versions = versions.groupBy(*map(_quoted, self.keys)).agg(row)
-            return versions.where(f"NOT row.{DELETED}").select(
-                *map(_quoted, self.keys), *(F.col("row")[name].alias(name) for name in values)
-            )
-        return versions.where(f"NOT {DELETED}").select(*map(_quoted, self.keys), *map(_quoted, values))
+        hides = [name for name in (DELETED, TOUCHED) if name in versions.columns]
+        if _once(self.base.files):
+            kept = versions.where(self._lives(hides))
+            return kept.select(*map(quoted, self.keys), *map(quoted, values))
+        row = F.max_by(F.struct(*map(quoted, [*values, *hides])), F.col(CHECKPOINT)).alias("row")
+        kept = versions.groupBy(*map(quoted, self.keys)).agg(row).where(self._lives(hides, "row."))
+        return kept.select(*map(quoted, self.keys), *(F.col("row")[name].alias(name) for name in values))
+
+    def _lives(self, hides: Sequence[str], row: str = "") -> str:
+        """SQL for: neither deleted nor expired."""
+        limit = self.ttl.limit if self.ttl and TOUCHED in hides else None
+        lives = f"NOT {row}{DELETED}"
+        return lives if limit is None else f"{lives} AND ({row}{TOUCHED} IS NULL OR {row}{TOUCHED} > {limit})"
 
     def _read(self, files: Sequence[StagedFile], columns: Json) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -123,47 +145,166 @@ class KeyedState:
         """
         from pyspark.sql import functions as F
 
-        values = [name for name in changes.columns if name not in self.keys and name not in OWN]
-        frame = changes.select(
-            *map(_quoted, self.keys),
-            *map(_quoted, values),
+        frame = self._with_own(changes, F.col(DELETED) if deletes else F.lit(False))
+        schema = self._fitting(frame)
+        files = self._write(frame, schema, "put")
+        return self._put(files, schema, frame, keep_own=deletes)
+
+    def merge(self, rows: DataFrame, ops: Mapping[str, str]) -> DataFrame:
+        """Merge rows with what their keys hold, write the outcome, and give it back as read from what was written.
+
+        rows: the keys, any number of rows for each, and a column for each of `ops`: "sum", "min" or "max". Nulls do
+        not count. The types of the columns are the state's: a sum that does not fit into its column is an error.
+        """
+        from pyspark.sql import functions as F
+
+        frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
+        schema = self._fitting(frame)
+        if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
+            return self._put(self._merge_by_workers(frame, schema, ops), schema, frame)
+        types = {field.name: field.dataType for field in frame.schema}
+        merged = [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
+        partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
+        if self.is_empty:
+            return self.put(partial)
+        with _kept(partial):
+            before = self.of(partial)
+            assert before is not None
+            known = [name for name in before.columns if name in types]
+            both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
+            return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
+
+    def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
+        """The rows with what tidegate adds, behind the keys: statistics are kept of the first columns only."""
+        from pyspark.sql import functions as F
+
+        values = [name for name in rows.columns if name not in self.keys and name not in OWN]
+        own = [
             key_group(self.keys, self.groups).alias(GROUP),
             F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),
-            (F.col(DELETED) if deletes else F.lit(False)).alias(DELETED),
-        )
-        schema = self._fitting(frame)
-        files = self._write(frame, schema, f"put{len(self._added) or ''}")
+            deleted.cast("boolean").alias(DELETED),
+        ]
+        if self._expires:
+            own.append(F.lit(self.ttl.touched if self.ttl else None).cast("long").alias(TOUCHED))
+        return rows.select(*map(quoted, self.keys), *own, *map(quoted, values))
+
+    @property
+    def _expires(self) -> bool:
+        """Whether rows say when they were written. Once they do, they go on to: the column stays."""
+        told = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
+        return self.ttl is not None or told
+
+    def _put(self, files: list[StateFile], schema: Json, like: DataFrame, keep_own: bool = False) -> DataFrame:
         self._added += files
         self._columns = schema
-        read = self._read([each.file for each in files], schema) if files else frame.limit(0)
-        return read if deletes else read.drop(*OWN)
+        read = self._read([each.file for each in files], schema) if files else like.limit(0)
+        return read.drop(TOUCHED) if keep_own else read.drop(*OWN)
 
     def _fitting(self, frame: DataFrame) -> Json:
-        """The schema of what is to be written, or Invalid if the files that are there cannot be read with it."""
+        """The schema of what is to be written, or Invalid if the state cannot go on with it."""
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
             problems.append(f"its keys are {', '.join(self.keys)}; the state has {', '.join(self.base.keys)}")
-        if self._columns is not None:
-            problems += _changes(self._columns, schema)
+        elif self._columns is not None:
+            problems += refusals(self._columns, schema, self.keys)
         if problems:
             raise Invalid(
                 "\n    ".join([f"the state of {self.name} cannot go on from what it holds:", *problems]),
-                expected="the keys and values that it was begun with",
+                expected="the keys that it was begun with; values may be added, left out, or become wider",
                 help="give the changed operator a uid of its own, so that it starts afresh, or change it back",
                 reason="STATE_CHANGED",
             )
+        if self._columns is not None and needs_rewrite(self._columns, schema):
+            self._rewrite(schema)
         return schema
 
-    def _write(self, frame: DataFrame, schema: Json, name: str) -> list[StateFile]:
+    def _rewrite(self, schema: Json) -> None:
+        """All of the state once more, in the form that it has from now on."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
 
-        count = min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
-        split = F.expr(f"CAST({GROUP} * {count} DIV {self.groups} AS INT)")
-        ordered = frame.repartitionById(count, split).sortWithinPartitions(*map(_quoted, self.keys))
-        folder = f"{self.to.folder}/{name}"
-        write_files(ordered, schema, self.to.location.full(folder), ())
-        return [_state_file(file) for file in stage(self.to.location, folder, schema)]
+        versions = self.versions
+        if self.base is None or versions is None:
+            return
+        values = [name for name in versions.columns if name not in self.keys and name not in OWN]
+        row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, DELETED, *_there(TOUCHED, versions), *values])), CHECKPOINT)
+        newest = versions.groupBy(*map(quoted, self.keys), GROUP).agg(row.alias("row"))
+        wanted = StructType.fromJson(_spark_schema(schema))
+        columns = []
+        for field in wanted.fields:
+            known = field.name in (*self.keys, GROUP)
+            column = F.col(quoted(field.name)) if known else F.col("row").getField(field.name)
+            missing = not known and field.name not in versions.columns
+            columns.append((F.lit(None) if missing else column).cast(field.dataType).alias(field.name))
+        files = self._write(newest.where(self._lives([DELETED, *_there(TOUCHED, versions)], "row.")).select(*columns),
+                            schema, "rewritten")  # fmt: skip
+        self.base = msgspec.structs.replace(self.base, columns=schema, files=files)
+        self._files, self._columns = list(files), schema
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    def _by_workers(self, schema: Json) -> bool:
+        return workers.usable(self.spark, self.to.location) and workers.writes(schema)
+
+    def _folder(self, name: str) -> str:
+        self._writes += 1
+        return f"{self.to.folder}/{name}-{self._writes}"
+
+    def _write(self, frame: DataFrame, schema: Json, name: str) -> list[StateFile]:
+        """Rows as files of their own, split by key group and sorted."""
+        folder = self._folder(name)
+        with self._split(frame) as (rows, _):
+            ordered = rows.sortWithinPartitions(*map(quoted, self.keys))
+            if not self._by_workers(schema):
+                write_files(ordered, schema, self.to.location.full(folder), ())
+                return self._staged(folder, schema)
+            layout = workers.layout_of(schema, self.keys)
+            return self._staged(folder, schema, workers.write_runs(ordered, layout, self.to.location.full(folder)))
+
+    def _merge_by_workers(self, frame: DataFrame, schema: Json, ops: Mapping[str, str]) -> list[StateFile]:
+        batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
+        folder, location = self._folder("merge"), self.to.location
+        with self._split(frame) as (rows, count):
+            job = workers.Job(
+                layout=workers.layout_of(schema, self.keys),
+                ops=dict(ops),
+                groups=self.groups,
+                count=count,
+                checkpoint=self.to.checkpoint,
+                touched=self.ttl.touched if self.ttl else None,
+                limit=self.ttl.limit if self.ttl else None,
+                folder=location.full(folder),
+                runs=workers.runs_of(self.base.files if self.base else [], location),
+                batches=workers.batches_of(batches, location),
+            )
+            added, replaced = job.run(rows)
+        files = self._staged(folder, schema, added.union(*replaced.values()))
+        for number, batch in enumerate(batches):
+            self._replace(batch.files, [each for each in files if each.file.path.rsplit("/", 1)[1] in replaced[number]])
+        return [each for each in files if each.file.path.rsplit("/", 1)[1] in added]
+
+    @property
+    def _partitions(self) -> int:
+        return min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
+
+    @contextlib.contextmanager
+    def _split(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+        """Rows by ranges of key groups: in as many partitions as there may be, but with few rows in few."""
+        if self._partitions <= FEW:
+            yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
+            return
+        with _kept(frame):
+            count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
+            yield workers.split_rows(frame, self.groups, count), count
+
+    def _staged(self, folder: str, schema: Json, names: set[str] | None = None) -> list[StateFile]:
+        """The files in the folder, durable. Of workers' files only those that they named: others are of lost tries."""
+        location = self.to.location
+        if names is not None:
+            found = [path for path, _ in location.walk(folder)]
+            location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
+        return [_state_file(file) for file in stage(location, folder, schema)]
 
     # -- the record ----------------------------------------------------------------------------------
 
@@ -171,61 +312,81 @@ class KeyedState:
         """The state as of this checkpoint, for the ack. None: it has never held anything."""
         if self._columns is None:
             return None
-        files = list(self.base.files) if self.base else []
-        for number, batch in enumerate(to_merge(files)):
-            files = [each for each in files if each not in batch] + self._merged(batch, files, f"merged{number}")
-        return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*files, *self._added])
+        for batch in self._batches():
+            self._replace(batch.files, self._merged(batch))
+        return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
     @property
     def changed(self) -> bool:
         """Whether this checkpoint has added anything."""
         return bool(self._added)
 
-    def _merged(self, batch: Sequence[StateFile], files: Sequence[StateFile], name: str) -> list[StateFile]:
-        """One run in place of several. A deleted key is forgotten only if no other file can hold an older row of it."""
+    def _batches(self) -> list[Batch]:
+        """What is to be merged and is not yet; what has expired as a whole goes at once."""
+        if self.ttl is not None and self.ttl.limit is not None:
+            self._replace(expired(self._files, self.ttl.limit), [])
+        old = {each.file.path for each in (self.base.files if self.base else [])}
+        return [each for each in to_merge(self._files) if all(file.file.path in old for file in each.files)]
+
+    def _replace(self, gone: Sequence[StateFile], by: Sequence[StateFile]) -> None:
+        paths = {each.file.path for each in gone}
+        self._files = [each for each in self._files if each.file.path not in paths] + list(by)
+
+    def _merged(self, batch: Batch) -> list[StateFile]:
+        """One run in place of several."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         assert self.base is not None
-        rows = self._read([each.file for each in batch], self.base.columns)
-        newest = Window.partitionBy(*map(_quoted, self.keys)).orderBy(F.col(CHECKPOINT).desc())
+        rows = self._read([each.file for each in batch.files], self.base.columns)
+        newest = Window.partitionBy(*map(quoted, self.keys)).orderBy(F.col(CHECKPOINT).desc())
         rows = rows.withColumn("_age", F.row_number().over(newest)).where("_age = 1").drop("_age")
-        if not any(_touch(one, other) for one in batch for other in files if other not in batch):
-            rows = rows.where(f"NOT {DELETED}")
-        return self._write(rows, self.base.columns, name)
+        if batch.forgets:
+            rows = rows.where(self._lives([DELETED, *_there(TOUCHED, rows)]))
+        return self._write(rows, self.base.columns, "merged")
 
 
 def key_group(keys: Sequence[str], groups: int) -> Column:
     """Which of `groups` groups a key belongs to: the same in every checkpoint, whatever the parallelism."""
     from pyspark.sql import functions as F
 
-    return F.pmod(F.xxhash64(*map(_quoted, keys)), F.lit(groups)).cast("int")
+    return F.pmod(F.xxhash64(*map(quoted, keys)), F.lit(groups)).cast("int")
+
+
+@contextlib.contextmanager
+def _kept(frame: DataFrame) -> Iterator[None]:
+    """Compute the frame once, however often it is used in the block."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            frame.unpersist()
 
 
 def _state_file(file: StagedFile) -> StateFile:
     stats = msgspec.json.decode(file.stats)
-    low, high = stats["minValues"], stats["maxValues"]
-    return StateFile(file=file, checkpoint=high[CHECKPOINT], groups=(low[GROUP], high[GROUP]))
+    low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
+    return StateFile(
+        file=file,
+        checkpoint=high[CHECKPOINT],
+        oldest=low[CHECKPOINT],
+        groups=(low[GROUP], high[GROUP]),
+        touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
+    )
 
 
-def _touch(one: StateFile, other: StateFile) -> bool:
-    """Whether both may hold rows of one key group."""
-    return one.groups[0] <= other.groups[1] and other.groups[0] <= one.groups[1]
-
-
-def _overlap(files: Sequence[StateFile]) -> bool:
-    """Whether two files of one checkpoint may hold the same key."""
+def _once(files: Sequence[StateFile]) -> bool:
+    """Whether no two files can hold the same key."""
     ordered = sorted(files, key=lambda each: each.groups)
-    return any(_touch(one, other) for one, other in itertools.pairwise(ordered))
+    return not any(one.meets(other) for one, other in itertools.pairwise(ordered))
 
 
-def _changes(before: Json, now: Json) -> list[str]:
-    from tidegate.tables.schema import differences
-
-    return [each.text for each in differences(now, before)]
+def _there(name: str, frame: DataFrame) -> list[str]:
+    return [name] if name in frame.columns else []
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

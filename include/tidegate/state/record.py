@@ -19,15 +19,23 @@ class StateFile(Struct, frozen=True, kw_only=True):
     file: StagedFile
     checkpoint: int
     """The newest checkpoint that a row in it comes from."""
+    oldest: int
+    """The oldest one."""
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
+    touched: int | None = None
+    """When its newest row was written, in microseconds since 1970: where rows expire, and all of them tell."""
+
+    def meets(self, other: StateFile) -> bool:
+        """Whether both may hold rows of one key group."""
+        return self.groups[0] <= other.groups[1] and other.groups[0] <= self.groups[1]
 
 
 class StateTable(Struct, frozen=True, kw_only=True):
     """A keyed state as of one checkpoint."""
 
     columns: Json
-    """The Delta schema of its files: keys, values and what tidegate adds."""
+    """The Delta schema of its files: keys, what tidegate adds, values."""
     keys: list[str]
     groups: int
     """Into how many groups keys are hashed (`max_parallelism`): fixed when the state begins."""

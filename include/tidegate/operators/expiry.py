@@ -1,0 +1,61 @@
+"""How operators are told when what they remember expires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tidegate.config.keys import Bad, seconds_in
+from tidegate.model.records import Json
+from tidegate.state.ttl import Ttl
+
+if TYPE_CHECKING:
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["NEVER", "Expiry"]
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """As the user declares it."""
+
+    after: str | float | None
+    """How long a key's row lives after it last changed. None: for ever."""
+    time: str = "processing"
+    """What the time is told by: "processing" is the checkpoint's own clock, "event" the watermark as of its base."""
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether it asks for watermarks."""
+        return self.after is not None and self.time == "event"
+
+    def describe(self) -> Json:
+        """For fingerprints; nothing if nothing expires."""
+        return {} if self.after is None else {"state_ttl": self.after, "ttl_time": self.time}
+
+    def problems(self) -> list[str]:
+        """What is wrong with the declaration."""
+        found = []
+        if self.after is not None and not self._seconds:
+            found.append(f'state_ttl is {self.after!r}: write a duration above 0, such as "30 days"')
+        if self.time not in ("processing", "event"):
+            found.append(f'ttl_time is {self.time!r}: say "processing" or "event"')
+        return found
+
+    @property
+    def _seconds(self) -> float:
+        try:
+            return max(0.0, seconds_in(self.after))
+        except Bad:
+            return 0.0
+
+    def ttl(self, context: OperatorContext) -> Ttl | None:
+        """When rows expire, in one attempt."""
+        if self.after is None:
+            return None
+        now = context.watermarks.before if self.time == "event" else context.clock
+        return Ttl(timedelta(seconds=self._seconds), now)
+
+
+NEVER: Final = Expiry(None)

@@ -1,0 +1,83 @@
+"""Aggregates that are sums and extremes throughout: each row of the input as partial values, to be merged as such.
+
+Then reducing the batch and merging it with the state are the same thing, done in one go by `KeyedState.merge`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.operators.functions import Function
+from tidegate.state.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Lifted", "lift"]
+
+_PARTIAL = re.compile(r"(sum|min|max|count|count_if)\((.*)\)", re.DOTALL)
+_MERGE = re.compile(r"(sum|min|max)\(\{p\w*\}\)")
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """Rows with the keys and a column per partial value, and what is done with each."""
+
+    rows: DataFrame
+    ops: dict[str, str]
+
+
+def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> Lifted | None:
+    """The rows as partial values; None: some function is of another shape."""
+    ops: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for function in functions:
+        for suffix, partial in function.shape.partials.items():
+            name, merge = f"{function.name}{suffix}", _MERGE.fullmatch(function.shape.merges.get(suffix, ""))
+            text = _row(partial, function.argument)
+            if merge is None or text is None:
+                return None
+            ops[name], texts[name] = merge[1], text
+    if not ops:
+        return None
+    types = {
+        field.name: field.dataType.simpleString()
+        for field in rows.groupBy(*by).agg(*(column for f in functions for column in f.partials())).schema.fields
+    }
+    columns = (f"CAST({text} AS {types[name]}) AS {quoted(name)}" for name, text in texts.items())
+    return Lifted(rows.selectExpr(*map(quoted, by), *columns), ops)
+
+
+def _row(partial: str, argument: str) -> str | None:
+    """What a single row gives; None: it cannot be told."""
+    match = _PARTIAL.fullmatch(partial)
+    if match is None or not _is_one(argument):
+        return None
+    inner = match[2].replace("{x}", f"({argument})") if argument != "*" else "1"
+    if "{" in inner or "(" in match[2].replace("CAST({x} AS DOUBLE)", ""):
+        return None
+    if match[1] == "count":
+        return f"CASE WHEN {inner} IS NOT NULL THEN 1 ELSE 0 END"
+    return f"CASE WHEN {inner} THEN 1 ELSE 0 END" if match[1] == "count_if" else inner
+
+
+def _is_one(argument: str) -> bool:
+    """Whether it is one expression, and nothing else such as DISTINCT in front of it or FILTER behind it."""
+    if not argument.strip() or re.match(r"(distinct|all)\b", argument, re.IGNORECASE):
+        return False
+    depth, quote = 0, ""
+    for letter in argument:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"`":
+            quote = letter
+        elif letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        if depth < 0 or (letter == "," and not depth and not quote):
+            return False
+    return depth == 0 and not quote

@@ -1,0 +1,61 @@
+"""What may change about a state from one version of the code to the next, and what may not.
+
+new column          null in the rows that are there
+column is gone      forgotten: all rows are rewritten once, so that it cannot come back with old values
+wider type          the same: int to long, float to double, more digits in front of the point of a decimal
+anything else       refused
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tidegate.model.records import Json
+from tidegate.state.columns import OWN
+from tidegate.tables.schema import columns, differences, render
+
+__all__ = ["needs_rewrite", "refusals"]
+
+_WHOLE = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
+
+
+def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
+    """Why a state that holds `before` cannot go on with `now`; none: it can."""
+    types = {name: field["type"] for name, field in columns(before).items()}
+    new = {name: field["type"] for name, field in columns(now).items()}
+    found = []
+    for each in differences(now, before):
+        if each.kind == "type":
+            if each.column in keys:
+                found.append(f"key {each.text.replace('the table', 'the state')}: keys keep their type")
+            elif not _wider(types[each.column], new[each.column]):
+                found.append(f"{each.text.replace('the table', 'the state')}: {_no_way(types[each.column])}")
+        elif each.kind == "case":
+            found.append(each.text.replace("the table", "the state"))
+    return found
+
+
+def needs_rewrite(before: Json, now: Json) -> bool:
+    """Whether files of `before` cannot stand beside those of `now`."""
+    return any(each.kind in ("type", "missing") and each.column not in OWN for each in differences(now, before))
+
+
+def _wider(before: Any, now: Any) -> bool:
+    if before in _WHOLE and now in _WHOLE:
+        return _WHOLE.index(before) < _WHOLE.index(now)
+    if (before, now) == ("float", "double"):
+        return True
+    old, new = (_DECIMAL.fullmatch(each) if isinstance(each, str) else None for each in (before, now))
+    if old is None or new is None:
+        return False
+    return old[2] == new[2] and int(old[1]) < int(new[1])
+
+
+def _no_way(before: Any) -> str:
+    wider = {name: " or ".join(render(each) for each in _WHOLE[place + 1 :]) for place, name in enumerate(_WHOLE)}
+    wider |= {"float": "double"}
+    if isinstance(before, str) and (decimal := _DECIMAL.fullmatch(before)):
+        return f"it can become a decimal with more than {decimal[1]} digits and {decimal[2]} of them behind the point"
+    return f"it can become {wider[before]}" if wider.get(str(before)) else f"{render(before)} stays what it is"

@@ -1,0 +1,377 @@
+"""Runs of a state as a Python worker of Spark sees them: plain Parquet files, sorted by key, read and written by Arrow.
+
+    reduced   rows of a batch, several per key        →  one row per key, sorted
+    found     the keys of a batch, and the files      →  the newest row of each key that is there
+    merged    several files                           →  the newest row of each of their keys
+    Writer    sorted rows                             →  one more file
+
+Whoever reads looks at the key columns only, a row group at a time and only of those whose statistics allow a hit;
+of the others, only the rows that were hit count. So memory follows the batch, whatever the size of the state.
+All of this gives the same rows as the DataFrame algebra of state/keyed.py, which is there for every type.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
+from tidegate.tables.arrow import dictionary_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Layout", "Matcher", "Run", "Writer", "found", "merged", "reduced"]
+
+GROUP_ROWS = 1 << 17
+"""Rows in a row group: a reader skips, and holds in memory, that many."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One file."""
+
+    path: str
+    groups: tuple[int, int]
+    """The least and the greatest key group in it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all files of a state have in common."""
+
+    keys: tuple[str, ...]
+    schema: pa.Schema
+    """Keys, values and what tidegate adds, in this order."""
+
+    @property
+    def values(self) -> list[str]:
+        """The columns that are neither keys nor tidegate's."""
+        return [n for n in self.schema.names if n not in (*self.keys, GROUP, CHECKPOINT, DELETED, TOUCHED)]
+
+    def table(self, columns: Mapping[str, Any], rows: int) -> pa.Table:
+        """Rows of a file; what is no array is the same for all."""
+        import pyarrow as pa
+
+        def column(field: pa.Field) -> Any:
+            given = columns[field.name]
+            if isinstance(given, pa.Array | pa.ChunkedArray):
+                return given.cast(field.type)
+            return pa.repeat(pa.scalar(given, field.type), rows)
+
+        return pa.table([column(field) for field in self.schema], schema=self.schema)
+
+
+# -- sorting -------------------------------------------------------------------------------------------
+
+
+def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False) -> Any:
+    """The places of the rows by key; of equal keys the newest first, if asked for."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if len(keys) == 1 and (plain := integers(rows[keys[0]])) is not None:
+        if newest_first:
+            return np.lexsort((-rows[CHECKPOINT].to_numpy(), plain))
+        return np.argsort(plain, kind="stable")
+    by = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if newest_first else [])
+    return pc.sort_indices(rows, sort_keys=by).to_numpy()
+
+
+def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
+    """Of sorted rows, the place of each key's first one."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    differ = np.zeros(max(rows.num_rows - 1, 0), bool)
+    for name in keys:
+        column = rows[name].combine_chunks()
+        one, other = column[:-1], column[1:]
+        changed = pc.fill_null(pc.not_equal(one, other), False)
+        nulls = pc.not_equal(pc.is_null(one), pc.is_null(other))
+        differ |= pc.or_(changed, nulls).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
+
+
+def integers(column: Any) -> Any:
+    """A column that is whole numbers inside, without nulls, as these; None: it is not."""
+    import pyarrow as pa
+
+    kind = column.type
+    if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        return None
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    return column.cast(pa.int64()).to_numpy()
+
+
+# -- one row per key ------------------------------------------------------------------------------------
+
+
+def reduced(batches: Iterable[pa.RecordBatch], keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table | None:
+    """One row per key, sorted; None: there are no rows. Rows are reduced as they come, so only keys add up."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for batch in batches:
+        held.append(pa.Table.from_batches([batch]))
+        if sum(each.num_rows for each in held[1:]) > REDUCE_AT:
+            held = [_reduced(pa.concat_tables(held), keys, ops)]
+    rows = pa.concat_tables(held) if held else None
+    return _reduced(rows, keys, ops) if rows is not None and rows.num_rows else None
+
+
+REDUCE_AT = 4_000_000
+
+
+def _reduced(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = rows.take(pa.array(order_of(rows, keys)))
+    starts = firsts(rows, keys)
+    if len(starts) == rows.num_rows:
+        return rows
+    one = rows.take(pa.array(starts))
+    for name, op in ops.items():
+        place = one.schema.get_field_index(name)
+        one = one.set_column(place, one.schema.field(name), _segments(rows[name], op, starts))
+    return one
+
+
+def _segments(column: Any, op: str, starts: Any) -> Any:
+    """Sum, min or max of the rows from each start to the next. Nulls do not count; of nothing but nulls it is null."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind, rows = column.type, len(column)
+    if (plain := integers(column)) is not None and not (op == "sum" and _may_overflow(plain)):
+        whole = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(plain, starts)
+        made = pa.array(whole)
+        return made.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else made.cast(kind)
+    if op == "sum" and pa.types.is_integer(kind):
+        column = column.cast(pa.decimal128(38, 0))  # Arrow's own sum wraps around; the cast back does not
+    segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
+    grouped = pa.table({"s": segment, "v": column}).group_by("s", use_threads=False).aggregate([("v", op)])
+    return grouped[f"v_{op}"].cast(kind)
+
+
+def _may_overflow(plain: Any) -> bool:
+    return bool(max(abs(float(plain.min())), abs(float(plain.max()))) * len(plain) >= 9e18)
+
+
+def combined(before: Any, now: Any, op: str) -> Any:
+    """What a key's partial value becomes: null is nothing known yet."""
+    import pyarrow.compute as pc
+
+    if op != "sum":
+        element_wise = {"min": pc.min_element_wise, "max": pc.max_element_wise}[op]
+        return element_wise(before, now, skip_nulls=True)
+    both = pc.add_checked(before, now).cast(now.type)
+    return pc.coalesce(both, before, now)
+
+
+# -- looking up -----------------------------------------------------------------------------------------
+
+
+class Matcher:
+    """The keys of a batch, sorted and each once, made ready to be looked for in many row groups."""
+
+    def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        self.keys = list(keys)
+        self.plain: Any = integers(rows[keys[0]]) if len(keys) == 1 else None
+        self.steps: list[tuple[Any, Any]] = []
+        codes = np.zeros(rows.num_rows, np.int64)
+        for name in () if self.plain is not None else keys:
+            column = rows[name].combine_chunks()
+            distinct = pc.unique(column)
+            place = pc.index_in(column, distinct).to_numpy().astype(np.int64)
+            known, codes = np.unique(codes * len(distinct) + place, return_inverse=True)
+            self.steps.append((distinct, known))
+        self.row_of = np.argsort(codes)
+
+    def may_be_in(self, group: Any) -> bool:
+        """Whether a row group can hold one of the keys, by its statistics."""
+        import numpy as np
+
+        stats = group.column(0).statistics if self.plain is not None else None
+        if stats is None or not stats.has_min_max or not isinstance(stats.min_raw, int):
+            return True
+        low, high = np.searchsorted(self.plain, [stats.min_raw, stats.max_raw + 1])
+        return bool(low < high)
+
+    def rows_in(self, columns: Sequence[Any]) -> tuple[Any, Any]:
+        """Which rows of a file hit, and which row of the batch each of them hits. `columns`: the file's keys."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        if self.plain is not None and (there := integers(columns[0])) is not None and len(there):
+            low, high = np.searchsorted(self.plain, [there[0], there[-1] + 1])
+            wanted = self.plain[low:high]
+            place = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
+            hit = there[place] == wanted
+            return place[hit], np.arange(low, high)[hit]
+        if self.plain is not None:
+            place = pc.index_in(columns[0].cast(columns[0].type), value_set=_like(self.plain, columns[0].type))
+            codes = pc.fill_null(place, -1).to_numpy().astype(np.int64)
+            hits = np.flatnonzero(codes >= 0)
+            return hits, codes[hits]
+        codes = np.zeros(len(columns[0]), np.int64)
+        for column, (distinct, known) in zip(columns, self.steps, strict=True):
+            place = pc.fill_null(pc.index_in(column, value_set=distinct), -1).to_numpy().astype(np.int64)
+            wanted = np.where((codes < 0) | (place < 0), -1, codes * len(distinct) + place)
+            at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            codes = np.where(known[at] == wanted, at, -1)
+        hits = np.flatnonzero(codes >= 0)
+        return hits, self.row_of[codes[hits]]
+
+
+def _like(plain: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    whole = pa.array(plain)
+    return whole.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else whole.cast(kind)
+
+
+def found(layout: Layout, runs: Sequence[Run], matcher: Matcher) -> tuple[Any, pa.Table] | None:
+    """Which rows of the batch have been there before, and the newest row of each. None: none has.
+
+    Rows that are deleted or expired are among them: they hide what is older.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    places, hits = [], []
+    for run in runs:
+        for place, rows in _hits(layout, run, matcher):
+            places.append(place)
+            hits.append(rows)
+    if not hits:
+        return None
+    at, rows = np.concatenate(places), pa.concat_tables(hits)
+    order = np.lexsort((rows[CHECKPOINT].to_numpy(), at))
+    last = order[np.append(at[order][1:] != at[order][:-1], True)]
+    return at[last], rows.take(pa.array(last))
+
+
+def _hits(layout: Layout, run: Run, matcher: Matcher) -> Iterator[tuple[Any, pa.Table]]:
+    import pyarrow as pa
+
+    rest = [name for name in layout.schema.names if name not in layout.keys]
+    with opened(run) as file:
+        for group in range(file.num_row_groups):
+            if not matcher.may_be_in(file.metadata.row_group(group)):
+                continue
+            columns = read(file, layout, layout.keys, group)
+            place, at = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])
+            if len(place):
+                yield at, read(file, layout, rest, group).take(pa.array(place))
+
+
+def opened(run: Run) -> Any:
+    """The file, to be read where it lies."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(run.path, memory_map=True, pre_buffer=False)
+
+
+def read(file: Any, layout: Layout, names: Sequence[str], group: int) -> pa.Table:
+    """Some columns of a row group in the state's types; those that the file was written without are null."""
+    import pyarrow as pa
+
+    stored = set(file.schema_arrow.names)
+    rows = file.read_row_group(group, columns=[n for n in names if n in stored], use_threads=False)
+    fields = [layout.schema.field(name) for name in names]
+    columns = [rows[f.name].cast(f.type) if f.name in stored else pa.nulls(rows.num_rows, f.type) for f in fields]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+# -- merging runs ---------------------------------------------------------------------------------------
+
+
+def merged(layout: Layout, runs: Sequence[Run], groups: range) -> pa.Table:
+    """The newest row of each key in these files, as far as its group is one of `groups`; deleted ones included."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [layout.schema.empty_table()]
+    for run in runs:
+        with opened(run) as file:
+            parts += [read(file, layout, layout.schema.names, group) for group in range(file.num_row_groups)]
+    rows = pa.concat_tables(parts)
+    if any(run.groups[0] < groups.start or run.groups[1] >= groups.stop for run in runs):
+        inside = pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop))
+        rows = rows.filter(inside)
+    rows = rows.take(pa.array(order_of(rows, layout.keys, newest_first=True)))
+    return rows.take(pa.array(firsts(rows, layout.keys)))
+
+
+# -- writing --------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes one file of sorted rows, a row group at a time. Whole numbers that are keys are written as differences:
+    an eighth of the size, and quicker to read than what is compressed."""
+
+    def __init__(self, layout: Layout, path: str) -> None:
+        self.layout = layout
+        self.path = path
+        self.rows = 0
+        self._held: list[Any] = []
+        self._file: Any = None
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows; they come in the order of their keys."""
+        self._held.append(rows)
+        if sum(each.num_rows for each in self._held) >= GROUP_ROWS:
+            self._flush(GROUP_ROWS)
+
+    def close(self) -> int:
+        """Complete the file; how many rows there are. None at all: there is no file."""
+        self._flush(1)
+        if self._file is not None:
+            self._file.close()
+        return self.rows
+
+    def _flush(self, least: int) -> None:
+        import pyarrow as pa
+
+        if not self._held:
+            return
+        rows = pa.concat_tables(self._held)
+        whole = rows.num_rows // least * least
+        self._held = [rows.slice(whole)] if whole < rows.num_rows else []
+        if not whole:
+            return
+        if self._file is None:
+            self._file = self._create(rows)
+        self._file.write_table(rows.slice(0, whole), row_group_size=GROUP_ROWS)
+        self.rows += whole
+
+    def _create(self, sample: pa.Table) -> Any:
+        import pyarrow.parquet as pq
+
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        numbers = [n for n in self.layout.keys if integers(sample[n].slice(0, 0)) is not None]
+        repeated = dictionary_columns(sample.drop_columns(numbers)) or []
+        return pq.ParquetWriter(
+            self.path,
+            self.layout.schema,
+            compression="snappy",
+            use_dictionary=repeated,
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
+            store_decimal_as_integer=True,
+        )
+
+
+def sorted_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as tables, none of them empty."""
+    import pyarrow as pa
+
+    for batch in itertools.filterfalse(lambda each: each.num_rows == 0, batches):
+        yield pa.Table.from_batches([batch])
