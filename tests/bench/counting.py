@@ -18,8 +18,6 @@ from tidegate.sinks import DeltaAppend
 
 SCHEMA = "k long"
 FILES = 4
-STEP = 2_654_435_761
-"""Prime: (n * STEP) % size visits every number below size once, far from the one before."""
 
 
 class Changelog(DeltaAppend):
@@ -75,12 +73,12 @@ def events(options: Options, number: int, key: str, count: int, folder: Path) ->
 
 def spread(number: int, count: int, keys: int) -> str:
     """Keys from all over the state; some come twice."""
-    return f"pmod((id * 7919 + {number * count}) * {STEP}, {keys}) AS k"
+    return f"pmod(xxhash64(id + {number * count}), {keys}) AS k"
 
 
 def together(number: int, count: int, keys: int) -> str:
     """Keys that lie together, as those that begin with a time do."""
-    return f"{keys // 2} + pmod(id * 7919, {count // 2}) + {number * count // 4} AS k"
+    return f"{keys // 2} + pmod(xxhash64(id), {count // 2}) + {number * count // 4} AS k"
 
 
 class Streaming:

@@ -386,10 +386,6 @@ def _there(name: str, frame: DataFrame) -> list[str]:
     return [name] if name in frame.columns else []
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _spark_schema(columns: Json) -> Json:
     """Delta's schema as Spark reads it: fields have metadata there."""
     return {"type": "struct", "fields": [{"metadata": {}, "nullable": True, **field} for field in columns["fields"]]}
