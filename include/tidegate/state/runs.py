@@ -166,10 +166,11 @@ def combined(before: Any, now: Any, op: str) -> Any:
     """What a key's partial value becomes: null is nothing known yet."""
     import pyarrow.compute as pc
 
-    if op != "sum":
-        element_wise = {"min": pc.min_element_wise, "max": pc.max_element_wise}[op]
-        return element_wise(before, now, skip_nulls=True)
-    both = pc.add_checked(before, now).cast(now.type)
+    if op == "sum":
+        both = pc.add_checked(before, now).cast(now.type)
+    else:  # not Arrow's min_element_wise: it knows no timestamps with a zone
+        keeps = {"min": pc.less, "max": pc.greater}[op](before, now)
+        both = pc.if_else(keeps, before, now)
     return pc.coalesce(both, before, now)
 
 

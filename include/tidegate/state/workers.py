@@ -228,4 +228,10 @@ def _report(done: Sequence[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
 
 
 def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[tuple[str, int, int]]:
-    return [(row[0], row[1], row[2]) for row in rows.mapInArrow(work, _REPORT).collect()]
+    names = rows.columns
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from work(batch.rename_columns(names) for batch in batches)
+
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))  # Spark stumbles over dots in names
+    return [(row[0], row[1], row[2]) for row in numbered.mapInArrow(renamed, _REPORT).collect()]

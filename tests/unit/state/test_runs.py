@@ -1,0 +1,157 @@
+"""Files of a state as workers read, merge and write them, compared with dictionaries."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.state import runs
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.runs import Layout, Matcher, Run, Writer, found, merged, reduced
+
+TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
+MOMENT = datetime(1969, 12, 31, 23, 0, tzinfo=UTC)
+KINDS: dict[str, tuple[dict[str, pa.DataType], Any]] = {
+    "numbers": ({"k": pa.int64()}, lambda r: (r.randint(-40, 60),)),
+    "texts": ({"k": pa.string()}, lambda r: (r.choice(TEXTS),)),
+    "texts or null": ({"k": pa.string()}, lambda r: (r.choice([None, *TEXTS]),)),
+    "numbers or null": ({"k": pa.int32()}, lambda r: (r.choice([None, *range(60)]),)),
+    "days": ({"k": pa.date32()}, lambda r: (date(1970, 1, 1) + timedelta(days=r.randint(-40, 40)),)),
+    "moments": ({"k": pa.timestamp("us", "UTC")}, lambda r: (MOMENT + timedelta(minutes=r.randint(0, 90)),)),
+    "decimals": ({"k": pa.decimal128(9, 2)}, lambda r: (Decimal(r.randint(-50, 50)).scaleb(-2),)),
+    "three columns": (
+        {"k": pa.string(), "l": pa.int64(), "m": pa.bool_()},
+        lambda r: (r.choice([None, "a", "b"]), r.choice([None, 1, 2, 3]), r.choice([None, True, False])),
+    ),
+}
+
+
+def layout_of(keys: dict[str, pa.DataType]) -> Layout:
+    own = [(GROUP, pa.int32()), (CHECKPOINT, pa.int64()), (DELETED, pa.bool_())]
+    return Layout(tuple(keys), pa.schema([*keys.items(), *own, ("v", pa.int64())]))
+
+
+def group_of(key: tuple[Any, ...]) -> int:
+    return len(repr(key)) % 4
+
+
+def write(layout: Layout, path: Path, rows: dict[Any, tuple[int, int, bool]]) -> Run:
+    """One file: key → checkpoint, value, whether it is deleted."""
+    columns: dict[str, Any] = {n: [key[at] for key in rows] for at, n in enumerate(layout.keys)}
+    columns |= {GROUP: [group_of(key) for key in rows], CHECKPOINT: [r[0] for r in rows.values()]}
+    columns |= {DELETED: [r[2] for r in rows.values()], "v": [r[1] for r in rows.values()]}
+    table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in layout.schema})
+    table = table.take(pa.array(runs.order_of(table, layout.keys)))
+    writer = Writer(layout, str(path))
+    for start in range(0, table.num_rows, 7):
+        writer.write(table.slice(start, 7))
+    assert writer.close() == len(rows)
+    groups = [group_of(key) for key in rows]
+    return Run(str(path), (min(groups), max(groups)))
+
+
+def told(layout: Layout, table: pa.Table) -> dict[Any, tuple[int, int, bool]]:
+    rows = table.to_pylist()
+    found = {tuple(r[k] for k in layout.keys): (r[CHECKPOINT], r["v"], r[DELETED]) for r in rows}
+    assert len(found) == len(rows), "a key twice"
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "GROUP_ROWS", 16)
+    r, (keys, make) = random.Random(kind), KINDS[kind]
+    layout = layout_of(keys)
+    newest: dict[Any, tuple[int, int, bool]] = {}
+    files = []
+    for number, checkpoint in enumerate([3, 1, 2, 7, 5]):
+        rows = {make(r): (checkpoint, r.randint(0, 99), r.random() < 0.2) for _ in range(r.choice([1, 30, 80]))}
+        files.append(write(layout, tmp_path / f"{number}.parquet", rows))
+        newest |= {key: row for key, row in rows.items() if key not in newest or newest[key][0] < checkpoint}
+
+    everything = merged(layout, files, range(4))
+    assert told(layout, everything) == newest
+    upper = merged(layout, files, range(2, 4))
+    assert told(layout, upper) == {key: row for key, row in newest.items() if group_of(key) >= 2}
+
+    wanted = list({make(r) for _ in range(25)})
+    batch = pa.table({n: pa.array([key[at] for key in wanted], t) for at, (n, t) in enumerate(keys.items())})
+    batch = batch.take(pa.array(runs.order_of(batch, layout.keys)))
+    wanted = [tuple(row.values()) for row in batch.to_pylist()]
+    hits = found(layout, files, Matcher(batch, layout.keys))
+    assert hits is not None
+    places, rows_found = hits
+    seen = {
+        wanted[at]: (row[CHECKPOINT], row["v"], row[DELETED])
+        for at, row in zip(places, rows_found.to_pylist(), strict=True)
+    }
+    assert seen == {key: newest[key] for key in wanted if key in newest}
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+    layout = layout_of({"k": pa.int64()})
+    run = write(layout, tmp_path / "a.parquet", {(n,): (1, n, False) for n in range(10, 20)})
+    batch = pa.table({"k": pa.array([1, 2, 99])})
+    assert found(layout, [run], Matcher(batch, ["k"])) is None
+    assert found(layout, [], Matcher(batch, ["k"])) is None
+
+
+def test_row_groups_are_skipped_by_their_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "GROUP_ROWS", 10)
+    layout = layout_of({"k": pa.int64()})
+    run = write(layout, tmp_path / "a.parquet", {(n,): (1, n, False) for n in range(100)})
+    matcher = Matcher(pa.table({"k": pa.array([31, 33, 78])}), ["k"])
+    with runs.opened(run) as file:
+        read = [n for n in range(file.num_row_groups) if matcher.may_be_in(file.metadata.row_group(n))]
+    assert read == [3, 7]
+
+
+def batches(values: list[Any], kind: pa.DataType, size: int = 5) -> list[pa.RecordBatch]:
+    table = pa.table({"k": pa.array([n % 4 for n in range(len(values))]), "v": pa.array(values, kind)})
+    return table.to_batches(max_chunksize=size)
+
+
+@pytest.mark.parametrize("reduce_at", [3, 1_000_000])
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int64(), [None if n % 3 == 0 else n * 7 - 40 for n in range(40)]),
+        (pa.int64(), [n * 7 - 40 for n in range(40)]),
+        (pa.decimal128(20, 2), [None if n % 8 == 0 else Decimal(n).scaleb(-2) for n in range(40)]),
+    ],
+)
+def test_rows_become_one_per_key(
+    kind: pa.DataType, values: list[Any], reduce_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "REDUCE_AT", reduce_at)
+    for op, plain in (("sum", sum), ("min", min), ("max", max)):
+        table = reduced(batches(values, kind), ["k"], {"v": op})
+        assert table is not None
+        of_key = {k: [v for n, v in enumerate(values) if n % 4 == k and v is not None] for k in range(4)}
+        expected = {k: plain(known) if known else None for k, known in of_key.items()}
+        assert {row["k"]: row["v"] for row in table.to_pylist()} == expected
+
+
+def test_no_rows_are_no_table() -> None:
+    assert reduced([], ["k"], {"v": "sum"}) is None
+    assert reduced(batches([], pa.int64()), ["k"], {"v": "sum"}) is None
+
+
+def test_a_sum_that_does_not_fit_is_an_error_and_one_that_only_passes_the_limit_on_its_way_is_not() -> None:
+    huge = 2**62
+    with pytest.raises(pa.ArrowInvalid):
+        reduced(batches([huge] * 16, pa.int64()), ["k"], {"v": "sum"})
+    around = [huge, 0, 0, 0, huge, 0, 0, 0, -huge, 0, 0, 0]
+    table = reduced(batches(around, pa.int64()), ["k"], {"v": "sum"})
+    assert table is not None
+    assert table["v"].to_pylist()[0] == huge
+    with pytest.raises(pa.ArrowInvalid):
+        runs.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
