@@ -6,9 +6,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+from deltalake import DeltaTable
+
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
+from tidegate.errors import Invalid
 from tidegate.sinks import DeltaUpsert
+from tidegate.state.table import view_sql
 
 
 def totals(pipeline: Pipeline) -> None:
@@ -46,3 +51,82 @@ def test_totals_follow_their_input_however_it_is_cut_and_old_files_go(tmp_path: 
     assert held == {Path(f.file.path).name for id in kept for f in play.state("totals", id).files}, (
         "retention removes what compaction has replaced, and nothing else"
     )
+
+
+def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path: Path, spark: Any) -> None:
+    """Current and as of a checkpoint, read by delta-spark, delta-rs and DuckDB; also when the code has changed."""
+    import duckdb
+
+    def counts(**functions: str) -> Any:
+        def declare(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "k string, v long, d date, m decimal(9,2), t timestamp")
+            stream = rows.aggregate(by=["k", "d"], uid="counts", **functions)
+            stream.sink("counts", DeltaUpsert("tables/counts", keys=["k", "d"], schema_evolution="add"))
+
+        return declare
+
+    def row(k: Any, v: int) -> dict[str, Any]:
+        return {"k": k, "v": v, "d": "2026-01-02", "m": "1.50", "t": "2026-01-02T03:04:05.000006Z"}
+
+    whole = {"n": "count(*)", "sum": "sum(m)", "last": "max(t)"}
+    play = Play(tmp_path, spark, counts(**whole), max_parallelism=16)
+    play.play([[row("a", 1), row(None, 2)], [row("a", 3), row("b", 4)]])
+    play.build = counts(**whole, least="min(v)")
+    play.play([[row("c", 5)]])
+    play.build = counts(n="count(*)", least="min(v)")
+    play.play([[row("c", 4)]])
+
+    path = tmp_path / "ledger/play/state/counts"
+    versions = {id: _version_of(path, id) for id in (2, 4)}
+    expected = {
+        2: {("a", 2, "3.00"), (None, 1, "1.50"), ("b", 1, "1.50")},
+        4: {("a", 2, None), (None, 1, None), ("b", 1, None), ("c", 2, 4)},
+    }
+    for id, version in versions.items():
+        shown = "`k`, `n`, CAST(`sum` AS string)" if id == 2 else "`k`, `n`, `least`"
+        reader = spark.read.format("delta").option("versionAsOf", version).load(str(path))
+        reader.createOrReplaceTempView("seen")
+        by_spark = spark.sql(f"SELECT {shown} FROM ({view_sql(play.state('counts', id), 'seen')})").collect()
+        assert {tuple(row) for row in by_spark} == expected[id]
+
+        seen = DeltaTable(str(path), version=version).to_pyarrow_table()  # DuckDB finds it by its name
+        query = f"SELECT {shown} FROM ({view_sql(play.state('counts', id), 'seen')})".replace("`", '"')
+        assert set(duckdb.sql(query).fetchall()) == expected[id]
+        assert seen.num_rows >= len(expected[id])
+    assert "sum" not in DeltaTable(str(path)).schema().to_arrow().names, "what was left out is gone"
+
+    play.limits.settings["max_parallelism"] = 32
+    with pytest.raises(Invalid, match=r"max_parallelism is 32, but the state of pipeline 'play' was begun with 16"):
+        play.play([[row("a", 1)]])
+
+
+def _version_of(path: Path, id: int) -> int:
+    history = DeltaTable(str(path)).history()
+    return next(c["version"] for c in history if c.get("tidegate.checkpoint") == str(id))
+
+
+def test_bad_declarations_of_expiry_are_told() -> None:
+    pipeline = Pipeline("play")
+    rows = sources(pipeline, "k string, v long")
+    sums = rows.aggregate(by=["k"], n="count(*)", state_ttl="soon", ttl_time="now")
+    sums.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "state_ttl is 'soon'" in str(refused.value)
+    assert "ttl_time is 'now'" in str(refused.value)
+
+
+def test_totals_begin_anew_after_their_time(tmp_path: Path, spark: Any) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from tidegate import seams
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, v long")
+        rows.aggregate(by="k", uid="t", n="count(*)", state_ttl="1 h").sink("t", DeltaUpsert("tables/t", keys=["k"]))
+
+    play, start = Play(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
+    for minutes, keys in ((0, "ab"), (50, "a"), (100, "ab")):
+        with seams.installed(seams.Seams(now=lambda at=minutes: start + timedelta(minutes=at))):
+            play.play([[{"k": key, "v": 1} for key in keys]])
+    assert {row["k"]: row["n"] for row in play.rows("tables/t")} == {"a": 3, "b": 1}

@@ -16,6 +16,7 @@ from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph, Sourcing
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
+from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 
 __all__ = ["Plans"]
@@ -37,6 +38,7 @@ class Plans:
         base = view.get(answer.base)
         if base is not None:
             self._refuse_lost_states(base.plan)
+            self._refuse_other_groups(base.plan)
         starts = self._starts(base)
         sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
         config: Json = self.limits.record()  # type: ignore[attr-defined]
@@ -77,6 +79,18 @@ class Plans:
                 expected="every operator with state, under the uid that it had",
                 help="put it back under its uid, or start a new pipeline under a new name",
                 reason="STATE_REMOVED",
+            )
+
+    def _refuse_other_groups(self, base: Plan) -> None:
+        """Keys are still hashed into as many groups as when their state began."""
+        begun = base.config.get("max_parallelism", DEFAULT_GROUPS)
+        now = self.limits.record().get("max_parallelism", DEFAULT_GROUPS)  # type: ignore[attr-defined]
+        if begun != now and any(name.startswith(STATE) for name in base.commits):
+            raise Invalid(
+                f"max_parallelism is {now}, but the state of pipeline {self.graph.name!r} was begun with {begun}",
+                expected=f"max_parallelism {begun}, for ever: by it each key was given its place in the files",
+                help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
+                reason="MAX_PARALLELISM_CHANGED",
             )
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:

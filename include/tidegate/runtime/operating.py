@@ -17,7 +17,7 @@ from tidegate.pipeline.graph import Operated
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
 from tidegate.state.keyed import KeyedState, StateFolder
-from tidegate.state.record import StateTable
+from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Operating"]
-
-GROUPS = 128
-"""Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
 
 
 class Operating:
@@ -78,7 +75,7 @@ class Operating:
             sink = stage.states[name]
             context = self.coordinator.context(name)
             base = self.base(name)
-            groups = base.groups if base else int(self.plan.config.get("max_parallelism", GROUPS))
+            groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             what = f"{stage.operator.kind} {stage.name!r}"
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)

@@ -7,10 +7,15 @@ to ack as it is. What is small (watermarks, counters) lies in the ack's `memory`
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegate.model.records import Json, Struct
 from tidegate.tables import StagedFile
 
-__all__ = ["StateFile", "StateTable"]
+__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable"]
+
+DEFAULT_GROUPS: Final = 128
+"""Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
 
 
 class StateFile(Struct, frozen=True, kw_only=True):

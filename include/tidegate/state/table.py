@@ -30,6 +30,7 @@ from tidegate.tables import (
     live_files,
     missing_files,
     open_table,
+    overwrite,
     refuse_owner,
     replace,
     verify,
@@ -103,13 +104,17 @@ class StateSink(ExactlyOnceSink):
         return published(location, done, sum(each.file.rows for each in tables[-1].files))
 
     def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: Stamp) -> Committed | None:
+        wanted = {each.file.path: each.file for each in table.files}
+        live = {each.path: each for each in live_files(snapshot)}
+        added = [file for path, file in wanted.items() if path not in live]
+        self._refuse_gone(snapshot.location, added, stamp.id)
+        if len(added) == len(wanted) and any(
+            each.kind != "new" for each in differences(table.columns, snapshot.schema)
+        ):
+            return overwrite(snapshot, table.columns, added, stamp)  # rewritten: a column is gone, or is wider now
         ready = _with_columns(snapshot, table.columns, stamp)
         if ready is None:
             return None
-        wanted = {each.file.path: each.file for each in table.files}
-        live = {each.path: each for each in live_files(ready)}
-        added = [file for path, file in wanted.items() if path not in live]
-        self._refuse_gone(ready.location, added, stamp.id)
         return replace(ready, added, [file for path, file in live.items() if path not in wanted], stamp)
 
     def _refuse_gone(self, location: Location, files: Sequence[StagedFile], id: int) -> None:

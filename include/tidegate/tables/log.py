@@ -41,6 +41,7 @@ __all__ = [
     "find_commit",
     "find_publication",
     "open_table",
+    "overwrite",
     "replace",
     "sync_commit",
     "verify",
@@ -201,6 +202,22 @@ def replace(
             [*map(add_action, added), *map(remove_action, removed)],
             mode="append",
             schema=delta_schema(snapshot.schema),
+            partition_by=list(snapshot.partition_by),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+
+
+def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
+    """Another schema, and these files, all new, instead of all that are there, right after `snapshot`."""
+
+    def attempt() -> None:
+        snapshot.own_handle().create_write_transaction(
+            [add_action(file) for file in files],
+            mode="overwrite",
+            schema=delta_schema(schema),
             partition_by=list(snapshot.partition_by),
             commit_properties=commit_properties(stamp),
             post_commithook_properties=hooks(),
