@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.model.place import is_url
 
-__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry"]
+__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
 
 ENV_PREFIX = "TIDEGATE_"
 
@@ -73,6 +73,11 @@ def _seconds(value: object) -> float:
     if unit not in UNITS:
         raise Bad(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
     return float(match[1]) * UNITS[unit]
+
+
+def seconds_in(value: object) -> float:
+    """The seconds in a duration as users write it, such as "10 min"; Bad (a ValueError) if it is none."""
+    return _seconds(value)
 
 
 def duration_text(seconds: float | None) -> str:
@@ -181,6 +186,8 @@ KEYS: Mapping[str, Key] = {
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
         Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole(1, 32768)),
+        Key("watermark", "0 s", _SPAN.format("0"), _duration(0)),
+        Key("idle_timeout", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),
         Key("restart.strategy", "exponential", '"exponential", "fixed", "failure_rate" or "none"', _one_of(*RESTARTS)),
         Key("restart.attempts", 3, "a whole number from 1 to 1000", _whole(1, 1000)),

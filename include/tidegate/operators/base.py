@@ -71,6 +71,9 @@ class OperatorContext:
     stage: Stage
     """For what may not be computed twice: it is written once, and gone when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
+    """Only for an operator that `uses_event_time`."""
+    event_time: str | None = None
+    """The column that the operator goes by: its own choice, or the one that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
@@ -94,6 +97,22 @@ class Operator(ABC):
     """Something that remembers. Its uid, by default its name, is what its state is found by."""
 
     kind: ClassVar[str]
+    event_time: str | None = None
+    """The column that it goes by. None: the one that its sources declare."""
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether it asks for watermarks: they cost a look at each source's times."""
+        return False
+
+    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
+        """What is wrong for it with the columns of event time that its sources declare."""
+        return []
+
+    @property
+    def lag_s(self) -> float:
+        """How much older than its watermark the rows may be that it gives: what follows waits so much longer."""
+        return 0.0
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -47,9 +47,15 @@ class Pipeline:
         self._sinks: list[Sinking] = []
         self._on_suspended: list[OnSuspended] = []
 
-    def source(self, name: str, source: Source) -> Stream:
-        """Read from `source` under this name. The name is its identity: positions are kept by it."""
-        self._sources.append(Sourcing(name, source))
+    def source(
+        self, name: str, source: Source, *, event_time: str | None = None, watermark: float | str | None = None
+    ) -> Stream:
+        """Read from `source` under this name. The name is its identity: positions are kept by it.
+
+        event_time: the column that says when a row happened, for what goes by event time.
+        watermark: how much later than the newest row a row may come, such as "10 min"; else the setting `watermark`.
+        """
+        self._sources.append(Sourcing(name, source, event_time, watermark))
         return Stream(self, name)
 
     def stage(

@@ -12,8 +12,9 @@ import msgspec
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
-from tidegate.operators.base import OperatorContext, Watermarks
+from tidegate.operators.base import OperatorContext
 from tidegate.pipeline.graph import Operated
+from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
 from tidegate.state.keyed import KeyedState, StateFolder
@@ -47,6 +48,7 @@ class Operating:
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
 
     def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
@@ -57,7 +59,8 @@ class Operating:
             spark=spark,
             states=lambda part, keys: self._state(stage, part, keys, spark),
             stage=lambda frame: self._scratch(stage, frame),
-            watermarks=Watermarks(),
+            watermarks=self.event_times.of(stage),
+            event_time=self.event_times.column(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             kept=self.kept,
         )
@@ -108,7 +111,7 @@ class Operating:
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
         before: Mapping[str, Json] = self.prev.memory if self.prev else {}
-        return {**before, **self.memory}
+        return {**before, **self.memory, **self.event_times.memory()}
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""
