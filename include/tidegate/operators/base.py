@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.state.expiry import Over
     from tidegate.state.keyed import KeyedState
 
 __all__ = ["Operator", "OperatorContext", "Part", "Watermarks"]
@@ -55,7 +56,7 @@ class Stage(Protocol):
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
-    def __call__(self, part: str, keys: Sequence[str]) -> KeyedState: ...
+    def __call__(self, part: str, keys: Sequence[str], over: Over | None) -> KeyedState: ...
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ class OperatorContext:
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
 
-    def state(self, keys: Sequence[str], part: str = "") -> KeyedState:
-        """One of the operator's keyed states, as of the base."""
-        return self.states(part, keys)
+    def state(self, keys: Sequence[str], part: str = "", over: Over | None = None) -> KeyedState:
+        """One of the operator's keyed states, as of the base. `over`: what of it the operator takes no notice of."""
+        return self.states(part, keys, over)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""

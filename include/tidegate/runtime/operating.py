@@ -17,6 +17,7 @@ from tidegate.pipeline.graph import Operated
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
+from tidegate.state.expiry import Over, without_over
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import StateTable
 from tidegate.state.table import state_sink_name
@@ -57,7 +58,7 @@ class Operating:
             checkpoint=self.plan.id,
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
-            states=lambda part, keys: self._state(stage, part, keys, spark),
+            states=lambda part, keys, over: self._state(stage, part, keys, spark, over),
             stage=lambda frame: self._scratch(stage, frame),
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
@@ -71,13 +72,17 @@ class Operating:
             self.counts[stage.name] = context.counts
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
 
-    def _state(self, stage: Operated, part: str, keys: Sequence[str], spark: SparkSession) -> KeyedState:
+    def _state(
+        self, stage: Operated, part: str, keys: Sequence[str], spark: SparkSession, over: Over | None
+    ) -> KeyedState:
         """The state as of the base; the same object each time, so that what was put is known."""
         name = state_sink_name(stage.name, part)
         if name not in self.states:
             sink = stage.states[name]
             context = self.coordinator.context(name)
             base = self.base(name)
+            if base is not None and over is not None:
+                base = without_over(base, over)
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             what = f"{stage.operator.kind} {stage.name!r}"
