@@ -16,6 +16,7 @@ from tidegate.errors import TidegateError
 from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Plan
+from tidegate.pipeline import Stream
 from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 from tidegate.sinks.base import Sink
 from tidegate.sources import Files
@@ -25,14 +26,20 @@ class World:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
     def __init__(self, root: Path, schema: str, stage: Callable[[Any], Any], sink: Sink, spark: str) -> None:
+        self.begin(
+            root, schema, spark, lambda rows: rows.pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
+        )
+
+    def begin(self, root: Path, schema: str, spark: str, build: Callable[[Stream], object], **source: Any) -> None:
+        """Declare the pipeline behind its source (of which `source` tells more), and open its ledger."""
         self.root = root
         self.schema = schema
         self.sessions = sessions(spark)
         self.parts: list[dict[str, float]] = []
         """Where the seconds of each checkpoint went."""
         pipeline = Pipeline(PIPELINE)
-        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema))
-        pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
+        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema), **source)
+        build(rows)
         place = Place(str(root))
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
 
