@@ -30,15 +30,15 @@ class World:
             root, schema, spark, lambda rows: rows.pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
         )
 
-    def begin(self, root: Path, schema: str, spark: str, build: Callable[[Stream], object]) -> None:
-        """Declare the pipeline behind its source, and open its ledger."""
+    def begin(self, root: Path, schema: str, spark: str, build: Callable[[Stream], object], **source: Any) -> None:
+        """Declare the pipeline behind its source (of which `source` tells more), and open its ledger."""
         self.root = root
         self.schema = schema
         self.sessions = sessions(spark)
         self.parts: list[dict[str, float]] = []
         """Where the seconds of each checkpoint went."""
         pipeline = Pipeline(PIPELINE)
-        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema))
+        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema), **source)
         build(rows)
         place = Place(str(root))
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)

@@ -59,6 +59,9 @@ def _job(ack: Ack) -> dict[str, Any]:
         "rows": dict(stats.rows),
         "bytes": dict(stats.bytes),
         "files": dict(stats.files),
+        "watermarks": dict(stats.watermarks),
+        "idle": list(stats.idle),
+        "counts": {name: dict(counted) for name, counted in stats.counts.items()},
     }
 
 

@@ -146,6 +146,19 @@ def _acked(entry: Entry) -> Iterator[str]:
             f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
             f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
         )
+        yield from _event_time(ack)
+
+
+def _event_time(ack: Ack) -> Iterator[str]:
+    """How far event time had come, which sources it did not wait for, and what operators counted."""
+    stats = ack.stats
+    if stats.watermarks:
+        marks = ", ".join(f"{name} {clock(at)}" for name, at in stats.watermarks.items())
+        yield f"Event time had come, in UTC, to: {marks}."
+    if stats.idle:
+        yield f"Event time did not wait for {', '.join(stats.idle)}: nothing new for longer than idle_timeout."
+    for name, counted in stats.counts.items():
+        yield f"Operator {name} counted {rows_text(counted)}."
 
 
 def _slowest(ack: Ack) -> str:

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _facts(entry, summary, target.ledger, out)
     _sources(entry, out)
     _jobs(summary, out)
+    _event_time(summary, out)
     _tables(summary, out)
     out.line(f"In prose:  {target.command('explain', entry.id)}", "dim")
     return 0
@@ -113,6 +114,18 @@ def _jobs(summary: dict[str, Any], out: Output) -> None:
     columns = ["job", "attempt", "seconds", "sink", "rows", "files", "bytes"]
     if rows:
         out.table(columns, rows, right=["seconds", "rows", "files", "bytes"])
+
+
+def _event_time(summary: dict[str, Any], out: Output) -> None:
+    """How far it has come, and what operators counted, such as late rows."""
+    rows = []
+    for job in summary["jobs"].values():
+        for name in sorted(job["watermarks"].keys() | job["counts"] | set(job["idle"])):
+            counted = ", ".join(f"{what} {count:,}" for what, count in job["counts"].get(name, {}).items())
+            mark = clock(job["watermarks"].get(name)) or "not known"
+            rows.append([name, f"{mark}, idle" if name in job["idle"] else mark, counted])
+    if rows:
+        out.table(["source or operator", "watermark (UTC)", "counted"], rows)
 
 
 def _tables(summary: dict[str, Any], out: Output) -> None:

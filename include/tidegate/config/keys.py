@@ -186,6 +186,8 @@ KEYS: Mapping[str, Key] = {
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
         Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole(1, 32768)),
+        Key("watermark", "0 s", _SPAN.format("0"), _duration(0)),
+        Key("idle_timeout", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),
         Key("restart.strategy", "exponential", '"exponential", "fixed", "failure_rate" or "none"', _one_of(*RESTARTS)),
         Key("restart.attempts", 3, "a whole number from 1 to 1000", _whole(1, 1000)),

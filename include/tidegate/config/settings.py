@@ -14,6 +14,9 @@ from tidegate.model.place import Place
 __all__ = ["MASK", "RestartSettings", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
 
 MASK = "***"
+NEVER = ("interval", "idle_timeout")
+"""Settings that are durations, with None for never."""
+
 _SECRET = re.compile(r"secret|passw|token|credential|(access|account|api|private)[._-]?key|storage", re.I)
 _TOKEN = re.compile(r"(token|password|secret)=[^;&\s]*", re.I)
 _LOGIN = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@")
@@ -74,6 +77,10 @@ class Settings:
     tolerable_failed_checkpoints: int
     num_retained: int
     max_parallelism: int
+    watermark: float
+    """How much later than the newest row a row may come, where its source does not say."""
+    idle_timeout: float | None
+    """After how long without rows a source no longer holds event time back. None: never."""
     max_unpublished: int
     restart: RestartSettings
     root: str
@@ -110,7 +117,7 @@ class Settings:
                 kept[key.name] = {name: _public(key, name, text) for name, text in sorted(value.items())}
             elif isinstance(value, int):
                 kept[key.name] = value
-            elif value is not None or key.name == "interval":
+            elif value is not None or key.name in NEVER:
                 kept[key.name] = _public(key, key.name, value)
         return kept
 
@@ -121,7 +128,7 @@ class Settings:
 
 def _public(key: Key, name: str, value: Any) -> str:
     """A value as text, without secrets."""
-    if isinstance(value, float) or (value is None and key.name == "interval"):
+    if isinstance(value, float) or (value is None and key.name in NEVER):
         return duration_text(value)
     if key.secret or (key.table and looks_secret(name)):
         return MASK

@@ -166,6 +166,12 @@ class JobStats(Struct, frozen=True, kw_only=True):
     rows: dict[str, int] = {}
     bytes: dict[str, int] = {}
     files: dict[str, int] = {}
+    watermarks: dict[str, str] = {}
+    """How far event time has come, by source and operator."""
+    idle: list[str] = []
+    """Sources that event time did not wait for."""
+    counts: dict[str, dict[str, int]] = {}
+    """What operators counted, such as late rows."""
 
 
 class Ack(Record, frozen=True, kw_only=True):

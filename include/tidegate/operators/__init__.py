@@ -2,5 +2,6 @@
 
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.window import Window
 
-__all__ = ["Aggregate", "Operator", "OperatorContext", "Watermarks"]
+__all__ = ["Aggregate", "Operator", "OperatorContext", "Watermarks", "Window"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.state.expiry import Over
     from tidegate.state.keyed import KeyedState
     from tidegate.state.ttl import Ttl
 
@@ -56,7 +57,7 @@ class Stage(Protocol):
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
-    def __call__(self, part: str, keys: Sequence[str], ttl: Ttl | None = None) -> KeyedState: ...
+    def __call__(self, part: str, keys: Sequence[str], ttl: Ttl | None, over: Over | None) -> KeyedState: ...
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class OperatorContext:
     stage: Stage
     """For what may not be computed twice: it is written once, and gone when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
+    """Only for an operator that `uses_event_time`."""
+    event_time: str | None = None
+    """The column that the operator goes by: its own choice, or the one that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
@@ -80,9 +84,14 @@ class OperatorContext:
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
 
-    def state(self, keys: Sequence[str], part: str = "", ttl: Ttl | None = None) -> KeyedState:
-        """One of the operator's keyed states, as of the base. ttl: when its rows expire; by default never."""
-        return self.states(part, keys, ttl)
+    def state(
+        self, keys: Sequence[str], part: str = "", *, ttl: Ttl | None = None, over: Over | None = None
+    ) -> KeyedState:
+        """One of the operator's keyed states, as of the base.
+
+        ttl: when its rows expire; by default never. over: what of it the operator takes no notice of.
+        """
+        return self.states(part, keys, ttl, over)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""
@@ -95,6 +104,22 @@ class Operator(ABC):
     """Something that remembers. Its uid, by default its name, is what its state is found by."""
 
     kind: ClassVar[str]
+    event_time: str | None = None
+    """The column that it goes by. None: the one that its sources declare."""
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether it asks for watermarks: they cost a look at each source's times."""
+        return False
+
+    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
+        """What is wrong for it with the columns of event time that its sources declare."""
+        return []
+
+    @property
+    def lag_s(self) -> float:
+        """How much older than its watermark the rows may be that it gives: what follows waits so much longer."""
+        return 0.0
 
     @property
     def parts(self) -> tuple[str, ...]:

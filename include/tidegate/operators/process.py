@@ -58,6 +58,10 @@ class Process(Operator):
     def parts(self) -> tuple[str, ...]:
         return ("", TIMERS)
 
+    @property
+    def uses_event_time(self) -> bool:
+        return True
+
     def describe(self) -> Json:
         return {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
 

@@ -14,6 +14,7 @@ from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.expiry import Expiry
 from tidegate.operators.process import Process
+from tidegate.operators.window import Window
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
@@ -48,9 +49,15 @@ class Pipeline:
         self._sinks: list[Sinking] = []
         self._on_suspended: list[OnSuspended] = []
 
-    def source(self, name: str, source: Source) -> Stream:
-        """Read from `source` under this name. The name is its identity: positions are kept by it."""
-        self._sources.append(Sourcing(name, source))
+    def source(
+        self, name: str, source: Source, *, event_time: str | None = None, watermark: float | str | None = None
+    ) -> Stream:
+        """Read from `source` under this name. The name is its identity: positions are kept by it.
+
+        event_time: the column that says when a row happened, for what goes by event time.
+        watermark: how much later than the newest row a row may come, such as "10 min"; else the setting `watermark`.
+        """
+        self._sources.append(Sourcing(name, source, event_time, watermark))
         return Stream(self, name)
 
     def stage(
@@ -202,6 +209,42 @@ class Stream:
             return self.apply(Process(keys, function, output, state, order), uid=name)
 
         return declare
+
+    def window(
+        self,
+        *,
+        tumbling: float | str | None = None,
+        hopping: tuple[float | str, float | str] | None = None,
+        session: float | str | None = None,
+        by: str | Sequence[str] = (),
+        event_time: str | None = None,
+        emit: str = "close",
+        late: str = "drop",
+        allowed_lateness: float | str = 0,
+        uid: str | None = None,
+        **functions: str,
+    ) -> Stream:
+        """Aggregates per window of event time, and per key: window_start, window_end, the keys, the results.
+
+            orders.window(tumbling="1 hour", by="country", revenue="sum(amount)")
+
+        tumbling, hopping, session: one of "1 hour"; ("1 hour", "10 min"), size and step; "30 min", the longest break.
+        event_time: the column to go by, if it is not the one that the sources declare.
+        emit: "close" gives each window once, when it is complete; "update" on every change, to be upserted.
+        late: "drop" counts rows that come too late, "side" gives them out as the stream `window["late"]`.
+        allowed_lateness: how much longer than until the watermark a window takes rows; then it is given again.
+        """
+        kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
+        window = Window(
+            [by] if isinstance(by, str) else by,
+            functions,
+            **kinds,
+            event_time=event_time,
+            emit=emit,
+            late=late,
+            allowed_lateness=allowed_lateness,
+        )
+        return self.apply(window, uid=uid)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

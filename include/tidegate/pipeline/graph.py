@@ -16,6 +16,7 @@ from tidegate.model.codec import fingerprint, sha256
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
 from tidegate.operators.base import Operator
+from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sources.base import Source
@@ -30,6 +31,8 @@ class Sourcing:
 
     name: str
     source: Source
+    event_time: str | None = None
+    watermark: object = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,10 @@ class Graph:
         """Changes when the graph, an operator's settings or a stage's code changes."""
         return fingerprint(
             {
-                "sources": {name: [s.source.kind, s.source.describe()] for name, s in self.sources.items()},
+                "sources": {
+                    name: [s.source.kind, s.source.describe(), *([s.event_time, s.watermark] if s.event_time else [])]
+                    for name, s in self.sources.items()
+                },
                 "stages": {s.name: [s.inputs, s.outputs, _made_of(s)] for s in self.stages},
                 "sinks": {name: [s.sink.kind, s.input, s.sink.describe()] for name, s in self.sinks.items()},
             }
@@ -182,6 +188,7 @@ def build_graph(
         problems += _wiring_problems(sources, stages, sinks)
         problems += _shared_targets(sinks, place or Place("/"))
         ordered, cycle = _in_order(stages)
+        problems += event_time_problems(sources, ordered)
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:

@@ -12,10 +12,12 @@ import msgspec
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
-from tidegate.operators.base import OperatorContext, Watermarks
+from tidegate.operators.base import OperatorContext
 from tidegate.pipeline.graph import Operated
+from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
+from tidegate.state.expiry import Over, without_over
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
@@ -45,6 +47,7 @@ class Operating:
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
 
     def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
@@ -54,8 +57,9 @@ class Operating:
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
             stage=lambda frame: self._scratch(stage, frame),
-            states=lambda part, keys, ttl=None: self._state(stage, part, keys, ttl, spark),
-            watermarks=Watermarks(),
+            states=lambda part, keys, ttl, over: self._state(stage, part, keys, spark, ttl, over),
+            watermarks=self.event_times.of(stage),
+            event_time=self.event_times.column(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             kept=self.kept,
         )
@@ -67,7 +71,13 @@ class Operating:
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
 
     def _state(
-        self, stage: Operated, part: str, keys: Sequence[str], ttl: Ttl | None, spark: SparkSession
+        self,
+        stage: Operated,
+        part: str,
+        keys: Sequence[str],
+        spark: SparkSession,
+        ttl: Ttl | None,
+        over: Over | None,
     ) -> KeyedState:
         """The state as of the base; the same object each time, so that what was put is known."""
         name = state_sink_name(stage.name, part)
@@ -75,6 +85,8 @@ class Operating:
             sink = stage.states[name]
             context = self.coordinator.context(name)
             base = self.base(name)
+            if base is not None and over is not None:
+                base = without_over(base, over)
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             what = f"{stage.operator.kind} {stage.name!r}"
@@ -108,7 +120,7 @@ class Operating:
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
         before: Mapping[str, Json] = self.prev.memory if self.prev else {}
-        return {**before, **self.memory}
+        return {**before, **self.memory, **self.event_times.memory()}
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""

@@ -137,6 +137,7 @@ class Attempt:
         kept: list[DataFrame] = []
         try:
             self._keep(streams, list(streams), kept)
+            self.operating.event_times.streams = streams
             for stage in self.job.stages:
                 frames = [streams[name] for name in stage.inputs]
                 if isinstance(stage, Operated):
@@ -190,6 +191,9 @@ class Attempt:
                 rows={name: prepared.rows for name, prepared in staged.items()},
                 bytes={name: prepared.bytes for name, prepared in staged.items()},
                 files={name: prepared.files for name, prepared in staged.items()},
+                watermarks=self.operating.event_times.told(),
+                idle=self.operating.event_times.idle(),
+                counts=self.operating.counts,
             ),
         )
         created = ledger.create_ack(record)

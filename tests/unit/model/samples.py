@@ -69,7 +69,15 @@ SAMPLES: dict[str, Record] = {
         sinks={"orders": Payload(data={"files": [{"path": "x.parquet", "rows": 3}]}), "rejects": Payload(blob=BLOB)},
         states={"state.totals": Payload(blob=BLOB)},
         memory={"orders": {"watermark": "2026-03-01T10:00:00+00:00"}},
-        stats=JobStats(seconds={"read": 0.125}, rows={"orders": 3}, bytes={"orders": 512}, files={"orders": 1}),
+        stats=JobStats(
+            seconds={"read": 0.125},
+            rows={"orders": 3},
+            bytes={"orders": 512},
+            files={"orders": 1},
+            watermarks={"orders": "2026-03-01T10:00:00Z"},
+            idle=["payments"],
+            counts={"window": {"late": 2}},
+        ),
     ),
     "manifest": Manifest(
         **STAMP,

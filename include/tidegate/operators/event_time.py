@@ -1,0 +1,69 @@
+"""Event time in Spark: as microseconds since 1970 in UTC, so that no session's time zone has a say in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tidegate.config.keys import seconds_in
+from tidegate.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["at_micros", "duration_problem", "micros_in", "micros_of", "time_micros"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_LEAST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
+_MOST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
+
+
+def micros_of(time: datetime) -> int:
+    """A time with a zone as microseconds."""
+    return (time - EPOCH) // _MICRO
+
+
+def at_micros(micros: int) -> datetime:
+    """Microseconds as a time in UTC; what lies beyond the years 1 to 9999 is held to them."""
+    return EPOCH + timedelta(microseconds=min(max(micros, _LEAST), _MOST))
+
+
+def micros_in(duration: object) -> int:
+    """The microseconds in "10 min"."""
+    return round(seconds_in(duration) * 1_000_000)
+
+
+def duration_problem(name: str, value: object, least: int = 1) -> str | None:
+    """What is wrong with a duration of at least so many microseconds."""
+    expected = 'expected a duration such as "90 s", "10 min", "1 hour" or "1 day"'
+    try:
+        return None if micros_in(value) >= least else f"{name}={value!r} is too short: {expected}"
+    except ValueError as error:
+        return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
+
+
+def time_micros(frame: DataFrame, column: str, what: str) -> Column:
+    """The frame's event time in microseconds. Invalid: it has no such column, or that is no time.
+
+    A date is its first moment in UTC, a timestamp without zone is taken as UTC.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    found = {field.name.lower(): field for field in frame.schema.fields}.get(column.lower())
+    if found is None:
+        raise Invalid(
+            f"{what} goes by event time in {column!r}, which its rows do not have",
+            expected=f"one of {', '.join(frame.columns)}",
+            help='name the column that holds the time, event_time="…"',
+            reason="NO_EVENT_TIME",
+        )
+    if not isinstance(found.dataType, T.TimestampType | T.TimestampNTZType | T.DateType):
+        raise Invalid(
+            f"{what} goes by event time in {column!r}, which is of type {found.dataType.simpleString()}",
+            expected="a timestamp or a date",
+            help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
+            reason="NO_EVENT_TIME",
+        )
+    return F.unix_micros(F.col("`" + found.name.replace("`", "``") + "`").cast("timestamp"))

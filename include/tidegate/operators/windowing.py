@@ -1,0 +1,125 @@
+"""What all kinds of window share: when they are late, complete and over, and how partial results become results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import Invalid
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.event_time import at_micros, micros_of, time_micros
+from tidegate.operators.functions import Function, parse
+from tidegate.sources.ddl import quote
+from tidegate.state.expiry import Over
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["END", "START", "Windowing", "ends_after", "ends_by"]
+
+START: Final = "window_start"
+END: Final = "window_end"
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """One attempt at a window operator."""
+
+    context: OperatorContext
+    by: Sequence[str]
+    functions: Mapping[str, str]
+    on_update: bool
+    side: bool
+    allowed: int
+    """Microseconds of `allowed_lateness`."""
+
+    @property
+    def before(self) -> int | None:
+        """The watermark of the base: it judges what is late."""
+        mark = self.context.watermarks.before
+        return None if mark is None else micros_of(mark)
+
+    @property
+    def now(self) -> int | None:
+        """The watermark with this checkpoint's rows: it judges what is complete."""
+        mark = self.context.watermarks.now
+        return None if mark is None else micros_of(mark)
+
+    @property
+    def over(self) -> int | None:
+        """What ended then or before takes no more rows in this checkpoint."""
+        return None if self.before is None else self.before - self.allowed
+
+    @property
+    def over_next(self) -> int | None:
+        """What ends then or before will take no more rows in the next checkpoint: it need not be kept."""
+        return None if self.now is None else self.now - self.allowed
+
+    @property
+    def keys(self) -> list[str]:
+        """The state's keys. Time comes first: files are sorted by them, and what is wanted lies together."""
+        return [START, *self.by]
+
+    @cached_property
+    def state(self) -> KeyedState:
+        """The windows that are not over."""
+        over = None if self.over is None else Over(END, at_micros(self.over))
+        return self.context.state(self.keys, over=over)
+
+    @cached_property
+    def parsed(self) -> list[Function]:
+        """The declared aggregates."""
+        return [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
+
+    def micros(self, rows: DataFrame) -> Column:
+        """The rows' event time; Invalid if they lack it, or a key."""
+        missing = [name for name in self.by if name not in rows.columns]
+        if missing:
+            raise Invalid(
+                f"window {self.context.uid!r}: by names {', '.join(map(repr, missing))}, which its input does not have",
+                expected=f"columns of the input: {', '.join(rows.columns)}",
+                help="correct by, or add the column in a stage before",
+                reason="UNKNOWN_COLUMN",
+            )
+        assert self.context.event_time is not None
+        return time_micros(rows, self.context.event_time, f"window {self.context.uid!r}")
+
+    def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
+        """The rows' partial results, and the other columns, for `agg`."""
+        return [*columns, *(column for each in self.parsed for column in each.partials())]
+
+    def merged(self, held: DataFrame | None, fresh: DataFrame) -> DataFrame:
+        """One row per window and key: what was held and what is new."""
+        both = fresh if held is None else fresh.unionByName(held.select(*map(quote, fresh.columns)))
+        return self.grouped(both, [*self.keys, END])
+
+    def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
+        """Partial results merged by these keys, in the types that they have: sums of sums have wider ones."""
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        found = rows.groupBy(*map(quote, keys)).agg(*columns, *(c for each in self.parsed for c in each.merges()))
+        return found.select(
+            *(found[quote(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in found.columns)
+        )
+
+    def results(self, windows: DataFrame) -> DataFrame:
+        """What the user asked for: the window, the keys, and the results."""
+        names = [quote(name) for name in (START, END, *self.by)]
+        return windows.select(*names, *(each.result() for each in self.parsed))
+
+    def count(self, **counted: int | None) -> None:
+        """Tell of rows that no window took."""
+        self.context.counts.update({name: number for name, number in counted.items() if number})
+
+
+def ends_after(micros: int | None) -> str:
+    """SQL for: the window ends after that. None: of no time that is known."""
+    return "true" if micros is None else f"{END} > timestamp_micros({micros})"
+
+
+def ends_by(micros: int | None) -> str:
+    """SQL for: the window has ended by then. None: nothing has."""
+    return "false" if micros is None else f"{END} <= timestamp_micros({micros})"

@@ -1,0 +1,86 @@
+"""Event time through the graph: which sources an operator's watermark comes from, and what is wrong with that.
+
+A watermark is not handed on row by row: an operator's is the least of those of all sources that its rows come from,
+held back by what the operators between them may hold rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.config.keys import KEYS
+from tidegate.operators.base import Operator
+
+if TYPE_CHECKING:
+    from tidegate.pipeline.graph import Node, Sourcing
+
+__all__ = ["column_of", "delay_s", "event_time_problems", "origins"]
+
+Origins = dict[str, float]
+"""Sources with event time, and by how many seconds rows may be behind their watermarks."""
+
+
+def origins(sources: Mapping[str, Sourcing], ordered: Sequence[Node]) -> dict[str, Origins]:
+    """For each stream, and for each operator its input, where event time comes from. `ordered`: inputs first."""
+    found: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
+    for stage in ordered:
+        into: Origins = {}
+        for name in stage.inputs:
+            for source, behind in found.get(name, {}).items():
+                into[source] = max(behind, into.get(source, 0.0))
+        operator = _operator(stage)
+        held = operator.lag_s if operator is not None else 0.0
+        found |= {made: {source: behind + held for source, behind in into.items()} for made in stage.produces}
+        found[input_of(stage.name)] = into
+    return found
+
+
+def input_of(stage: str) -> str:
+    """The name under which `origins` tells of what goes into a stage. No stream has such a name."""
+    return f"> {stage}"
+
+
+def column_of(operator: Operator, into: Origins, sources: Mapping[str, Sourcing]) -> str | None:
+    """The column that an operator goes by: its own choice, or the one that its sources agree on."""
+    names = {sources[name].event_time for name in into}
+    return operator.event_time or (names.pop() if len(names) == 1 else None)
+
+
+def delay_s(sourcing: Sourcing, default: object) -> float:
+    """How many seconds later than the newest row of a source a row may come."""
+    parsed: float = KEYS["watermark"].parse(default if sourcing.watermark is None else sourcing.watermark)
+    return parsed
+
+
+def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) -> list[str]:
+    """What is wrong with the declarations, all at once."""
+    problems = [problem for s in sources for problem in _source_problems(s)]
+    by_name = {s.name: s for s in sources}
+    found = origins(by_name, ordered)
+    for stage in ordered:
+        operator = _operator(stage)
+        if operator is not None and operator.uses_event_time:
+            columns = {str(by_name[name].event_time) for name in found[input_of(stage.name)]}
+            what = f"{operator.kind} {stage.name!r}"
+            problems += [f"{what}: {problem}" for problem in operator.event_time_problems(sorted(columns))]
+    return problems
+
+
+def _source_problems(sourcing: Sourcing) -> list[str]:
+    what, problems = f"source {sourcing.name!r}", []
+    if sourcing.event_time is not None and (not isinstance(sourcing.event_time, str) or not sourcing.event_time):
+        problems.append(f"{what} has event_time={sourcing.event_time!r}: name one of its columns")
+    if sourcing.watermark is not None and sourcing.event_time is None:
+        problems.append(f'{what} has a watermark, but no event time: name the column, as in event_time="at"')
+    try:
+        delay_s(sourcing, 0)
+    except ValueError as error:
+        why = f" ({error})" if str(error) else ""
+        problems.append(f"{what} has watermark={sourcing.watermark!r}{why}: expected {KEYS['watermark'].expected}")
+    return problems
+
+
+def _operator(stage: Node) -> Operator | None:
+    found = getattr(stage, "operator", None)
+    return found if isinstance(found, Operator) else None

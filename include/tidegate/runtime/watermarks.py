@@ -1,0 +1,140 @@
+"""How far event time has come: per source as its rows say, per operator the least over its sources.
+
+    a source     the highest event time seen, less its delay: rows older than that are not expected any more
+    idle         a source whose planned ranges have been empty for `idle_timeout`, by the checkpoints' clock: left out
+    an operator  the least over the sources that are not idle; the highest of all if all are
+    known        by no source that has given no row yet and is not idle: then the operator's stays where it was
+
+Watermarks only rise. They are part of the snapshot: a source's lies in the ack's memory under its name, an operator's
+under `<uid>.watermark`. So every attempt computes the same ones, and a restart goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.config.keys import KEYS
+from tidegate.model.records import Json, Plan, Struct
+from tidegate.operators.base import Watermarks
+from tidegate.operators.event_time import at_micros, micros_of, time_micros
+from tidegate.pipeline.event_time import column_of, delay_s, input_of, origins
+from tidegate.pipeline.graph import Graph, Operated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["EventTimes", "Partition", "SourceTime"]
+
+
+class Partition(Struct, frozen=True, kw_only=True):
+    """Event time of one partition of a source."""
+
+    active: datetime
+    """When the last checkpoint was planned that had rows of it; else the first one that looked."""
+    highest: datetime | None = None
+    watermark: datetime | None = None
+
+
+class SourceTime(Struct, frozen=True, kw_only=True):
+    """What the ack remembers of a source's event time. Every source has one partition today, without a name."""
+
+    partitions: dict[str, Partition]
+
+
+class EventTimes:
+    """Event time in one attempt at a job."""
+
+    def __init__(self, graph: Graph, plan: Plan, before: Mapping[str, Json]) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.before = before
+        self.clock = datetime.fromisoformat(plan.created)
+        self.streams: Mapping[str, DataFrame] = {}
+        self.origins = origins(graph.sources, graph.stages)
+        self._sources: dict[str, Partition] = {}
+        self._operators: dict[str, datetime] = {}
+
+    def of(self, stage: Operated) -> Watermarks:
+        """An operator's watermarks: none, unless it goes by event time."""
+        if not stage.operator.uses_event_time:
+            return Watermarks()
+        known = self.before.get(_key(stage.name))
+        before = msgspec.convert(known["at"], datetime) if known else None
+        now = self._now(self.origins[input_of(stage.name)])
+        if before is not None:
+            now = before if now is None else max(before, now)
+        if now is not None:
+            self._operators[stage.name] = now
+        return Watermarks(before, now)
+
+    def column(self, stage: Operated) -> str | None:
+        """The column that an operator goes by."""
+        return column_of(stage.operator, self.origins[input_of(stage.name)], self.graph.sources)
+
+    def _now(self, into: Mapping[str, float]) -> datetime | None:
+        """The least over the sources that are not idle."""
+        times = [(self._partition(name), behind) for name, behind in into.items()]
+        waited_for = [each for each in times if not self._is_idle(each[0])]
+        marks = [_earlier(time.watermark, behind) for time, behind in waited_for or times]
+        known = [each for each in marks if each is not None]
+        if waited_for:
+            return min(known) if len(known) == len(marks) else None
+        return max(known, default=None)
+
+    def _is_idle(self, time: Partition) -> bool:
+        timeout = KEYS["idle_timeout"].parse(self.plan.config.get("idle_timeout", "never"))
+        return timeout is not None and self.clock - time.active >= timedelta(seconds=timeout)
+
+    def _partition(self, name: str) -> Partition:
+        """A source's event time with this checkpoint's rows."""
+        if name not in self._sources:
+            self._sources[name] = self._advanced(name)
+        return self._sources[name]
+
+    def _advanced(self, name: str) -> Partition:
+        known = self.before.get(name)
+        was = msgspec.convert(known, SourceTime).partitions[""] if known else Partition(active=self.clock)
+        if self.plan.sources[name].empty:
+            return was
+        found = self._highest(name)
+        highest = max((each for each in (was.highest, found) if each is not None), default=None)
+        delay = delay_s(self.graph.sources[name], self.plan.config.get("watermark", 0))
+        marks = [each for each in (was.watermark, _earlier(highest, delay)) if each is not None]
+        return Partition(active=self.clock, highest=highest, watermark=max(marks, default=None))
+
+    def _highest(self, name: str) -> datetime | None:
+        """The highest event time in this checkpoint's rows. Rows without one do not count."""
+        from pyspark.sql import functions as F
+
+        frame, column = self.streams[name], self.graph.sources[name].event_time
+        assert column is not None
+        found = frame.agg(F.max(time_micros(frame, column, f"source {name!r}"))).first()
+        return None if found is None or found[0] is None else at_micros(found[0])
+
+    def memory(self) -> dict[str, Json]:
+        """What is to be remembered, for the ack."""
+        kept: dict[str, Json] = {
+            name: msgspec.to_builtins(SourceTime(partitions={"": time})) for name, time in self._sources.items()
+        }
+        return kept | {_key(name): {"at": msgspec.to_builtins(at)} for name, at in self._operators.items()}
+
+    def told(self) -> dict[str, str]:
+        """The watermarks by source and operator, as text; for people."""
+        marks = {name: time.watermark for name, time in self._sources.items()} | self._operators
+        return {name: msgspec.to_builtins(at) for name, at in marks.items() if at is not None}
+
+    def idle(self) -> list[str]:
+        """The sources that were left out."""
+        return sorted(name for name, time in self._sources.items() if self._is_idle(time))
+
+
+def _key(operator: str) -> str:
+    return f"{operator}.watermark"
+
+
+def _earlier(time: datetime | None, seconds: float) -> datetime | None:
+    return None if time is None else at_micros(micros_of(time) - round(seconds * 1_000_000))

@@ -1,0 +1,37 @@
+"""State that ends by event time: whole files of it are let go without being read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from tidegate.state.record import StateFile, StateTable
+
+__all__ = ["Over", "without_over"]
+
+
+@dataclass(frozen=True)
+class Over:
+    """Rows whose time in `column` is `upto` or before it are over: whoever reads them must take no notice of them."""
+
+    column: str
+    upto: datetime
+
+
+def without_over(table: StateTable, over: Over) -> StateTable:
+    """The state without the files in which every row is over, by their statistics.
+
+    A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.
+    """
+    kept = [each for each in table.files if not _is_over(each, over)]
+    return msgspec.structs.replace(table, files=kept) if len(kept) < len(table.files) else table
+
+
+def _is_over(each: StateFile, over: Over) -> bool:
+    stats = msgspec.json.decode(each.file.stats)
+    last = stats.get("maxValues", {}).get(over.column)
+    if last is None or stats.get("nullCount", {}).get(over.column):
+        return False
+    return datetime.fromisoformat(last) <= over.upto

@@ -1,0 +1,104 @@
+"""Declarations of event time and windows: what is wrong is told before anything runs, all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.pipeline.test_declare import one_problem, problems
+from tidegate import Pipeline
+from tidegate.operators import Window
+from tidegate.pipeline.event_time import input_of, origins
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+
+def files(name: str = "rows") -> Files:
+    return Files(f"{name}/*.json", schema="k string, at timestamp")
+
+
+def windowed(source: dict[str, Any] | None = None, **window: Any) -> Pipeline:
+    pipeline = Pipeline("events")
+    rows = pipeline.source("rows", files(), **({"event_time": "at"} if source is None else source))
+    given = {"tumbling": "1 hour", "n": "count(*)"} | window
+    rows.window(uid="hours", **given).sink("hours", DeltaAppend("tables/hours"))
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("window", "problem"),
+    [
+        ({"tumbling": None}, "it has 0 kinds of window"),
+        ({"session": "10 min"}, "it has 2 kinds of window"),
+        ({"tumbling": "an hour"}, "tumbling='an hour': expected a duration"),
+        ({"tumbling": "2 moons"}, "tumbling='2 moons' ('moons' is no unit"),
+        ({"tumbling": 0}, "tumbling=0 is too short"),
+        ({"tumbling": None, "session": "0 s"}, "session='0 s' is too short"),
+        ({"tumbling": None, "hopping": "1 h"}, "hopping='1 h': expected a size and a step"),
+        ({"tumbling": None, "hopping": ("1 h", "x")}, "hopping's step='x': expected a duration"),
+        ({"tumbling": None, "hopping": ("1 h", "2 h")}, "rows between windows would be lost"),
+        ({"tumbling": None, "hopping": ("1 day", "1 s")}, "each row would lie in 86400 windows, 1000 may be"),
+        ({"allowed_lateness": "never"}, "allowed_lateness='never'"),
+        ({"emit": "always"}, "emit='always': expected \"close\""),
+        ({"late": "keep"}, "late='keep': expected \"drop\""),
+        ({"by": "window_end"}, "by names 'window_end', which is tidegate's own"),
+        ({"by": "k", "k": "count(*)"}, "'k' is a key or one of tidegate's own names, and a result"),
+        ({"n": "median(v)"}, "median cannot be kept"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(window: dict[str, Any], problem: str) -> None:
+    found = one_problem(windowed(**window))
+    assert found.startswith("window 'hours': ")
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ({}, ["window 'hours': none of its sources has event time: name the column"]),
+        ({"watermark": "1 min"}, ["source 'rows' has a watermark, but no event time", "window 'hours': none of its"]),
+        ({"event_time": "at", "watermark": "soon"}, ["source 'rows' has watermark='soon': expected a duration"]),
+        ({"event_time": "at", "watermark": -1}, ["source 'rows' has watermark=-1: expected a duration"]),
+        ({"event_time": ""}, ["source 'rows' has event_time='': name one of its columns", "window 'hours': none of"]),
+    ],
+)
+def test_a_source_without_sound_event_time_is_refused(source: dict[str, Any], found: list[str]) -> None:
+    told = problems(windowed(source))
+    assert [text[: len(begin)] for text, begin in zip(told, found, strict=True)] == found
+
+
+def two_sources(**window: Any) -> Pipeline:
+    pipeline = Pipeline("events")
+    left = pipeline.source("left", files("left"), event_time="at")
+    right = pipeline.source("right", files("right"), event_time="paid_at")
+    table = pipeline.source("table", files("table"))
+
+    @pipeline.stage(left, right, table)
+    def both(left: Any, right: Any, table: Any) -> Any:
+        return left
+
+    both.window(tumbling="1 hour", uid="hours", n="count(*)", **window).sink("hours", DeltaAppend("tables/hours"))
+    return pipeline
+
+
+def test_sources_that_do_not_agree_on_a_column_need_it_named() -> None:
+    assert "its sources have several columns of event time (at, paid_at)" in one_problem(two_sources())
+    two_sources(event_time="at").graph()
+
+
+def test_what_follows_a_window_waits_for_what_the_window_may_hold_back() -> None:
+    graph = two_sources(event_time="at", allowed_lateness="5 min").graph()
+    found = origins(graph.sources, graph.stages)
+    assert found[input_of("hours")] == {"left": 0.0, "right": 0.0}, "a source without event time has no say"
+    assert found["hours"] == {"left": 3900.0, "right": 3900.0}
+
+
+def test_a_window_that_gives_each_result_once_does_not_update() -> None:
+    def window(**options: Any) -> Window:
+        return Window(["k"], {"n": "count(*)"}, tumbling="1 hour", **options)
+
+    assert not window().updates
+    assert window(emit="update").updates
+    assert window(allowed_lateness="1 min").updates, "late rows change what was given"
+    assert (window().outputs, window(late="side").outputs) == ((), ("late",))
