@@ -24,10 +24,15 @@ from tidegate.tables import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Operating"]
+__all__ = ["Operating", "withdrawn_name"]
 
 GROUPS = 128
 """Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
+
+
+def withdrawn_name(stream: str) -> str:
+    """Under which name the rows are that a stream replaces."""
+    return f"{stream}.-"
 
 
 class Operating:
@@ -48,8 +53,9 @@ class Operating:
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
 
-    def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
+    def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
+        frames = [streams[name] for name in stage.inputs]
         context = OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
@@ -59,6 +65,7 @@ class Operating:
             stage=lambda frame: self._scratch(stage, frame),
             watermarks=Watermarks(),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             kept=self.kept,
         )
         given = stage.operator.run(frames, context)

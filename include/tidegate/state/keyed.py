@@ -125,11 +125,12 @@ class KeyedState:
 
         values = [name for name in changes.columns if name not in self.keys and name not in OWN]
         frame = changes.select(
-            *map(_quoted, self.keys),
-            *map(_quoted, values),
+            # First, because a table's log has statistics of its first columns only, and these are needed.
             key_group(self.keys, self.groups).alias(GROUP),
             F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),
             (F.col(DELETED) if deletes else F.lit(False)).alias(DELETED),
+            *map(_quoted, self.keys),
+            *map(_quoted, values),
         )
         schema = self._fitting(frame)
         files = self._write(frame, schema, f"put{len(self._added) or ''}")
