@@ -75,6 +75,11 @@ def _seconds(value: object) -> float:
     return float(match[1]) * UNITS[unit]
 
 
+def seconds_in(value: object) -> float:
+    """The seconds in a duration as users write it, such as "10 min"; Bad (a ValueError) if it is none."""
+    return _seconds(value)
+
+
 def duration_text(seconds: float | None) -> str:
     """Seconds as a person would write them, in a form that is accepted again: "10 min", "90 s", "never"."""
     if seconds is None:

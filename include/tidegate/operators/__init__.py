@@ -2,5 +2,19 @@
 
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.join import IntervalJoin, LatestJoin, TableJoin
+from tidegate.operators.latest import Latest, TopN
 
-__all__ = ["Aggregate", "Operator", "OperatorContext", "Watermarks"]
+__all__ = [
+    "Aggregate",
+    "Deduplicate",
+    "IntervalJoin",
+    "Latest",
+    "LatestJoin",
+    "Operator",
+    "OperatorContext",
+    "TableJoin",
+    "TopN",
+    "Watermarks",
+]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
 
 __all__ = ["Operator", "OperatorContext", "Part", "Watermarks"]
@@ -77,6 +78,8 @@ class OperatorContext:
     """What it is to remember from now on: to be filled by `run`. Plain JSON, small."""
     withdrawn: Sequence[DataFrame | None] = ()
     """By input: the rows that its new ones replace or withdraw, if it `updates`; None: what it gave stays."""
+    pinned: tuple[Json, SourceContext] | None = None
+    """What the operator's `pin` answered when the checkpoint was planned, and where it was asked."""
     kept: list[DataFrame] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
@@ -117,11 +120,6 @@ class Operator(ABC):
         """Whether it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False
 
-    @property
-    def passes_updates(self) -> bool:
-        """Whether it `updates` if an input does."""
-        return False
-
     def update_problems(self) -> list[str]:
         """What is wrong with the declaration if an input replaces rows."""
         return []
@@ -137,6 +135,11 @@ class Operator(ABC):
     def arity(self) -> int:
         """How many streams it takes."""
         return 1
+
+    def pin(self, context: SourceContext) -> Json | None:
+        """What is read beside the streams, such as a table's version, for all attempts: asked when a checkpoint is
+        planned, without a JVM. None: nothing."""
+        return None
 
     @abstractmethod
     def describe(self) -> Json:

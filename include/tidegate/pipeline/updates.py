@@ -24,8 +24,7 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     for stage in ordered:
         operator = _operator(stage)
         if operator is not None:
-            over_updates = not found.isdisjoint(stage.inputs)
-            found |= {stage.name} if operator.updates or (over_updates and operator.passes_updates) else set()
+            found |= {stage.name} if operator.updates else set()
         elif found.intersection(stage.inputs):
             found |= set(stage.produces)
     return frozenset(found)

@@ -16,6 +16,7 @@ from tidegate.operators.base import OperatorContext, Watermarks
 from tidegate.pipeline.graph import Operated
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
+from tidegate.sources.base import SourceContext
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import StateTable
 from tidegate.state.table import state_sink_name
@@ -66,6 +67,7 @@ class Operating:
             watermarks=Watermarks(),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
+            pinned=self._pinned(stage),
             kept=self.kept,
         )
         given = stage.operator.run(frames, context)
@@ -74,6 +76,16 @@ class Operating:
         if context.counts:
             self.counts[stage.name] = context.counts
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def _pinned(self, stage: Operated) -> tuple[Json, SourceContext] | None:
+        """What the plan says that the operator reads beside its streams."""
+        payload = self.plan.pins.get(stage.name)
+        if payload is None:
+            return None
+        ledger = self.coordinator.ledger
+        return ledger.unpack(payload), SourceContext(
+            self.coordinator.graph.name, stage.name, self.coordinator.place, ledger
+        )
 
     def _state(self, stage: Operated, part: str, keys: Sequence[str], spark: SparkSession) -> KeyedState:
         """The state as of the base; the same object each time, so that what was put is known."""
