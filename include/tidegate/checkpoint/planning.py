@@ -11,9 +11,9 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, Plan, Range
+from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
-from tidegate.pipeline.graph import Graph, Sourcing
+from tidegate.pipeline.graph import Graph, Operated, Sourcing
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 from tidegate.state.record import DEFAULT_GROUPS
@@ -53,6 +53,7 @@ class Plans:
             by_interval=self.graph.by_interval,
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
+            pins=self._pins(),
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
@@ -92,6 +93,16 @@ class Plans:
                 help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
                 reason="MAX_PARALLELISM_CHANGED",
             )
+
+    def _pins(self) -> dict[str, Payload]:
+        """What operators are to read beside their streams."""
+        found = {}
+        for stage in self.graph.stages:
+            if isinstance(stage, Operated):
+                pinned = stage.operator.pin(SourceContext(self.graph.name, stage.name, self.place, self.ledger))
+                if pinned is not None:
+                    found[stage.name] = self.ledger.pack(pinned)
+        return found
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:
         """Where each source stands: where the base's plan ends (T5)."""

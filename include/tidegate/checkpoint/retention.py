@@ -208,7 +208,7 @@ def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
 
 def _blobs(entry: Entry) -> set[Blob]:
     """Every side file that the entry's records name, wherever in them."""
-    payloads = [part.splits for part in entry.plan.sources.values()]
+    payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     payloads += [p for acked in entry.acks.values() for p in (*acked.ack.sinks.values(), *acked.ack.states.values())]
     found = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():

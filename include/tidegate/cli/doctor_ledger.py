@@ -61,7 +61,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
     if not entry.open and entry_name(entry.id) not in _run_index(ledger, entry):
         yield f"checkpoint {entry.id} is decided, but runs/ does not know that its run made it"
-    payloads: list[Payload] = [part.splits for part in entry.plan.sources.values()]
+    payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
     for blob in {payload.blob for payload in payloads if payload.blob is not None}:
         yield from _blob(ledger, blob, entry.id)

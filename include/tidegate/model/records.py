@@ -139,6 +139,8 @@ class Plan(Record, frozen=True, kw_only=True):
     reach: tuple[str, str] | None = None
     """From where to where the intervals reach that this checkpoint and those below it were given."""
     sources: dict[str, Range]
+    pins: dict[str, Payload] = {}
+    """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
     triggers: list[str]
     acks: list[str]
     commits: list[str]

@@ -2,6 +2,21 @@
 
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.join import IntervalJoin, LatestJoin, TableJoin
+from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.window import Window
 
-__all__ = ["Aggregate", "Operator", "OperatorContext", "Watermarks", "Window"]
+__all__ = [
+    "Aggregate",
+    "Deduplicate",
+    "IntervalJoin",
+    "Latest",
+    "LatestJoin",
+    "Operator",
+    "OperatorContext",
+    "TableJoin",
+    "TopN",
+    "Watermarks",
+    "Window",
+]

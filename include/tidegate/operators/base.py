@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.sources.base import SourceContext
     from tidegate.state.expiry import Over
     from tidegate.state.keyed import KeyedState
     from tidegate.state.ttl import Ttl
@@ -80,6 +81,10 @@ class OperatorContext:
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
     """What it is to remember from now on: to be filled by `run`. Plain JSON, small."""
+    withdrawn: Sequence[DataFrame | None] = ()
+    """By input: the rows that its new ones replace or withdraw, if it `updates`; None: what it gave stays."""
+    pinned: tuple[Json, SourceContext] | None = None
+    """What the operator's `pin` answered when the checkpoint was planned, and where it was asked."""
     kept: list[DataFrame] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
@@ -137,9 +142,30 @@ class Operator(ABC):
         return False
 
     @property
+    def takes_updates(self) -> bool:
+        """Whether it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
+        return False
+
+    def update_problems(self) -> list[str]:
+        """What is wrong with the declaration if an input replaces rows."""
+        return []
+
+    def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
+        """Whether a row with such a key, once given, is only ever replaced by one with the same key.
+
+        over_updates: an input replaces rows.
+        """
+        return False
+
+    @property
     def arity(self) -> int:
         """How many streams it takes."""
         return 1
+
+    def pin(self, context: SourceContext) -> Json | None:
+        """What is read beside the streams, such as a table's version, for all attempts: asked when a checkpoint is
+        planned, without a JVM. None: nothing."""
+        return None
 
     @abstractmethod
     def describe(self) -> Json:
@@ -155,4 +181,7 @@ class Operator(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        """The operator's streams for this checkpoint: its own under "", others by their names."""
+        """The operator's streams for this checkpoint: its own under "", others by their names.
+
+        If it `updates`, "-" has the rows that those under "" replace, and those that hold no longer: the same columns.
+        """

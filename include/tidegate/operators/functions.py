@@ -1,45 +1,141 @@
-"""SQL aggregates that can be kept: each as partial values, how those are merged, and the result that they give."""
+"""SQL aggregates that can be kept: each as partial values, how those are merged, and the result that they give.
+
+What is kept gives what Spark's own aggregate gives over all rows at once, in its type: however the rows were cut into
+checkpoints. So what depends on an order that rows do not have (`first(x)`), or needs all rows (`median`), is refused.
+A shape whose partials are all sums can also take rows back, which inputs that replace their rows need.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tidegate.model.codec import sha256
+from tidegate.operators.calls import Call, parse_call
+from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = ["FUNCTIONS", "Function", "parse"]
 
-_CALL = re.compile(r"\s*([a-z_]+)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
-
 
 @dataclass(frozen=True)
 class Shape:
-    """How a function is kept. `{x}` is its argument, `{p}` a partial's column; SQL throughout."""
+    """How a function is kept. `{x}`, `{y}` are its arguments, `{p}` a partial's column; SQL throughout."""
 
     partials: dict[str, str]
     """Suffix of the partial's column → how it comes from rows."""
     merges: dict[str, str]
     """Suffix → how partials become one."""
     result: str
+    arguments: int = 1
+    spark: str = ""
+    """What Spark computes of all rows at once, if it is not the call itself."""
+    sums: bool = False
+    """Whether partials are numbers that are added up, so that rows can be taken back."""
+    bound: bool = False
+    """Whether the last argument is a number: how many values are kept at most."""
 
 
 def _same(name: str) -> Shape:
     return Shape({"": f"{name}({{x}})"}, {"": f"{name}({{p}})"}, "{p}")
 
 
-FUNCTIONS = {
+def _sums(result: str, **partials: str) -> Shape:
+    texts = {f"_{suffix}": text for suffix, text in partials.items()}
+    return Shape(texts, {suffix: f"sum({{p{suffix}}})" for suffix in texts}, result, sums=True)
+
+
+def _by(name: str, least: bool) -> Shape:
+    """The value where another is least or greatest; of several such values the least or greatest, so it is one."""
+    extreme = "min" if least else "max"
+    pair = "CASE WHEN {y} IS NOT NULL THEN named_struct('y', {y}, 'x', {x}) END"
+    spark = f"{extreme}_by({{x}}, {{y}})"
+    return Shape({"": f"{extreme}({pair})"}, {"": f"{extreme}({{p}})"}, "{p}.x", arguments=2, spark=spark)
+
+
+NARROW: Final = 22
+"""Digits of a mean up to which `/` is exact enough: the sum has at most 28, so ten more are left to round by."""
+_NO_MOMENTS = "named_struct('n', 0L, 'mean', 0D, 'm2', 0D)"
+_TOGETHER = (
+    "aggregate(sort_array(collect_list({p})), " + _NO_MOMENTS + ", (a, b) -> IF(b.n = 0, a, named_struct("
+    "'n', a.n + b.n, 'mean', a.mean + (b.mean - a.mean) * b.n / (a.n + b.n), "
+    "'m2', a.m2 + b.m2 + (b.mean - a.mean) * (b.mean - a.mean) * a.n * b.n / (a.n + b.n))))"
+)
+
+
+def _moments(result: str) -> Shape:
+    """Count, mean and squared distance from it: merged without the cancellation that sums of squares have."""
+    parts = (
+        "'n', count({x}), 'mean', coalesce(avg(CAST({x} AS DOUBLE)), 0D), 'm2', coalesce(var_pop({x}) * count({x}), 0D)"
+    )
+    return Shape({"": f"named_struct({parts})"}, {"": _TOGETHER}, result)
+
+
+def _spread(distinct: bool) -> Shape:
+    """The least values up to a bound, in order: which are kept does not depend on when they came."""
+    name = "collect_set" if distinct else "collect_list"
+    once = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
+    return Shape(
+        {"": f"slice(sort_array({name}({{x}})), 1, {{y}})"},
+        {"": f"slice(sort_array({once}), 1, {{y}})"},
+        "{p}",
+        arguments=2,
+        spark=f"slice(sort_array({name}({{x}})), 1, {{y}})",
+        bound=True,
+    )
+
+
+_COUNT: Final = Shape({"": "count({x})"}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
+_DISTINCT: Final = Shape({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
+_MEAN: Final = _sums("{p_sum} / nullif({p_count}, 0)", sum="sum({x})", count="count({x})")
+# Spark's `/` has too few digits behind the point for a wide sum: the whole part and the rest are divided apart.
+_REST = "(abs({p_sum}) % CAST(nullif({p_count}, 0) AS DECIMAL(20, 0)))"
+_FRACTION = f"CAST({_REST} / CAST({{p_count}} AS DECIMAL(20, 0)) AS DECIMAL({{digits}} + 1, {{digits}}))"
+_WHOLE = f"CAST((abs({{p_sum}}) - {_REST}) / CAST({{p_count}} AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
+_WIDE = (
+    f"concat(IF({{p_sum}} < 0, '-', ''), {_WHOLE} + CAST(floor({_FRACTION}) AS DECIMAL(1, 0)), '.', "
+    f"substring(CAST({_FRACTION} AS STRING), 3))"
+)
+_ALL, _ANY = "IF({p_n} = 0, NULL, {p_true} = {p_n})", "IF({p_n} = 0, NULL, {p_true} > 0)"
+_VAR_SAMP, _VAR_POP = "IF({p}.n > 1, {p}.m2 / ({p}.n - 1), NULL)", "IF({p}.n > 0, {p}.m2 / {p}.n, NULL)"
+_SKETCH = Shape(
+    {"": "hll_sketch_agg(CASE WHEN {x} IS NOT NULL THEN xxhash64({x}) END)"},
+    {"": "hll_union_agg({p})"},
+    "hll_sketch_estimate({p})",
+)
+
+FUNCTIONS: Final = {
     "sum": _same("sum"),
+    "count": _COUNT,
+    "count_if": Shape({"": "count_if({x})"}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True),
+    "avg": _MEAN,
+    "mean": _MEAN,
     "min": _same("min"),
     "max": _same("max"),
-    "count": Shape({"": "count({x})"}, {"": "sum({p})"}, "{p}"),
-    "avg": Shape(
-        {"_sum": "sum({x})", "_count": "count({x})"},
-        {"_sum": "sum({p})", "_count": "sum({p})"},
-        "{p_sum} / {p_count}",
-    ),
+    "min_by": _by("min_by", least=True),
+    "max_by": _by("max_by", least=False),
+    "first": _by("first", least=True),
+    "last": _by("last", least=False),
+    **{name: _same(name) for name in ("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor")},
+    **dict.fromkeys(("stddev", "std", "stddev_samp"), _moments(f"sqrt({_VAR_SAMP})")),
+    **dict.fromkeys(("variance", "var_samp"), _moments(_VAR_SAMP)),
+    "stddev_pop": _moments(f"sqrt({_VAR_POP})"),
+    "var_pop": _moments(_VAR_POP),
+    "approx_count_distinct": _SKETCH,
+    "collect_list": _spread(distinct=False),
+    "collect_set": _spread(distinct=True),
 }
+"""What can be kept. `count` also takes `distinct`, and any number of arguments."""
+
+_BACK: Final = {
+    "sum": _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})"),
+    **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
+    **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
+}
+"""How those are kept over inputs that replace their rows, where that differs."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +143,53 @@ class Function:
     """One declared aggregate."""
 
     name: str
-    argument: str
+    call: Call
     shape: Shape
+
+    @property
+    def argument(self) -> str:
+        """What it is of, as SQL."""
+        return ", ".join(self.call.arguments)
+
+    @property
+    def distinct_part(self) -> str | None:
+        """For an exact `count(distinct …)`: the keyed state in which its values are."""
+        return f"distinct-{sha256(self.argument.encode())[:12]}" if self.call.distinct else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The partials' columns."""
+        return [f"{self.name}{suffix}" for suffix in self.shape.merges]
+
+    @property
+    def spark(self) -> str:
+        """What Spark computes of all rows at once: the type of the result is this one's."""
+        if not self.shape.spark:
+            distinct = "DISTINCT " if self.call.distinct else ""
+            return f"{self.call.name}({distinct}{self.argument})"
+        return self._filled(self.shape.spark)
+
+    def over_updates(self) -> Function | str:
+        """The same over an input that replaces its rows; or why it cannot be."""
+        shape = _BACK.get(self.call.name, self.shape)
+        if shape.sums:
+            return replace(self, shape=shape)
+        able = sorted(name for name, shape in (FUNCTIONS | _BACK).items() if shape.sums)
+        return (
+            f"{self.name}={self.call.text!r}: {self.call.name} cannot take back a row, and the input replaces rows "
+            f"that it gave before; {', '.join(able)} can"
+        )
+
+    def typed(self, spark_type: str) -> Function:
+        """The same for arguments of the type that Spark's result tells of: all means but decimal ones are doubles."""
+        if self.shape is not _MEAN:
+            return self
+        if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark_type):
+            digits = decimal[2]
+            wide = _WIDE.replace("{digits} + 1", str(int(digits) + 1)).replace("{digits}", digits)
+            return replace(self, shape=replace(self.shape, result=wide)) if int(decimal[1]) > NARROW else self
+        partials = self.shape.partials | {"_sum": "sum(CAST({x} AS DOUBLE))"}
+        return replace(self, shape=replace(self.shape, partials=partials))
 
     def partials(self) -> list[Column]:
         """From rows to partial values."""
@@ -58,24 +199,57 @@ class Function:
         """From partial values of one key to one each."""
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
 
-    def result(self) -> Column:
-        """From partial values to what the user asked for."""
-        return self._column(self.shape.result, "", self.name)
+    def result(self, spark_type: str | None = None) -> Column:
+        """From partial values to what the user asked for, in this type."""
+        text = f"CAST({self.shape.result} AS {spark_type})" if spark_type else self.shape.result
+        return self._column(text, "", self.name)
 
     def _column(self, text: str, suffix: str, alias: str | None = None) -> Column:
         from pyspark.sql import functions as F
 
-        names = {f"p{each}": f"`{self.name}{each}`" for each in self.shape.partials}
-        names["p"] = f"`{self.name}{suffix}`"
-        return F.expr(text.format(x=self.argument, **names)).alias(alias or f"{self.name}{suffix}")
+        return F.expr(self._filled(text, suffix)).alias(alias or f"{self.name}{suffix}")
+
+    def _filled(self, text: str, suffix: str = "") -> str:
+        names = {f"p{each}": quoted(f"{self.name}{each}") for each in self.shape.merges}
+        names["p"] = quoted(f"{self.name}{suffix}")
+        if self.call.name == "count" or self.shape.arguments == 1:
+            return text.format(x=self.argument, **names)
+        x, y = self.call.arguments
+        return text.format(x=x, y=y, **names)
 
 
-def parse(name: str, text: str) -> Function | str:
+def parse(name: str, text: object) -> Function | str:
     """The declared aggregate, or what is wrong with it."""
-    match = _CALL.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        return f'{name}={text!r} is no aggregate: write one call, such as {name}="sum(amount)"'
-    shape = FUNCTIONS.get(match[1].lower())
+    if not isinstance(text, str):
+        return f'{name}={text!r} is no aggregate: write a call as text, such as {name}="sum(amount)"'
+    call = parse_call(text)
+    if isinstance(call, str):
+        return f"{name}={text!r} {call}"
+    shape = FUNCTIONS.get(call.name)
     if shape is None:
-        return f"{name}={text!r}: {match[1]} cannot be kept; these can: {', '.join(FUNCTIONS)}"
-    return Function(name, match[2].strip(), shape)
+        return f"{name}={text!r}: {call.name} cannot be kept; these can: {', '.join(FUNCTIONS)}"
+    problem = _unfit(call, shape)
+    if problem is not None:
+        return f"{name}={text!r}: {problem}"
+    if call.distinct:
+        shape = _DISTINCT
+    bounded = replace(call, where=None) if call.where is None else call.filtered(keep_last=shape.bound)
+    return Function(name, bounded, shape)
+
+
+def _unfit(call: Call, shape: Shape) -> str | None:
+    """Why this call cannot be kept, though its function can."""
+    given = len(call.arguments)
+    if call.distinct and call.name != "count":
+        return f"{call.name} of distinct values cannot be kept; count(distinct …) can"
+    if call.name == "count":
+        if not given or (call.distinct and call.arguments == ("*",)):
+            return "count needs to know of what: write count(*) or name a column"
+        return None
+    if call.name in ("first", "last") and (given != 2 or call.arguments[1].lower() in ("true", "false")):
+        return f"rows have no order of their own: name the column that orders them, as in {call.name}(x, at)"
+    if shape.bound and (given != 2 or not re.fullmatch(r"[1-9]\d{0,5}", call.arguments[1])):
+        return f"say how many values are kept at most, as in {call.name}({call.arguments[0] if given else 'x'}, 100)"
+    if given != shape.arguments or "*" in call.arguments:
+        return f"{call.name} takes {shape.arguments} argument{'s' if shape.arguments > 1 else ''}, here are {given}"
+    return None

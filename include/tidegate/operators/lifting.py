@@ -35,6 +35,8 @@ def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> L
     ops: dict[str, str] = {}
     texts: dict[str, str] = {}
     for function in functions:
+        if function.distinct_part:
+            return None
         for suffix, partial in function.shape.partials.items():
             name, merge = f"{function.name}{suffix}", _MERGE.fullmatch(function.shape.merges.get(suffix, ""))
             text = _row(partial, function.argument)

@@ -12,7 +12,10 @@ from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
+from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.expiry import Expiry
+from tidegate.operators.join import How, IntervalJoin, LatestJoin, TableJoin
+from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process import Process
 from tidegate.operators.window import Window
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
@@ -245,6 +248,69 @@ class Stream:
             allowed_lateness=allowed_lateness,
         )
         return self.apply(window, uid=uid)
+
+    def deduplicate(
+        self,
+        *,
+        by: str | Sequence[str],
+        within: str | None = None,
+        event_time: str | None = None,
+        uid: str | None = None,
+    ) -> Stream:
+        """The first row of each key: `deduplicate(by="order_id", within="1 day")`.
+
+        within: how far apart in event time rows may be to be duplicates; without it, keys are remembered for ever. Rows
+        that are late then go to the output "late". event_time: the column with the time, if its source does not say.
+        """
+        return self.apply(Deduplicate([by] if isinstance(by, str) else by, within, event_time), uid=uid)
+
+    def latest(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
+        """The row of each key that is the greatest in `order_by`, to be upserted."""
+        return self.apply(Latest(by, order_by), uid=uid)
+
+    def top_n(
+        self, n: int, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None
+    ) -> Stream:
+        """The first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
+
+        To be upserted by the key and `rank`.
+        """
+        return self.apply(TopN(n, by, order_by), uid=uid)
+
+    def join(
+        self,
+        other: Stream | None = None,
+        *,
+        table: str | None = None,
+        on: str | Sequence[str],
+        within: str | tuple[str, str] | None = None,
+        how: How = "inner",
+        prefix: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
+        uid: str | None = None,
+    ) -> Stream:
+        """Rows of both streams with the same keys; or of this stream and a Delta table, `table="tables/customers"`.
+
+        table: its path. Each checkpoint reads the version that there was when it was planned, in every attempt.
+        within: how far apart in event time: "1 hour" before or after, or ("-10 min", "1 hour") from how much earlier to
+            how much later the other's row may be. Without it both streams are kept for ever, the rows that come out
+            are those that both hold now, and replace each other: to be upserted.
+        how: "inner", "left" (this stream's rows also without a partner: once none can come any more), or "full".
+        prefix: put before names of the other's columns that this stream has, too.
+        event_time: the column with the time, or one for each of both, if the sources do not say.
+        """
+        if (other is None) == (table is None) or (table is not None and (within, event_time) != (None, None)):
+            raise Invalid(
+                "a join is with another stream or with a table, and a table has no within and no event_time",
+                expected='orders.join(payments, on="id", …) or orders.join(table="tables/customers", on="id", …)',
+                help="name one of both",
+                reason="BAD_PIPELINE",
+            )
+        if other is None:
+            return self.apply(TableJoin(str(table), on, how, prefix), uid=uid)
+        if within is None:
+            return self.apply(LatestJoin(on, how, prefix), other, uid=uid)
+        return self.apply(IntervalJoin(on, within, how, prefix, event_time), other, uid=uid)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

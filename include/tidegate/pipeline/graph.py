@@ -18,6 +18,7 @@ from tidegate.model.place import Place
 from tidegate.operators.base import Operator
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.hooks import OnSuspended
+from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sources.base import Source
 from tidegate.state.table import StateSink, state_sink_name
@@ -145,6 +146,18 @@ class Graph:
             reason="UNKNOWN_JOB",
         )
 
+    @functools.cached_property
+    def updating(self) -> frozenset[str]:
+        """The streams whose rows replace others that they gave before."""
+        return updating_streams(self.stages)
+
+    def keeps(self, sinking: Sinking) -> bool:
+        """Whether no row with a key of this sink's is ever withdrawn, only replaced under the same key."""
+        made = next((stage for stage in self.stages if stage.name == sinking.input), None)
+        if not isinstance(made, Operated):
+            return False
+        return made.operator.keeps(sinking.sink.upserts, not self.updating.isdisjoint(made.inputs))
+
     def users(self, stream: str) -> int:
         """How many operators read a stream."""
         return sum(stage.inputs.count(stream) for stage in self.stages) + sum(
@@ -189,6 +202,7 @@ def build_graph(
         problems += _shared_targets(sinks, place or Place("/"))
         ordered, cycle = _in_order(stages)
         problems += event_time_problems(sources, ordered)
+        problems += update_problems(ordered, sinks)
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:

@@ -17,6 +17,7 @@ from tidegate.pipeline.graph import Operated
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
+from tidegate.sources.base import SourceContext
 from tidegate.state.expiry import Over, without_over
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
@@ -27,7 +28,12 @@ from tidegate.tables import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Operating"]
+__all__ = ["Operating", "withdrawn_name"]
+
+
+def withdrawn_name(stream: str) -> str:
+    """Under which name the rows are that a stream replaces."""
+    return f"{stream}.-"
 
 
 class Operating:
@@ -49,8 +55,9 @@ class Operating:
         self.counts: dict[str, dict[str, int]] = {}
         self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
 
-    def run(self, stage: Operated, frames: Sequence[DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
+    def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
+        frames = [streams[name] for name in stage.inputs]
         context = OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
@@ -61,6 +68,8 @@ class Operating:
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
+            pinned=self._pinned(stage),
             kept=self.kept,
         )
         given = stage.operator.run(frames, context)
@@ -69,6 +78,16 @@ class Operating:
         if context.counts:
             self.counts[stage.name] = context.counts
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def _pinned(self, stage: Operated) -> tuple[Json, SourceContext] | None:
+        """What the plan says that the operator reads beside its streams."""
+        payload = self.plan.pins.get(stage.name)
+        if payload is None:
+            return None
+        ledger = self.coordinator.ledger
+        return ledger.unpack(payload), SourceContext(
+            self.coordinator.graph.name, stage.name, self.coordinator.place, ledger
+        )
 
     def _state(
         self,

@@ -25,7 +25,7 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
 from tidegate.pipeline.graph import Graph, Job, Operated, Staged
-from tidegate.runtime.operating import Operating
+from tidegate.runtime.operating import Operating, withdrawn_name
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -139,14 +139,13 @@ class Attempt:
             self._keep(streams, list(streams), kept)
             self.operating.event_times.streams = streams
             for stage in self.job.stages:
-                frames = [streams[name] for name in stage.inputs]
                 if isinstance(stage, Operated):
                     self.step(f"state of {stage.name}")
                     with self._timed(f"state {stage.name}"):
-                        streams |= self.operating.run(stage, frames, spark)
+                        streams |= self.operating.run(stage, streams, spark)
                 else:
                     with self._timed("plan"):
-                        streams |= _results(stage, _call(stage, frames))
+                        streams |= self._staged(stage, streams)
                 self._keep(streams, stage.produces, kept)
             yield
         finally:
@@ -154,6 +153,16 @@ class Attempt:
             for frame in kept:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
+
+    def _staged(self, stage: Staged, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there
+        is nothing new in its other inputs."""
+        results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+        if self.graph.updating.isdisjoint(stage.inputs):
+            return results
+        replaced = [streams.get(withdrawn_name(name), streams[name].where("false")) for name in stage.inputs]
+        withdrawn = _results(stage, _call(stage, replaced))
+        return results | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
@@ -168,7 +177,11 @@ class Attempt:
             self.step(f"staging {sinking.name}")
             with self._timed(f"stage {sinking.name}"):
                 context = self.coordinator.context(sinking.name)
-                staged[sinking.name] = sinking.sink.prepare(streams[sinking.input], context, self.staging)
+                frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
+                if withdrawn is None or self.graph.keeps(sinking):
+                    staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
+                else:
+                    staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
         return staged
 
     def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:

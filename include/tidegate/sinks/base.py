@@ -138,6 +138,13 @@ class Sink(ABC):
         """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
         return []
 
+    upserts: Sequence[str] = ()
+    """The columns by which its rows replace others; none: what it was given stays."""
+
+    def update_problems(self, stream: str) -> list[str]:
+        """Why it cannot take a stream that replaces rows; none: then `prepare_updates` is there."""
+        return [f"it adds rows, but {stream} replaces rows that it gave before: use DeltaUpsert with keys"]
+
     def interval_problems(self) -> list[str]:
         """Why this sink cannot serve an interval pipeline; none: it replaces exactly one interval's rows.
 
@@ -161,6 +168,12 @@ class Sink(ABC):
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         """Write the rows where nobody sees them, durably. Called once per attempt; attempts may overlap."""
+
+    def prepare_updates(
+        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        """`prepare` for a stream that replaces rows: keys of `withdrawn` that `frame` does not have are to go."""
+        raise NotImplementedError
 
     @abstractmethod
     def head(self, context: SinkContext) -> Head:

@@ -9,6 +9,7 @@ publish   the files that hold a changed key are written anew without it (tables/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
@@ -72,6 +73,8 @@ class DeltaUpsert(DeltaSink):
     omit: columns that delete_when needs and the table should not have.
     path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
 
+    Behind a stream that replaces rows (an aggregate …), the keys whose rows that stream takes back are removed.
+
     While publishing, the keys of the changed rows are held in memory; the table is streamed.
     """
 
@@ -100,6 +103,7 @@ class DeltaUpsert(DeltaSink):
         )
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        self.upserts = self.keys
         self.delete_when = delete_when
         self.omit = (omit,) if isinstance(omit, str) else tuple(omit)
 
@@ -131,6 +135,11 @@ class DeltaUpsert(DeltaSink):
             " come: use DeltaAppend, or sources that read whatever is new"
         ]
 
+    def update_problems(self, stream: str) -> list[str]:
+        if not self.order_by:
+            return []
+        return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+
     def output_problems(self, schema: Json) -> list[str]:
         by_name, found = columns(schema), []
         for name in self.keys:
@@ -148,12 +157,22 @@ class DeltaUpsert(DeltaSink):
         return found
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        return self._prepare(frame, None, context, staging)
+
+    def prepare_updates(
+        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        return self._prepare(frame, withdrawn, context, staging)
+
+    def _prepare(
+        self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
+    ) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
         kept = frame.drop(*self.omit)
         schema = self.output_schema(kept, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.folder(context)
-        batch = self._stage(frame, schema, location, folder)
+        batch = self._stage(frame, withdrawn, schema, location, folder)
         batch = self._settled(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
         not_null = refuse_nulls(kept, snapshot, batch.files, context)
         seams.fault("S4.stage.after")
@@ -210,15 +229,20 @@ class DeltaUpsert(DeltaSink):
     ) -> Committed | None:
         return merge_by_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
-    def _stage(self, frame: DataFrame, schema: Json, location: Location, folder: str) -> Batch:
+    def _stage(
+        self, frame: DataFrame, withdrawn: DataFrame | None, schema: Json, location: Location, folder: str
+    ) -> Batch:
         """The changed rows as Spark wrote them."""
-        if self.delete_when is None:
+        if self.delete_when is None and withdrawn is None:
             write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
             return Batch(columns=schema, files=stage(location, folder, schema, self.partition_by))
         mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
-        quoted = [f"`{name.replace('`', '``')}`" for name in columns(schema)]
-        rows = frame.selectExpr(*quoted, f"coalesce(({self.delete_when}), false) AS {_DELETED}")
+        quoted = list(map(_quoted, columns(schema)))
+        rows = frame.selectExpr(*quoted, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
+        if withdrawn is not None:
+            gone = withdrawn.selectExpr(*quoted, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
+            rows = rows.unionByName(_without(gone, frame, self.keys))
         write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
         files = stage(location, folder, marked, (_DELETED, *self.partition_by))
         sorted_out: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
@@ -284,6 +308,19 @@ class DeltaUpsert(DeltaSink):
             replaced = {source.path for source in gone}
             added += [*(file for file in files if file.path not in replaced), *stayed]
         return added
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _without(gone: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows of `gone` whose keys are not in `frame`; null is the same as null."""
+    from pyspark.sql import functions as F
+
+    held = frame.select(*(F.col(_quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
+    same = (F.col(_quoted(key)).eqNullSafe(F.col(f"tidegate_{number}")) for number, key in enumerate(keys))
+    return gone.join(held, reduce(lambda one, other: one & other, same), "left_anti")
 
 
 def _held(keys: Keys) -> Any:

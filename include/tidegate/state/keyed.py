@@ -93,18 +93,26 @@ class KeyedState:
             return None
         return self._read([each.file for each in self.base.files], self.base.columns)
 
-    def rows(self) -> DataFrame | None:
-        """Each key's row. None: the state has never held anything."""
-        return None if (versions := self.versions) is None else self._newest(versions)
+    def rows(self, where: str | None = None) -> DataFrame | None:
+        """Each key's row. None: the state has never held anything.
 
-    def of(self, keys: DataFrame) -> DataFrame | None:
-        """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything."""
+        where: a condition on what a key's rows have always had in common, so that files can be skipped by it.
+        """
+        if (versions := self.versions) is None:
+            return None
+        return self._newest(versions if where is None else versions.where(where))
+
+    def of(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
+        """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything.
+
+        on: some of the key columns. Then it is the rows of all keys that have these in common with one of `keys`.
+        """
         if (versions := self.versions) is None:
             return None
         from pyspark.sql import functions as F
 
         # Under names of their own: `keys` may have been read from this very state.
-        aside = {key: f"_key {place}" for place, key in enumerate(self.keys)}
+        aside = {key: f"_key {place}" for place, key in enumerate(on or self.keys)}
         wanted = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()))
         same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
         return self._newest(versions.join(wanted, F.expr(same), "left_semi"))

@@ -1,0 +1,97 @@
+"""One aggregate call as users write it: `name(distinct a, b) filter (where condition)`, taken apart, not evaluated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+__all__ = ["Call", "parse_call"]
+
+_NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
+_FILTER = re.compile(r"\s*filter\s*\(\s*where\b", re.IGNORECASE)
+_DISTINCT = re.compile(r"\s*distinct\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call: its name in lower case, its arguments as they were written."""
+
+    text: str
+    name: str
+    arguments: tuple[str, ...]
+    distinct: bool = False
+    where: str | None = None
+
+    def filtered(self, *, keep_last: bool) -> Call:
+        """The same without its condition: arguments are null where it does not hold, and aggregates pass over null.
+
+        keep_last: the last argument is no value of a row.
+        """
+        values = self.arguments[:-1] if keep_last else self.arguments
+        others = self.arguments[len(values) :]
+        wrapped = (f"CASE WHEN {self.where} THEN {'1' if value == '*' else value} END" for value in values)
+        return replace(self, arguments=(*wrapped, *others), where=None)
+
+
+def parse_call(text: str) -> Call | str:
+    """The call that `text` is, or what is wrong with it."""
+    match = _NAME.match(text)
+    if match is None:
+        return 'is no aggregate: write one call, such as "sum(amount)"'
+    end = _closing(text, match.end() - 1)
+    if end is None:
+        return "has a parenthesis or a quote that is not closed"
+    inner, rest = text[match.end() : end], text[end + 1 :]
+    distinct = _DISTINCT.match(inner)
+    arguments = tuple(each.strip() for each in _split(inner[distinct.end() :] if distinct else inner))
+    if arguments == ("",):
+        arguments = ()
+    if "" in arguments:
+        return "has an empty argument"
+    call = Call(text, match[1].lower(), arguments, distinct is not None)
+    return call if not rest.strip() else _with_filter(call, rest)
+
+
+def _with_filter(call: Call, rest: str) -> Call | str:
+    match = _FILTER.match(rest)
+    if match is None:
+        return f"goes on with {rest.strip()!r}: write one call, and compute with its results in a stage behind"
+    end = _closing(rest, rest.index("("))
+    condition = rest[match.end() : end].strip() if end is not None else ""
+    if end is None or not condition:
+        return "has a filter without a condition: write filter (where amount > 0)"
+    if rest[end + 1 :].strip():
+        return f"goes on with {rest[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
+    return replace(call, where=f"({condition})")
+
+
+def _closing(text: str, opening: int) -> int | None:
+    """Where the parenthesis at `opening` is closed."""
+    for at, char, depth in _outside_quotes(text, opening):
+        if char == ")" and depth == 0:
+            return at
+    return None
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside of parentheses and quotes."""
+    cuts = [at for at, char, depth in _outside_quotes(text, 0) if char == "," and depth == 0]
+    return [text[a + 1 : b] for a, b in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str, int]]:
+    """Each character that is not quoted, with how many parentheses or brackets are open behind it."""
+    depth, quote, skip = 0, "", False
+    for at in range(start, len(text)):
+        char = text[at]
+        if skip:
+            skip = False
+        elif quote:
+            skip = char == "\\" and quote != "`"
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        else:
+            depth += (char in "([") - (char in ")]")
+            yield at, char, depth

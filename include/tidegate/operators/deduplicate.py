@@ -1,0 +1,114 @@
+"""Rows whose key was not there before.
+
+The first checkpoint that has a row of a key gives it; of several in one checkpoint it is the earliest, then the least
+by all that it holds. So duplicates that are copies give the same however the input is cut; where they differ and it
+matters which one stays, `latest` or `top_n` says so by an order of their own.
+
+With `within`, a row is a duplicate of one that was given if their event times are less than that apart. What is older
+than the watermark less `within` can meet no row any more that is not late, so it is forgotten without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate.model.records import Json
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.inputs import columns_of, event_micros, need_columns, refuse_own, row_id, same
+from tidegate.operators.within import LATE, bounds_in, need_time, split_late, watermark_micros
+from tidegate.state.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Deduplicate"]
+
+
+class Deduplicate(Operator):
+    """`by`: what makes rows duplicates. `within`: for how long, in event time; None: for ever."""
+
+    kind: ClassVar[str] = "deduplicate"
+
+    def __init__(self, by: Sequence[str], within: str | None = None, event_time: str | None = None) -> None:
+        self.by = [by] if isinstance(by, str) else list(by)
+        self.within = within
+        self.event_time = event_time
+
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether it needs watermarks."""
+        return self.within is not None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (LATE,) if self.within is not None else ()
+
+    def describe(self) -> Json:
+        return {"by": self.by, "within": self.within, "event_time": self.event_time}
+
+    def problems(self) -> list[str]:
+        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        if self.within is not None:
+            bounds = bounds_in(self.within)
+            found += [bounds] if isinstance(bounds, str) else []
+        return found
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        rows = inputs[0]
+        need_columns(rows, self.by, "by", context)
+        refuse_own(rows, context)
+        if self.within is None:
+            return {"": self._for_ever(rows, context)}
+        on_time, late = split_late(rows, need_time(self.event_time, context), context)
+        return {"": self._within(on_time, rows.columns, context), LATE: late}
+
+    def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        by = list(map(quoted, self.by))
+        state = context.state(self.by)
+        time = [event_micros(rows, self.event_time, context)] if self.event_time else []
+        row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
+        found = rows.groupBy(*by).agg(row)
+        if not state.is_empty:
+            found = context.keep(found)
+            known = state.of(found)
+            assert known is not None
+            aside = known.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(by)))
+            found = found.join(aside, same(self.by, aside.columns, nulls=True), "left_anti")
+        found = context.keep(found)
+        state.put(found.select(*by))
+        return found.select("_row.*")
+
+    def _within(self, rows: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame:
+        """Each key's times in order: one is new if it is far enough from all that are new before it, or were given."""
+        from pyspark.sql import functions as F
+
+        bounds = bounds_in(self.within)
+        assert not isinstance(bounds, str)
+        far, keys, by = bounds[1], [*self.by, "_at"], list(map(quoted, self.by))
+        like = rows.select(*map(quoted, columns))
+        row = F.min_by(F.struct(*columns_of(like)), row_id(like)).alias("_row")
+        first = context.keep(rows.groupBy(*map(quoted, keys)).agg(row))
+        state = context.state(keys)
+        times = first.select(*by, "_at", F.lit(True).alias("_new"))
+        known = state.of(first.select(*by).distinct(), on=self.by)
+        if known is not None:
+            times = times.unionByName(known.select(*by, "_at", F.lit(False).alias("_new")))
+        given = "coalesce(collect_list(_at) FILTER (WHERE NOT _new), CAST(array() AS ARRAY<BIGINT>))"
+        new = "sort_array(collect_list(_at) FILTER (WHERE _new))"
+        fold = f"aggregate(new, given, (k, t) -> IF(exists(k, o -> abs(t - o) < {far}L), k, array_append(k, t)))"
+        lists = times.groupBy(*by).agg(F.expr(given).alias("given"), F.expr(new).alias("new"))
+        chosen = lists.select(*by, F.explode(F.expr(f"array_except({fold}, given)")).alias("_at"))
+        aside = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
+        found = context.keep(first.join(aside, same(keys, aside.columns, nulls=True), "left_semi"))
+        changes = found.select(*by, "_at", F.lit(False).alias("_deleted"))
+        now = watermark_micros(context.watermarks.now)
+        if now is not None:
+            changes = changes.where(f"_at >= {now - far}")
+            old = state.rows(f"_at < {now - far}")
+            if old is not None:
+                changes = changes.unionByName(old.select(*by, "_at", F.lit(True).alias("_deleted")))
+        state.put(changes, deletes=True)
+        return found.select("_row.*")

@@ -1,0 +1,153 @@
+"""One side of a join: its rows as they are kept, those that meet this checkpoint's, and when they are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.errors import Invalid
+from tidegate.operators.inputs import need_columns, refuse_own, row_id, same
+from tidegate.state.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["Side", "check_sides", "copies", "joined_columns", "side_rows"]
+
+
+@dataclass
+class Side:
+    """A side of an interval join in one checkpoint."""
+
+    state: KeyedState
+    on: Sequence[str]
+    arrived: DataFrame
+    touched: DataFrame
+    """The keys that this checkpoint has rows of, on either side."""
+    ends: int | None
+    """Rows before this time can meet no other any more. None: nothing is known yet."""
+    outer: bool
+    """Whether its rows are given without a partner, in the end."""
+    met: DataFrame | None = field(default=None, init=False)
+
+    def rows(self, context: OperatorContext) -> DataFrame:
+        """Those that came now, and those that were there under the same keys: `_new` tells them apart."""
+        from pyspark.sql import functions as F
+
+        rows = self.arrived.select("*", F.lit(False).alias("_matched"), F.lit(True).alias("_new"))
+        before = self.state.of(self.touched, on=self.on)
+        if before is not None:
+            rows = rows.unionByName(before.withColumn("_new", F.lit(False)))
+        self.met = context.keep(rows)
+        return self.met
+
+    def put(self, matched: DataFrame, context: OperatorContext) -> DataFrame | None:
+        """Store what changed, forget what has ended; for an outer side, what has ended without a partner."""
+        from pyspark.sql import functions as F
+
+        assert self.met is not None
+        keys = [*self.on, "_row"]
+        values = [name for name in self.arrived.columns if name not in (*keys, "_n")]
+        rows = self.met
+        if self.outer:
+            hits = matched.select(*map(quoted, keys)).distinct().withColumn("_hit", F.lit(True))
+            hits = hits.select(*(F.col(quoted(k)).alias(f"_aside{n}") for n, k in enumerate(keys)), "_hit")
+            rows = rows.join(hits, same(keys, [f"_aside{n}" for n in range(len(keys))], nulls=True), "left")
+        else:
+            rows = rows.withColumn("_hit", F.lit(False))
+        now = rows.groupBy(*map(quoted, keys)).agg(
+            *(F.first(quoted(name)).alias(name) for name in values),
+            F.sum("_n").alias("_n"),
+            F.coalesce(F.max("_matched") | F.coalesce(F.max("_hit"), F.lit(False)), F.lit(False)).alias("_matched"),
+            F.max("_new").alias("_new"),
+            F.min("_new").alias("_first"),
+            F.max("_matched").alias("_was"),
+        )
+        return self._settle(context.keep(now), [*keys, *values, "_n", "_matched"], context)
+
+    def _settle(self, now: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame | None:
+        from pyspark.sql import functions as F
+
+        names = list(map(quoted, columns))
+        ended = F.lit(False) if self.ends is None else F.col("_at") < self.ends
+        live = now.where(~ended).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
+        if self.ends is None:
+            self.state.put(live, deletes=True)
+            return None
+        over = now.where(ended)
+        gone = over.where("NOT _first").select(*names)
+        alone = over.select(*names)
+        old = self.state.rows(f"_at < {self.ends}")
+        if old is not None:
+            keys = [*self.on, "_row"]
+            asides = [f"_aside{n}" for n in range(len(keys))]
+            here = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
+            old = context.keep(old.join(here, same(keys, asides, nulls=True), "left_anti").select(*names))
+            gone, alone = gone.unionByName(old), alone.unionByName(old)
+        self.state.put(live.unionByName(gone.withColumn("_deleted", F.lit(True))), deletes=True)
+        return alone.where("NOT _matched") if self.outer else None
+
+
+def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequence[str] = ()) -> DataFrame:
+    """Rows as a side keeps them: keys, an id made of the columns of `like`, values, and how often each is there."""
+    from pyspark.sql import functions as F
+
+    values = [name for name in like.columns if name not in on]
+    named = rows.withColumn("_row", row_id(like))
+    grouped = named.groupBy(*map(quoted, on), "_row")
+    firsts = (F.first(quoted(name)).alias(name) for name in [*values, *extra])
+    return grouped.agg(*firsts, F.count("*").alias("_n"))
+
+
+def copies(rows: DataFrame, count: str) -> DataFrame:
+    """Each row as often as it is there."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("_copy", F.explode(F.expr(f"sequence(1L, {count})"))).drop("_copy")
+
+
+def joined_columns(
+    pairs: DataFrame, on: Sequence[str], columns: Sequence[Sequence[str]], prefix: str | None
+) -> DataFrame:
+    """The keys, then the left columns, then the right ones, of pairs `l` and `r`."""
+    from pyspark.sql import functions as F
+
+    left, right = columns
+    taken = {name.casefold() for name in left}
+    keys = (F.expr(f"coalesce(l.{quoted(name)}, r.{quoted(name)})").alias(name) for name in on)
+    named = {name: f"{prefix}{name}" if prefix is not None and name.casefold() in taken else name for name in right}
+    return pairs.select(
+        *keys,
+        *(F.col(f"l.{quoted(name)}").alias(name) for name in left),
+        *(F.col(f"r.{quoted(name)}").alias(new) for name, new in named.items()),
+    )
+
+
+def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext) -> None:
+    """Invalid if the sides cannot be joined: keys that are missing or differ in type, other columns of one name."""
+    left, right = sides
+    for side in sides:
+        need_columns(side, on, "on", context)
+        refuse_own(side, context)
+    kinds = [{field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides]
+    unlike = [
+        f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in on if kinds[0][name] != kinds[1][name]
+    ]
+    theirs = {name for name in right.columns if name not in on}
+    ours = {name.casefold() for name in left.columns}
+    clash = sorted(name for name in theirs if name.casefold() in ours)
+    if clash and prefix is not None:
+        taken = ours | {name.casefold() for name in theirs}
+        clash = [name for name in clash if f"{prefix}{name}".casefold() in taken]
+    if unlike or clash:
+        twice = [f"both sides have a column {name!r}" for name in clash]
+        raise Invalid(
+            "\n    ".join([f"operator {context.uid!r} cannot join its sides:", *unlike, *twice]),
+            expected="keys of the same types, and no other column on both sides",
+            help='cast keys in a stage before; rename a column there, or say prefix="…" for those of the other side',
+            reason="BAD_JOIN",
+        )

@@ -1,0 +1,73 @@
+"""How far apart in event time rows may be, and what a watermark makes of that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from tidegate.config.keys import seconds_in
+from tidegate.errors import Invalid
+from tidegate.operators.inputs import event_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["LATE", "bounds_in", "need_time", "split_late", "watermark_micros"]
+
+LATE: Final = "late"
+"""The output with rows that came too late, or have no time."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def bounds_in(within: object) -> tuple[int, int] | str:
+    """From how much earlier to how much later, in microseconds; or what is wrong. One duration is for both."""
+    given = within if isinstance(within, tuple | list) else (None, within)
+    if len(given) != 2:
+        return f'within={within!r}: give one duration, such as "1 hour", or two, such as ("-10 min", "1 hour")'
+    found = [_micros(each) for each in given if each is not None]
+    if any(each is None for each in found) or not found:
+        return f'within={within!r}: expected durations such as "90 s", "10 min", "1 hour", "-1 day"'
+    low, high = (found[0], found[1]) if len(found) == 2 else (-(found[0] or 0), found[0])
+    assert low is not None
+    assert high is not None
+    if low > high or (len(found) == 1 and high <= 0):
+        return f"within={within!r}: the first is how much earlier a row may be, the second how much later"
+    return low, high
+
+
+def _micros(duration: object) -> int | None:
+    text = duration.strip() if isinstance(duration, str) else duration
+    sign = -1 if isinstance(text, str) and text.startswith("-") else 1
+    try:
+        seconds: float = seconds_in(text[1:].strip() if sign < 0 and isinstance(text, str) else text)
+        return sign * round(seconds * 1_000_000)
+    except ValueError:
+        return None
+
+
+def watermark_micros(watermark: datetime | None) -> int | None:
+    """In microseconds since 1970."""
+    return None if watermark is None else (watermark - _EPOCH) // timedelta(microseconds=1)
+
+
+def need_time(name: str | None, context: OperatorContext) -> str:
+    """The column that tells an input's event time: the operator's own choice, or the one of its sources."""
+    found = name or getattr(context, "event_time", None)
+    if not isinstance(found, str):
+        raise Invalid(
+            f"operator {context.uid!r} goes by event time, and nothing says which column has it",
+            expected="the name of a timestamp column",
+            help='say event_time="…" there, or at the source',
+            reason="NO_EVENT_TIME",
+        )
+    return found
+
+
+def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+    """The rows with their time in `_at`, and, as they were, those that are late or have none."""
+    timed = rows.withColumn("_at", event_micros(rows, name, context))
+    before = watermark_micros(context.watermarks.before)
+    on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {before}, false)"
+    return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

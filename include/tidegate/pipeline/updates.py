@@ -1,0 +1,56 @@
+"""Streams that replace rows which they gave before: which they are, and who can take them.
+
+An operator that updates gives new rows, and under "-" those that these replace. What follows goes on with both: a stage
+runs on each, an aggregate takes the replaced rows back, an upsert removes keys that are only among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.operators.base import Operator
+from tidegate.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from tidegate.pipeline.graph import Node, Sinking
+
+__all__ = ["update_problems", "updating_streams"]
+
+
+def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
+    """Which of the streams replace rows: those of operators that do, and of stages behind these."""
+    found: set[str] = set()
+    for stage in ordered:
+        operator = _operator(stage)
+        if operator is not None:
+            found |= {stage.name} if operator.updates else set()
+        elif found.intersection(stage.inputs):
+            found |= set(stage.produces)
+    return frozenset(found)
+
+
+def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]:
+    """Who takes a stream that replaces rows must know what to do with those that it replaces."""
+    updating, problems = updating_streams(ordered), []
+    for stage in ordered:
+        given = [name for name in stage.inputs if name in updating]
+        operator = _operator(stage)
+        if not given or operator is None:
+            continue
+        what = f"{operator.kind} {stage.name!r}"
+        if operator.takes_updates:
+            problems += [f"{what}: {problem}" for problem in operator.update_problems()]
+        else:
+            problems.append(
+                f"{what} takes {', '.join(given)}, which replaces rows that it gave before: put it in front of that"
+            )
+    for sinking in sinks:
+        if sinking.input in updating and isinstance(sinking.sink, Sink):
+            problems += [f"sink {sinking.name!r}: {problem}" for problem in sinking.sink.update_problems(sinking.input)]
+    return problems
+
+
+def _operator(stage: Node) -> Operator | None:
+    found = getattr(stage, "operator", None)
+    return found if isinstance(found, Operator) else None

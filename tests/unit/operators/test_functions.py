@@ -1,0 +1,83 @@
+"""What can be kept as a running aggregate, and what is refused in words, before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.operators import Aggregate
+from tidegate.operators.calls import parse_call
+from tidegate.operators.functions import Function, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ("sum(amount)", "sum", ["amount"]),
+        ("  Count ( * ) ", "count", ["*"]),
+        ("count(a, coalesce(b, ','))", "count", ["a", "coalesce(b, ',')"]),
+        ("max(m['a)']['b'])", "max", ["m['a)']['b']"]),
+        ("min(`odd, (name`)", "min", ["`odd, (name`"]),
+        ("sum('it\\'s, (')", "sum", ["'it\\'s, ('"]),
+    ],
+)
+def test_a_call_is_taken_apart_as_sql_would(text: str, name: str, arguments: list[str]) -> None:
+    call = parse_call(text)
+    assert not isinstance(call, str), call
+    assert (call.name, list(call.arguments)) == (name, arguments)
+
+
+def test_a_filter_becomes_a_condition_on_the_arguments() -> None:
+    found = parse("n", "min_by(a, b) FILTER (WHERE c > (1))")
+    assert isinstance(found, Function)
+    assert found.call.arguments == ("CASE WHEN (c > (1)) THEN a END", "CASE WHEN (c > (1)) THEN b END")
+    bounded = parse("n", "collect_list(a, 5) filter (where c)")
+    assert isinstance(bounded, Function)
+    assert bounded.call.arguments == ("CASE WHEN (c) THEN a END", "5"), "how many is no value of a row"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (7, "write a call as text"),
+        ("amount", "is no aggregate"),
+        ("sum(amount", "not closed"),
+        ("sum('amount)", "not closed"),
+        ("sum(a) / count(*)", "goes on with '/ count(*)'"),
+        ("sum(a) filter (where )", "without a condition"),
+        ("sum(a) filter (where b) + 1", "goes on with '+ 1'"),
+        ("sum(a, b)", "takes 1 argument, here are 2"),
+        ("sum()", "takes 1 argument, here are 0"),
+        ("sum(*)", "takes 1 argument"),
+        ("sum(a,)", "empty argument"),
+        ("count()", "of what"),
+        ("count(distinct *)", "of what"),
+        ("sum(distinct a)", "count(distinct …) can"),
+        ("median(a)", "median cannot be kept; these can: sum, count"),
+        ("first(a)", "first(x, at)"),
+        ("last(a, true)", "rows have no order of their own"),
+        ("collect_list(a)", "collect_list(a, 100)"),
+        ("collect_set(a, b)", "at most"),
+        ("approx_count_distinct(a, 0.1)", "takes 1 argument, here are 2"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_words(text: object, words: str) -> None:
+    found = parse("x", text)
+    assert isinstance(found, str)
+    assert found.startswith(f"x={text!r}")
+    assert words in found
+
+
+def test_names_that_would_clash_in_the_state_are_refused() -> None:
+    twice = Aggregate(["k"], {"a": "avg(v)", "a_sum": "sum(v)"}).problems()
+    assert twice == ["'a_sum' needs a column 'a_sum', which is of 'a': name it differently"]
+    assert "which is a key" in Aggregate(["k"], {"K": "sum(v)"}).problems()[0]
+    assert "tidegate's own" in Aggregate(["k"], {"_rows": "sum(v)"}).problems()[0]
+
+
+def test_over_an_input_that_replaces_rows_only_what_can_take_them_back_is_kept() -> None:
+    assert not Aggregate(
+        ["k"], {"n": "count(*)", "s": "sum(v)", "m": "avg(v)", "d": "count(distinct v)", "b": "bool_or(v)"}
+    ).update_problems()
+    (problem,) = Aggregate(["k"], {"least": "min(v)"}).update_problems()
+    assert "min cannot take back a row" in problem
+    assert "sum" in problem
