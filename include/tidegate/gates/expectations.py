@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
@@ -112,7 +112,7 @@ class Expectations(Gate):
         if isinstance(self.on_failure, Mapping):
             given = self.on_failure
             return {severity: given.get(severity, "warn") for severity in SEVERITIES}
-        return dict.fromkeys(SEVERITIES, cast(Policy, self.on_failure))
+        return dict.fromkeys(SEVERITIES, self.on_failure)
 
 
 def _broken(finding: Finding, policy: Policy) -> BrokenRule:
