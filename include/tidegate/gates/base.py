@@ -64,7 +64,7 @@ class Judgement:
     """The rows that go on; and those for quarantine, with the names of the rules that they broke in RULES. None: all
     go on. Both are to be read once the job stages, from the same rows that were judged."""
 
-    RULES: ClassVar[str] = "broken_rules"
+    RULES: ClassVar[str] = "_tidegate_rules"
 
 
 class Gate(ABC):

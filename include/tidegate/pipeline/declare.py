@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import Invalid
+from tidegate.gates.base import Gate
 from tidegate.model.place import Place
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.process import Process
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
@@ -189,6 +191,15 @@ class Stream:
             return self.apply(Process(keys, function, output, state, order), uid=name)
 
         return declare
+
+    def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
+        """Judge these rows before they count. The stream that it returns is of the rows that pass.
+
+        name: what verdicts and the quarantine are found by; by default that of the stream, and "-gate".
+        """
+        name = name or self.pipeline._free_uid(f"{self.name.replace('.', '-')}-gate")
+        self.pipeline._stages.append(Gated(name, gate, self.name))
+        return Stream(self.pipeline, name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
