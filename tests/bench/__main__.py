@@ -16,6 +16,7 @@ BENCHES = {
     "append": "a whole checkpoint of a map and a Delta append, against a plain script with delta-spark",
     "overhead": "the control plane alone: trigger, three acks, decide, publish three tables",
     "upsert": "changed rows into a large table, against delta-spark's MERGE",
+    "gates": "ten expectations judged while staging, against staging and then Great Expectations",
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",

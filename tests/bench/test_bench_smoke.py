@@ -14,6 +14,7 @@ KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
     "overhead": {"rss_mb"},
     "upsert": {"rival_s", "ratio", "ratio_checkpoint"},
+    "gates": {"rival_s", "ratio", "overhead_ratio"},
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
@@ -45,7 +46,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(["apend"])
     assert stopped.value.code == 2
-    assert "no bench 'apend'; there are: append, overhead, upsert, dag, parse, ledger" in capsys.readouterr().err
+    assert "no bench 'apend'; there are: append, overhead, upsert, gates, dag, parse, ledger" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("equal", "code"), [(True, 0), (False, 1)])

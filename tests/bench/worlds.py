@@ -13,6 +13,7 @@ from tests.bench.spark import sessions
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator, Outcome
 from tidegate.errors import TidegateError
+from tidegate.gates import Gate
 from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Plan
@@ -24,7 +25,15 @@ from tidegate.sources import Files
 class World:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
-    def __init__(self, root: Path, schema: str, stage: Callable[[Any], Any], sink: Sink, spark: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        schema: str,
+        stage: Callable[[Any], Any],
+        sink: Sink,
+        spark: str,
+        gate: Gate | None = None,
+    ) -> None:
         self.root = root
         self.schema = schema
         self.sessions = sessions(spark)
@@ -32,7 +41,8 @@ class World:
         """Where the seconds of each checkpoint went."""
         pipeline = Pipeline(PIPELINE)
         rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema))
-        pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
+        mapped = pipeline.stage(rows, name="mapped")(stage)
+        (mapped.gate(gate, name="checked") if gate is not None else mapped).sink("table", sink)
         place = Place(str(root))
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
 
