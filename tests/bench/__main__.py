@@ -19,6 +19,7 @@ BENCHES = {
     "state": "a running count per key at 1 M to 20 M keys, against Structured Streaming and MERGE",
     "restore": "back to an older checkpoint of such a state, against a start of Structured Streaming",
     "window": "counts per hour and key with a watermark, against Structured Streaming",
+    "gates": "ten expectations judged while staging, against staging and then Great Expectations",
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",

@@ -17,6 +17,7 @@ KEYS = {
     "state": {"ratio_streaming_5m", "ratio_merge_5m", "growth_1m_20m", "growth_clustered", "events_per_s_1m"},
     "restore": {"rival_s", "ratio", "growth_1m_20m"},
     "window": {"rival_s", "ratio", "ratio_cores"},
+    "gates": {"rival_s", "ratio", "overhead_ratio"},
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
@@ -49,7 +50,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
         bench.main(["apend"])
     assert stopped.value.code == 2
     assert (
-        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, dag, parse, ledger"
+        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, dag, parse, ledger"
         in capsys.readouterr().err
     )
 

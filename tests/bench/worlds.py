@@ -13,6 +13,7 @@ from tests.bench.spark import sessions
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator, Outcome
 from tidegate.errors import TidegateError
+from tidegate.gates import Gate
 from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Plan
@@ -25,10 +26,20 @@ from tidegate.sources import Files
 class World:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
-    def __init__(self, root: Path, schema: str, stage: Callable[[Any], Any], sink: Sink, spark: str) -> None:
-        self.begin(
-            root, schema, spark, lambda rows: rows.pipeline.stage(rows, name="mapped")(stage).sink("table", sink)
-        )
+    def __init__(
+        self,
+        root: Path,
+        schema: str,
+        stage: Callable[[Any], Any],
+        sink: Sink,
+        spark: str,
+        gate: Gate | None = None,
+    ) -> None:
+        def build(rows: Stream) -> None:
+            mapped = rows.pipeline.stage(rows, name="mapped")(stage)
+            (mapped.gate(gate, name="checked") if gate is not None else mapped).sink("table", sink)
+
+        self.begin(root, schema, spark, build)
 
     def begin(self, root: Path, schema: str, spark: str, build: Callable[[Stream], object], **source: Any) -> None:
         """Declare the pipeline behind its source (of which `source` tells more), and open its ledger."""

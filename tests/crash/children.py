@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import intervals
+from tests.crash.gated import GatedWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
 from tidegate.testing.faults import Fault, lose_answers
@@ -14,7 +15,8 @@ from tidegate.testing.faults import Fault, lose_answers
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, the fault armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
-    world = intervals.IntervalWorld(root, limits) if request["intervals"] else World(root, limits)
+    kind = GatedWorld if request["gated"] else World
+    world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
     fault = request.get("fault")
     armed = seams.Seams()

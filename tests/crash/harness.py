@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
 from tests.crash.world import World, check
 from tidegate import seams
@@ -44,6 +45,7 @@ class Crew:
         request = {
             "root": str(world.root),
             "intervals": isinstance(world, IntervalWorld),
+            "gated": isinstance(world, GatedWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

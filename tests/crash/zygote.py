@@ -13,6 +13,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from tidegate.gates.library import warm
+
 WARM = ("pyspark.sql.connect.session", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "tests.crash.children")
 
 
@@ -25,6 +27,8 @@ def main() -> None:
             _, status = os.waitpid(request["wait"], 0)
             print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), flush=True)
         else:
+            if request["gated"]:
+                warm()  # takes seconds: only for those that need it, and then once
             print(json.dumps({"pid": fork(request)}), flush=True)
 
 

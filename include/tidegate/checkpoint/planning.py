@@ -7,6 +7,7 @@ from typing import Literal, cast
 from tidegate import seams
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.errors import Invalid
+from tidegate.gates.base import GateContext
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
@@ -69,6 +70,8 @@ class Plans:
         for name, sinking in self.graph.tables.items():
             by_interval, home = self.graph.by_interval, self.ledger.home
             sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, by_interval, home))
+        for gated in self.graph.gates:
+            gated.gate.check(GateContext(self.graph.name, gated.name, self.place))
 
     def _refuse_lost_states(self, base: Plan) -> None:
         """Every operator that remembers something is still there, under its uid."""

@@ -323,6 +323,8 @@ def on_completion(
         return DoneAlready()
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
+    if refused := gate_failure(entry):
+        return Abort(entry.id, "GATE_FAILED", refused, counts=True)
     missing = [job for job in entry.plan.acks if job not in entry.acks]
     if missing and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
@@ -331,6 +333,17 @@ def on_completion(
     if base is not None and not base.completed:
         return Wait((base.id,))
     return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
+
+
+def gate_failure(entry: Entry) -> str:
+    """D1: which verdicts say that the entry must not complete, and why; "" if none does."""
+    told = []
+    for acked in entry.acks.values():
+        for gate, verdict in acked.ack.gates.items():
+            if verdict.outcome == "abort":
+                whys = [verdict.why, *(f"{each.rule}: {each.why}" for each in verdict.broken if each.policy == "abort")]
+                told.append(f"gate {gate!r}: " + "; ".join(filter(None, whys)))
+    return "; ".join(told)[:2000]
 
 
 # -- publish (P1, P2, P4) ------------------------------------------------------------------------------

@@ -209,7 +209,8 @@ def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
 def _blobs(entry: Entry) -> set[Blob]:
     """Every side file that the entry's records name, wherever in them."""
     payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
-    payloads += [p for acked in entry.acks.values() for p in (*acked.ack.sinks.values(), *acked.ack.states.values())]
+    for ack in (acked.ack for acked in entry.acks.values()):
+        payloads += [*ack.sinks.values(), *ack.states.values(), *(verdict.results for verdict in ack.gates.values())]
     found = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():
         found |= set(_blobs_in(part.end)) | set(_blobs_in(part.start))

@@ -176,6 +176,31 @@ class JobStats(Struct, frozen=True, kw_only=True):
     """What operators counted, such as late rows."""
 
 
+class BrokenRule(Struct, frozen=True, kw_only=True):
+    """A gate's rule that failed, and what follows from it."""
+
+    rule: str
+    policy: Literal["abort", "quarantine", "warn"]
+    severity: str
+    rows: int | None
+    """How many rows broke it; None if it speaks of no rows."""
+    why: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete."""
+
+    outcome: Literal["pass", "warn", "quarantine", "abort"]
+    rows: int
+    quarantined: int
+    why: str = ""
+    """What beside its rules led to the outcome."""
+    broken: list[BrokenRule]
+    policy: Json
+    results: Payload
+    """All that was found, for people: of expectations it is Great Expectations' own result."""
+
+
 class Ack(Record, frozen=True, kw_only=True):
     """ "Everything that job did for checkpoint `id` is durable, and this is all of it." First one wins, whole."""
 
@@ -189,6 +214,7 @@ class Ack(Record, frozen=True, kw_only=True):
     """Every keyed state as of this checkpoint, changed or not (state/record.py)."""
     memory: dict[str, Json] = {}
     """What is small and remembered, per operator and source: watermarks, counters."""
+    gates: dict[str, Verdict] = {}
     stats: JobStats
 
 

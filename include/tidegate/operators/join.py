@@ -6,8 +6,7 @@ LatestJoin     pairs of what both sides hold now, for ever, also where they repl
 
 TableJoin      the rows of a table, as of the version that the plan names. It remembers nothing.
 
-The first two keep each side as rows under the keys and an id made of all that a row holds, with how often it is there.
-So
+The first two keep each side as rows under the keys and an id of all that a row holds, with how often it is there. So
 copies are told from repetitions of an attempt, and a key may have any number of rows without any of them being
 rewritten for another. Null keys meet nothing, as in SQL.
 """

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import Invalid
+from tidegate.gates.base import Gate
 from tidegate.model.place import Place
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
@@ -18,6 +19,7 @@ from tidegate.operators.join import How, IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process import Process
 from tidegate.operators.window import Window
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.sinks.base import Sink
@@ -311,6 +313,15 @@ class Stream:
         if within is None:
             return self.apply(LatestJoin(on, how, prefix), other, uid=uid)
         return self.apply(IntervalJoin(on, within, how, prefix, event_time), other, uid=uid)
+
+    def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
+        """Judge these rows before they count. The stream that it returns is of the rows that pass.
+
+        name: what verdicts and the quarantine are found by; by default that of the stream, and "-gate".
+        """
+        name = name or self.pipeline._free_uid(f"{self.name.replace('.', '-')}-gate")
+        self.pipeline._stages.append(Gated(name, gate, self.name))
+        return Stream(self.pipeline, name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

@@ -17,6 +17,7 @@ from tidegate.model.names import check_name
 from tidegate.model.place import Place
 from tidegate.operators.base import Operator
 from tidegate.pipeline.event_time import event_time_problems
+from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import OnSuspended
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
@@ -74,7 +75,7 @@ class Operated:
         return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
 
 
-Node = Staged | Operated
+Node = Staged | Operated | Gated
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Job:
         """The stages that remember."""
         return tuple(stage for stage in self.stages if isinstance(stage, Operated))
 
+    @property
+    def gates(self) -> tuple[Gated, ...]:
+        """The stages that judge."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Gated))
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -120,14 +126,20 @@ class Graph:
 
     @functools.cached_property
     def tables(self) -> Mapping[str, Sinking]:
-        """All that checkpoints are published on: the sinks, and the tables of keyed states."""
+        """All that checkpoints are published on: the sinks, the tables of keyed states, and quarantines."""
         states = {
             name: Sinking(name, sink, stage.name)
             for stage in self.stages
             if isinstance(stage, Operated)
             for name, sink in stage.states.items()
         }
-        return {**self.sinks, **states}
+        aside = {name: Sinking(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
+        return {**self.sinks, **states, **aside}
+
+    @property
+    def gates(self) -> tuple[Gated, ...]:
+        """The gates, in the order in which rows come to them."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Gated))
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -191,6 +203,7 @@ def build_graph(
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
         *_operator_problems(sources, stages),
+        *gate_problems(stages),
         *_interval_problems(sources, sinks),
     ]
     ordered: list[Node] = []
@@ -325,7 +338,7 @@ def _wiring_problems(sources: list[Sourcing], stages: list[Node], sinks: list[Si
 
 
 def _signature_problems(stage: Node) -> list[str]:
-    if isinstance(stage, Operated):
+    if not isinstance(stage, Staged):
         return []
     if not callable(stage.function):
         return [f"stage {stage.name!r} is a {type(stage.function).__name__}, not a function"]
@@ -372,6 +385,8 @@ def _made_of(stage: Node) -> object:
     if isinstance(stage, Operated):
         code = stage.operator.code()
         return [stage.operator.kind, stage.operator.describe(), _code(code) if code is not None else ""]
+    if isinstance(stage, Gated):
+        return [stage.gate.kind, stage.gate.describe()]
     return _code(stage.function)
 
 

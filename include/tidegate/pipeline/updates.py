@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.base import Operator
+from tidegate.pipeline.gated import Gated
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[s
     for stage in ordered:
         given = [name for name in stage.inputs if name in updating]
         operator = _operator(stage)
+        if given and isinstance(stage, Gated) and stage.quarantine:
+            problems.append(
+                f"gate {stage.name!r} sets rows of {given[0]} aside, which replace rows that it let pass before: "
+                "let it abort or warn, or put it in front of what replaces rows"
+            )
         if not given or operator is None:
             continue
         what = f"{operator.kind} {stage.name!r}"

@@ -24,7 +24,9 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job, Operated, Staged
+from tidegate.runtime.gating import Gating
 from tidegate.runtime.operating import Operating, withdrawn_name
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
@@ -55,7 +57,7 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
             attempt.refuse_ended()  # retention may have taken what is being read
             raise
         with attempt.run(streams, spark):
-            staged = attempt.stage(streams)
+            staged = attempt.stage(streams) if not attempt.gating.aborts else {}
             attempt.operating.finish(attempt.job.operators)
         attempt.refuse_ended()
     return attempt.ack(staged, prev)
@@ -79,6 +81,7 @@ class Attempt:
         self.seconds: dict[str, float] = {}
         self.plan: Plan
         self.operating: Operating
+        self.gating: Gating
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
@@ -103,6 +106,7 @@ class Attempt:
         if answer.prev is not None and self.job.operators:
             before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
         self.operating = Operating(self.coordinator, self.plan, self.staging, before)
+        self.gating = Gating(self.coordinator, self.staging)
         return None, answer.prev
 
     def refuse_ended(self) -> None:
@@ -139,7 +143,11 @@ class Attempt:
             self._keep(streams, list(streams), kept)
             self.operating.event_times.streams = streams
             for stage in self.job.stages:
-                if isinstance(stage, Operated):
+                if isinstance(stage, Gated):
+                    self._gate(stage, streams)
+                    if self.gating.aborts:
+                        break  # nothing of this checkpoint can count: its ack says why, and names nothing
+                elif isinstance(stage, Operated):
                     self.step(f"state of {stage.name}")
                     with self._timed(f"state {stage.name}"):
                         streams |= self.operating.run(stage, streams, spark)
@@ -150,9 +158,19 @@ class Attempt:
             yield
         finally:
             self.operating.let_go()
+            self.gating.let_go()
             for frame in kept:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
+
+    def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
+        """Let rows pass, or not. Rows that are replaced have passed before."""
+        self.step(f"judging {stage.input}")
+        with self._timed(f"gate {stage.name}"):
+            streams[stage.name] = self.gating.run(stage, streams[stage.input])
+        replaced = streams.get(withdrawn_name(stage.input))
+        if replaced is not None:
+            streams[withdrawn_name(stage.name)] = replaced
 
     def _staged(self, stage: Staged, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there
@@ -172,7 +190,7 @@ class Attempt:
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
         """Write every sink's rows where nobody sees them, durably."""
-        staged = {}
+        staged = dict(self.gating.staged)
         for sinking in self.job.sinks:
             self.step(f"staging {sinking.name}")
             with self._timed(f"stage {sinking.name}"):
@@ -199,6 +217,7 @@ class Attempt:
             sinks=sinks | self.operating.changed,
             states=self.operating.finished,
             memory=self.operating.remembered(),
+            gates=self.gating.verdicts,
             stats=JobStats(
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
                 rows={name: prepared.rows for name, prepared in staged.items()},
@@ -217,7 +236,8 @@ class Attempt:
     def release(self) -> None:
         """Remove what this attempt staged. Whatever stays is never named by anyone."""
         states = {name: sink for operated in self.job.operators for name, sink in operated.states.items()}
-        for name, sink in {**{s.name: s.sink for s in self.job.sinks}, **states}.items():
+        aside = {name: sink for gated in self.job.gates for name, sink in gated.quarantine.items()}
+        for name, sink in {**{s.name: s.sink for s in self.job.sinks}, **states, **aside}.items():
             with contextlib.suppress(TidegateError):
                 sink.discard(self.coordinator.context(name), self.staging)
 

@@ -20,7 +20,18 @@ from tidegate.checkpoint.protocol import (
     on_publish,
     on_trigger,
 )
-from tidegate.model.records import Ack, Decision, Handle, JobStats, Manifest, Payload, Plan, TablePart
+from tidegate.model.records import (
+    Ack,
+    BrokenRule,
+    Decision,
+    Handle,
+    JobStats,
+    Manifest,
+    Payload,
+    Plan,
+    TablePart,
+    Verdict,
+)
 from tidegate.model.view import Acked, Entry, View
 
 WHO = {"attempt": "x", "created": "now"}
@@ -222,6 +233,36 @@ def test_whether_a_checkpoint_is_decided(own, base, failure, kind, why):
 def test_an_abort_says_why_and_whether_it_counts():
     assert on_completion(entry(1, "o"), None, FAILED) == Abort(1, "JOB_FAILED", "out of memory", counts=True)
     assert on_completion(entry(2, "k"), entry(1, "A"), None).counts is False
+
+
+def verdict(outcome, why="", **broken):
+    told = {"severity": "critical", "rows": 1, "why": "1 row"}
+    rules = [BrokenRule(rule=rule, policy=policy, **told) for rule, policy in broken.items()]
+    return Verdict(outcome=outcome, rows=9, quarantined=0, why=why, broken=rules, policy={}, results=Payload(data={}))
+
+
+def judged(own, *verdicts, acks=("main",)):
+    gates = {f"gate{number}": each for number, each in enumerate(verdicts)}
+    ack = Ack(**WHO, id=2, job="main", prev=None, sinks={}, gates=gates, stats=JobStats())
+    return Entry(plan=plan(2, "r", 1, acks), acks={"main": Acked(ack, handle(2))}, decision=entry(2, own).decision)
+
+
+def test_a_verdict_aborts_whatever_else_is_there():
+    refused = verdict("abort", one="warn", two="abort")
+    told = Abort(2, "GATE_FAILED", "gate 'gate1': two: 1 row", counts=True)
+    assert on_completion(judged("k", verdict("pass"), refused), entry(1, "C")) == told
+    assert on_completion(judged("k", verdict("pass"), refused), entry(1, "o")) == told, "the base makes no difference"
+    assert on_completion(judged("k", verdict("pass"), refused, acks=("main", "late")), entry(1, "C")) == told, (
+        "nor do other jobs"
+    )
+    assert on_completion(judged("k", refused), entry(1, "A")).reason == "BASE_ABORTED"
+    assert on_completion(judged("C", refused), entry(1, "C")) == DoneAlready(), "decided is decided"
+    assert on_completion(judged("k", verdict("abort", why="too many")), None).detail == "gate 'gate0': too many"
+
+
+@pytest.mark.parametrize("outcome", ["pass", "warn", "quarantine"])
+def test_any_other_verdict_lets_pass(outcome):
+    assert isinstance(on_completion(judged("k", verdict(outcome, rule="warn")), entry(1, "C")), Complete)
 
 
 def test_with_several_jobs_all_acks_are_needed():

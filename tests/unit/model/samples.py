@@ -10,6 +10,7 @@ from tidegate.model.interval import Interval
 from tidegate.model.records import (
     Ack,
     Blob,
+    BrokenRule,
     Decision,
     Filled,
     Handle,
@@ -26,6 +27,7 @@ from tidegate.model.records import (
     Record,
     Retired,
     TablePart,
+    Verdict,
 )
 
 STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
@@ -69,6 +71,16 @@ SAMPLES: dict[str, Record] = {
         sinks={"orders": Payload(data={"files": [{"path": "x.parquet", "rows": 3}]}), "rejects": Payload(blob=BLOB)},
         states={"state.totals": Payload(blob=BLOB)},
         memory={"orders": {"watermark": "2026-03-01T10:00:00+00:00"}},
+        gates={
+            "checked": Verdict(
+                outcome="quarantine",
+                rows=100,
+                quarantined=3,
+                broken=[BrokenRule(rule="id", policy="quarantine", severity="critical", rows=3, why="3 of 100 rows")],
+                policy={"suite": "orders", "at_most": 0.05},
+                results=Payload(blob=BLOB),
+            )
+        },
         stats=JobStats(
             seconds={"read": 0.125},
             rows={"orders": 3},

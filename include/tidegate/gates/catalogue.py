@@ -1,0 +1,157 @@
+"""Every expectation of Great Expectations: what it takes, and how tidegate judges it.
+
+Great Expectations takes six seconds to import and drops an expectation that it does not know without a word. This
+table is known at once, so that a suite can be checked when it is read. A test compares it with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["CATALOGUE", "How", "Kind", "table"]
+
+
+class How(Enum):
+    """Where the numbers of an expectation come from."""
+
+    ROWS = "compiled, row by row"
+    """Its condition is counted together with all others; the bad rows are known."""
+    REPEATS = "compiled, by grouping"
+    """Its columns are grouped; the bad rows are known."""
+    NUMBERS = "compiled, one aggregation"
+    """Its aggregates are computed together with all others; no row is to blame."""
+    SCHEMA = "from the schema"
+    """No row is read."""
+    THROUGH = "run by Great Expectations"
+    """It needs jobs of its own, and no row is to blame."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One type of expectation. `arguments` are those without a default, `optional` the others."""
+
+    how: How
+    arguments: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    conditional: bool = True
+    """Whether it takes `row_condition`."""
+    why: str = ""
+
+    @property
+    def tells_rows(self) -> bool:
+        """Whether its bad rows are known, so that they can be quarantined."""
+        return self.how in (How.ROWS, How.REPEATS)
+
+
+def _kind(how: How, arguments: str, why: str = "", *, conditional: bool = True) -> Kind:
+    words = arguments.split()
+    return Kind(
+        how,
+        tuple(word for word in words if not word.endswith("?")),
+        tuple(word[:-1] for word in words if word.endswith("?")),
+        conditional,
+        why,
+    )
+
+
+_NO_SPARK = "Great Expectations has no Spark implementation of it; use expect_column_values_to_match_regex"
+_NO_ORDER = "the rows of a checkpoint have no order"
+_DISTINCT = "Great Expectations would collect every distinct value in one process"
+_ELSEWHERE = "it reads another table, which may be of another checkpoint"
+_RANGE = "min_value? max_value? strict_min? strict_max?"
+_APART = "Great Expectations reads the values in a job of its own"
+
+CATALOGUE: dict[str, Kind] = {
+    "expect_column_distinct_values_to_be_in_set": _kind(How.THROUGH, "column value_set", _APART),
+    "expect_column_distinct_values_to_contain_set": _kind(How.THROUGH, "column value_set", _APART),
+    "expect_column_distinct_values_to_equal_set": _kind(How.THROUGH, "column value_set", _APART),
+    "expect_column_kl_divergence_to_be_less_than": _kind(
+        How.REFUSED,
+        "column partition_object? threshold? internal_weight_holdout? tail_weight_holdout? bucketize_data? min_value?"
+        " max_value?",
+        _DISTINCT,
+    ),
+    "expect_column_max_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_mean_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_median_to_be_between": _kind(How.THROUGH, f"column {_RANGE}", _APART),
+    "expect_column_min_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_most_common_value_to_be_in_set": _kind(How.REFUSED, "column value_set ties_okay?", _DISTINCT),
+    "expect_column_pair_values_a_to_be_greater_than_b": _kind(
+        How.ROWS, "column_A column_B mostly? or_equal? ignore_row_if?"
+    ),
+    "expect_column_pair_values_to_be_equal": _kind(How.ROWS, "column_A column_B mostly? ignore_row_if?"),
+    "expect_column_pair_values_to_be_in_set": _kind(
+        How.ROWS, "column_A column_B mostly? value_pairs_set ignore_row_if?"
+    ),
+    "expect_column_proportion_of_non_null_values_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_proportion_of_unique_values_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_quantile_values_to_be_between": _kind(
+        How.THROUGH, "column quantile_ranges allow_relative_error?", _APART
+    ),
+    "expect_column_stdev_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_sum_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_to_exist": _kind(How.SCHEMA, "column column_index?", conditional=False),
+    "expect_column_type_to_be": _kind(How.SCHEMA, "column type_", conditional=False),
+    "expect_column_unique_value_count_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_value_lengths_to_be_between": _kind(How.ROWS, f"column mostly? {_RANGE}"),
+    "expect_column_value_lengths_to_equal": _kind(How.ROWS, "column mostly? value"),
+    "expect_column_value_z_scores_to_be_less_than": _kind(How.ROWS, "column mostly? threshold double_sided"),
+    "expect_column_values_to_be_between": _kind(How.ROWS, f"column mostly? {_RANGE}"),
+    "expect_column_values_to_be_dateutil_parseable": _kind(How.REFUSED, "column mostly?", _NO_SPARK),
+    "expect_column_values_to_be_decreasing": _kind(How.REFUSED, "column mostly? strictly?", _NO_ORDER),
+    "expect_column_values_to_be_in_set": _kind(How.ROWS, "column mostly? value_set"),
+    "expect_column_values_to_be_in_type_list": _kind(How.SCHEMA, "column mostly? type_list?"),
+    "expect_column_values_to_be_increasing": _kind(How.REFUSED, "column mostly? strictly?", _NO_ORDER),
+    "expect_column_values_to_be_json_parseable": _kind(How.ROWS, "column mostly?"),
+    "expect_column_values_to_be_null": _kind(How.ROWS, "column mostly?"),
+    "expect_column_values_to_be_of_type": _kind(How.SCHEMA, "column mostly? type_"),
+    "expect_column_values_to_be_unique": _kind(How.REPEATS, "column mostly?"),
+    "expect_column_values_to_match_json_schema": _kind(How.ROWS, "column mostly? json_schema"),
+    "expect_column_values_to_match_like_pattern": _kind(How.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK),
+    "expect_column_values_to_match_like_pattern_list": _kind(
+        How.REFUSED, "column mostly? like_pattern_list match_on? escape?", _NO_SPARK
+    ),
+    "expect_column_values_to_match_regex": _kind(How.ROWS, "column mostly? regex?"),
+    "expect_column_values_to_match_regex_list": _kind(How.ROWS, "column mostly? regex_list match_on?"),
+    "expect_column_values_to_match_strftime_format": _kind(How.ROWS, "column mostly? strftime_format"),
+    "expect_column_values_to_not_be_in_set": _kind(How.ROWS, "column mostly? value_set"),
+    "expect_column_values_to_not_be_null": _kind(How.ROWS, "column mostly?"),
+    "expect_column_values_to_not_be_outliers": _kind(How.THROUGH, "column mostly? method? multiplier?", _APART),
+    "expect_column_values_to_not_match_like_pattern": _kind(
+        How.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
+    ),
+    "expect_column_values_to_not_match_like_pattern_list": _kind(
+        How.REFUSED, "column mostly? like_pattern_list escape?", _NO_SPARK
+    ),
+    "expect_column_values_to_not_match_regex": _kind(How.ROWS, "column mostly? regex"),
+    "expect_column_values_to_not_match_regex_list": _kind(How.ROWS, "column mostly? regex_list"),
+    "expect_compound_columns_to_be_unique": _kind(How.REPEATS, "column_list mostly? ignore_row_if?"),
+    "expect_multicolumn_sum_to_equal": _kind(How.ROWS, "column_list mostly? ignore_row_if? sum_total"),
+    "expect_multicolumn_values_to_be_equal": _kind(How.ROWS, "column_list mostly? ignore_row_if?"),
+    "expect_query_results_to_match_comparison": _kind(
+        How.REFUSED,
+        "base_query comparison_data_source_name comparison_query mostly?",
+        _ELSEWHERE,
+        conditional=False,
+    ),
+    "expect_select_column_values_to_be_unique_within_record": _kind(How.ROWS, "column_list mostly? ignore_row_if?"),
+    "expect_table_column_count_to_be_between": _kind(How.SCHEMA, "min_value? max_value?", conditional=False),
+    "expect_table_column_count_to_equal": _kind(How.SCHEMA, "value", conditional=False),
+    "expect_table_columns_to_match_ordered_list": _kind(How.SCHEMA, "column_list?", conditional=False),
+    "expect_table_columns_to_match_set": _kind(How.SCHEMA, "column_set? exact_match?", conditional=False),
+    "expect_table_row_count_to_be_between": _kind(How.NUMBERS, _RANGE),
+    "expect_table_row_count_to_equal": _kind(How.NUMBERS, "value"),
+    "expect_table_row_count_to_equal_other_table": _kind(How.REFUSED, "other_table_name", _ELSEWHERE),
+    "unexpected_rows_expectation": _kind(How.THROUGH, "unexpected_rows_query", "the query is yours", conditional=False),
+}
+
+
+def table() -> Iterator[str]:
+    """The catalogue as the lines of a Markdown table, for the documentation."""
+    yield "| expectation | how it is judged | bad rows known | why |"
+    yield "| --- | --- | --- | --- |"
+    for name, kind in CATALOGUE.items():
+        yield f"| `{name}` | {kind.how.value} | {'yes' if kind.tells_rows else 'no'} | {kind.why} |"

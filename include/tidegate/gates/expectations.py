@@ -1,0 +1,129 @@
+"""A gate of expectations: a suite in Great Expectations' form, and what follows when one is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate.errors import Invalid
+from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
+from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite
+from tidegate.model.place import Place, is_url
+from tidegate.model.records import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.gates.judge import Finding
+
+__all__ = ["Expectations"]
+
+FOLDER = "include/expectations"
+
+
+class Expectations(Gate):
+    """Judges rows by a suite of expectations.
+
+        checked = clean.gate(Expectations("orders", on_failure="quarantine", at_most=0.05))
+
+    suite: the file include/expectations/<suite>.yaml; or a path that ends in .yaml.
+    on_failure: "abort" the checkpoint, "quarantine" the bad rows and go on with the others, or only "warn"; or one
+        of these for each severity, as {"critical": "abort", "warning": "quarantine"}; what is not named warns.
+        A broken rule that speaks of no single rows (a mean, say) cannot be quarantined: it aborts.
+    at_most: the share of rows that may go into quarantine; more abort the checkpoint.
+    private: columns of which no value is told in verdicts.
+    """
+
+    kind: ClassVar[str] = "expectations"
+
+    def __init__(
+        self,
+        suite: str,
+        *,
+        on_failure: Policy | Mapping[str, Policy] = "abort",
+        at_most: float = 1.0,
+        private: Sequence[str] = (),
+    ) -> None:
+        self.suite = suite
+        self.on_failure = on_failure
+        self.at_most = at_most
+        self.private = (private,) if isinstance(private, str) else tuple(private)
+
+    def describe(self) -> Json:
+        policies = dict(self._policies())
+        return {"suite": self.suite, "on_failure": policies, "at_most": self.at_most, "private": list(self.private)}
+
+    @property
+    def quarantines(self) -> bool:
+        return "quarantine" in self._policies().values()
+
+    def problems(self) -> list[str]:
+        problems = []
+        if not isinstance(self.suite, str) or not self.suite.strip():
+            problems.append(f"suite {self.suite!r} is no name of a suite")
+        if isinstance(self.on_failure, Mapping):
+            unknown = [str(severity) for severity in self.on_failure if severity not in SEVERITIES]
+            problems += [f"on_failure names severity {each!r}: expected {', '.join(SEVERITIES)}" for each in unknown]
+        problems += policy_problems({f"severity {severity}": policy for severity, policy in self._policies().items()})
+        right = isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
+        if not right:
+            problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
+        elif self.at_most < 1 and not self.quarantines:
+            problems.append("at_most limits what goes into quarantine, but on_failure quarantines nothing")
+        return problems
+
+    def path(self, place: Place) -> Path:
+        """The suite's file."""
+        name = self.suite if self.suite.endswith((".yaml", ".yml")) else f"{FOLDER}/{self.suite}.yaml"
+        url = place.url(name)
+        if is_url(url):
+            raise Invalid(
+                f"suite {self.suite!r} would be read from {url}",
+                expected="a file of this machine, as it belongs to the code",
+                help="name it by its absolute path",
+                reason="BAD_SUITE",
+            )
+        return Path(url)
+
+    def load(self, place: Place) -> Suite:
+        """The suite, as its file says now; Invalid tells everything that is wrong with it."""
+        return load_suite(self.path(place))
+
+    def check(self, context: GateContext) -> None:
+        self.load(context.place)
+
+    def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
+        from tidegate.gates.judge import judge, split
+
+        judged = judge(self.load(context.place), frame, self.private)
+        failed = [finding for finding in judged.findings if not finding.success]
+        broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
+        taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
+        apart = split(frame, taken, Judgement.RULES) if taken else None
+        return Judgement(judged.rows, broken, judged.record(), apart)
+
+    def _policy(self, finding: Finding) -> Policy:
+        """What follows from a broken rule."""
+        policy = self._policies()[finding.rule.severity]
+        return "abort" if policy == "quarantine" and not finding.takes_rows else policy
+
+    def _policies(self) -> dict[Severity, Policy]:
+        if isinstance(self.on_failure, Mapping):
+            given = self.on_failure
+            return {severity: given.get(severity, "warn") for severity in SEVERITIES}
+        return dict.fromkeys(SEVERITIES, self.on_failure)
+
+
+def _broken(finding: Finding, policy: Policy) -> BrokenRule:
+    said, info = finding.result["result"], finding.result["exception_info"]
+    if info["raised_exception"]:
+        why = f"could not be judged: {str(info['exception_message']).strip().splitlines()[0]}"
+    elif finding.bad is not None:
+        why = f"{finding.bad} of {said.get('element_count')} rows break it"
+        why += f", {finding.rule.mostly:g} must keep it" if finding.rule.mostly < 1 else ""
+    elif said.get("observed_value") is not None:
+        why = f"found {said['observed_value']!r}"
+    else:
+        why = "does not hold"
+    return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300])

@@ -1,0 +1,268 @@
+"""Great Expectations, asked for what it knows: conditions, aggregates, results. The only module that imports it.
+
+Its metrics form a graph. Tidegate walks the graph itself: what only names a condition or an aggregate is taken from
+Great Expectations as it is; what would read rows becomes a leaf, and all leaves of a round are read at once; what is
+derived is computed by Great Expectations from these numbers, and so is the result. So the numbers are its own.
+
+What cannot be read so (a quantile, say) Great Expectations reads itself, with `persist=False`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import Invalid
+from tidegate.gates.checking import Problems
+from tidegate.gates.leaves import Aggregate, Count, Distinct, Guards, Leaf, Repeats
+from tidegate.gates.suite import Rule, Suite
+from tidegate.model.records import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["SAMPLES", "Compiled", "Walk", "compile_suite", "warm"]
+
+SAMPLES = 20
+_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": SAMPLES}
+_BATCH = "staged"
+_IN_PYTHON = ("column_values.json_parseable", "column_values.match_json_schema", "column_values.match_strftime_format")
+"""Metrics whose conditions are Python functions."""
+
+
+def warm() -> None:
+    """Import Great Expectations now: it takes seconds. In a parent of many jobs, or in a thread beside Spark's work."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations.expectations.core
+        import great_expectations.expectations.metrics  # noqa: F401
+
+
+def expectations_of(suite: Suite) -> list[Any]:
+    """The suite as Great Expectations has it; Invalid tells, with lines, what it does not take."""
+    warm()
+    problems = Problems(suite.path)
+    made = [expectation_of(rule, problems) for rule in suite.rules]
+    problems.raise_if_any()
+    return made
+
+
+def expectation_of(rule: Rule, problems: Problems) -> Any:
+    """One rule as Great Expectations has it."""
+    from great_expectations.compatibility.pydantic import ValidationError
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    try:
+        kwargs: dict[str, Any] = {**copy.deepcopy(dict(rule.kwargs)), "severity": rule.severity}
+        made = get_expectation_impl(rule.type)(**kwargs)
+    except ValidationError as error:
+        for each in error.errors():
+            where = ".".join(str(part) for part in each["loc"] if part != "__root__")
+            problems.add(rule.line, f"{rule.type}: {where + ': ' if where else ''}{each['msg']}")
+        return None
+    except (Invalid, TypeError, ValueError) as error:
+        problems.add(rule.line, f"{rule.type}: {error}")
+        return None
+    made.id = rule.name
+    return made
+
+
+class _NeedsRows(Exception):
+    """A metric that is more than a condition, an aggregate or a fact of the schema."""
+
+
+class _Spy:
+    """Stands for the rows where only conditions are built: has their schema, and notes by what they are filtered."""
+
+    def __init__(self, frame: DataFrame, guards: Guards = ()) -> None:
+        self.frame = frame
+        self.guards = guards
+
+    def filter(self, condition: Any) -> _Spy:
+        return _Spy(self.frame, (*self.guards, condition))
+
+    where = filter
+
+    def __getitem__(self, names: Any) -> Any:
+        return self.frame[names]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("schema", "columns", "dtypes", "sparkSession"):
+            return getattr(self.frame, name)
+        raise _NeedsRows(name)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A suite on rows of one schema: all that is known before a row is read."""
+
+    expectations: list[Any]
+    metrics: dict[Any, Any]
+    row_leaves: dict[Any, Leaf]
+    first: dict[Any, Leaf]
+    """What is to be read first."""
+    edges: list[Any]
+    through: frozenset[Any]
+    session: object
+    """Conditions belong to the session that they were made in; while we hold it, no other has its id."""
+
+
+def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
+    """The suite's conditions and aggregates on rows of this schema; reads none of them."""
+    walk = Walk(expectations_of(suite), frame)
+    first = walk.step(reading=False)
+    edges, through = walk.graph.edges, frozenset(walk.through)
+    return Compiled(
+        walk.expectations, walk.metrics, walk.row_leaves, first, edges, through, getattr(frame, "sparkSession", None)
+    )
+
+
+class Walk:
+    """The graph of metrics that some expectations need, resolved round by round.
+
+    metrics: what is known so far, by Great Expectations' ids. failed: what cannot be known, and why.
+    """
+
+    def __init__(self, expectations: list[Any], frame: DataFrame, known: Compiled | None = None) -> None:
+        """known: of the same expectations on rows of the same schema."""
+        from great_expectations.validator.validation_graph import ValidationGraph
+
+        self.expectations = expectations
+        self.metrics: dict[Any, Any] = dict(known.metrics) if known else {}
+        self.failed: dict[Any, Exception] = {}
+        self.row_leaves: dict[Any, Leaf] = dict(known.row_leaves) if known else {}
+        """Those that count the rows that break a rule."""
+        self.through: set[Any] = set(known.through) if known else set()
+        """What Great Expectations must read itself."""
+        self._spied = _engine(frame, spied=True)
+        self._engine = _engine(frame)
+        self.graph = ValidationGraph(self._spied, edges=known.edges if known else None)
+        if known is None:
+            for expectation in expectations:
+                for metric in _wanted(expectation).values():
+                    self.graph.build_metric_dependency_graph(metric, {"result_format": dict(_FORMAT)})
+
+    def step(self, *, reading: bool) -> dict[Any, Leaf]:
+        """Resolve all that needs no leaf; the leaves that are needed next. reading: run what must be run through."""
+        leaves: dict[Any, Leaf] = {}
+        while True:
+            ready = [each for each in self.graph._parse(self.metrics)[0] if each.id not in self.failed]
+            new = [each for each in ready if each.id not in leaves and (reading or each.id not in self.through)]
+            if not new:
+                return leaves
+            for metric in new:
+                try:
+                    found = self._resolve(metric)
+                except _NeedsRows:
+                    self.through.add(metric.id)
+                except Exception as error:  # as Great Expectations does: the rule has failed, not the suite
+                    self.failed[metric.id] = error
+                else:
+                    if isinstance(found, Count | Aggregate | Distinct | Repeats):
+                        leaves[metric.id] = found
+                    else:
+                        self.metrics[metric.id] = found
+
+    def take(self, id: Any, value: Any) -> None:
+        """What a leaf was found to be."""
+        from great_expectations.util import convert_to_json_serializable
+
+        self.metrics[id] = convert_to_json_serializable(value)
+
+    def row_leaf(self, expectation: Any) -> Leaf | None:
+        """The leaf that counts the rows that break an expectation; None if they cannot be told."""
+        name = f"{getattr(expectation, 'map_metric', None)}.unexpected_count"
+        metric = _wanted(expectation).get(name)
+        leaf = self.row_leaves.get(metric.id) if metric is not None else None
+        return None if isinstance(leaf, Count) and leaf.alone else leaf
+
+    def result(self, expectation: Any) -> Json:
+        """Great Expectations' result from the metrics; if they could not be had, what it says itself."""
+        if all(metric.id in self.metrics for metric in _wanted(expectation).values()):
+            said = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._engine)
+            found: Json = said.to_json_dict()
+            return found
+        error = self._why_failed([metric.id for metric in _wanted(expectation).values()])
+        return {
+            "success": False,
+            "expectation_config": expectation.configuration.to_json_dict(),
+            "result": {},
+            "meta": {},
+            "exception_info": {"raised_exception": True, "exception_traceback": None, "exception_message": str(error)},
+        }
+
+    def _why_failed(self, ids: list[Any]) -> Exception:
+        """The failure that the metrics with these ids lack their values for."""
+        seen: set[Any] = set()
+        while ids:
+            id = ids.pop()
+            if id in self.failed:
+                return self.failed[id]
+            if id not in seen and id not in self.metrics:
+                ids += [edge.right.id for edge in self.graph.edges if edge.left.id == id and edge.right is not None]
+            seen.add(id)
+        raise AssertionError("a metric is neither known nor failed")
+
+    def _resolve(self, metric: Any) -> Any:
+        name = metric.metric_name
+        if name.endswith(".unexpected_values") or name == "unexpected_rows_query.table":
+            return []  # samples are taken apart, and few
+        if name.endswith(".filtered_row_count"):
+            return Count(self._guards(metric.metric_domain_kwargs), None)
+        if metric.id in self.through:
+            return self._computed(self._engine, metric)
+        if name.endswith(".unexpected_count"):
+            return self._row_leaf(metric)
+        return self._computed(self._spied, metric)
+
+    def _row_leaf(self, metric: Any) -> Leaf:
+        partial = metric.metric_dependencies.get("metric_partial_fn")
+        of = partial or metric
+        condition, compute, accessor = self.metrics[of.metric_dependencies["unexpected_condition"].id]
+        guards = self._guards(compute if partial else {**compute, **accessor})
+        alone = bool(guards) and metric.metric_name.startswith(_IN_PYTHON)
+        leaf: Leaf = Count(guards, condition, none_of_none=partial is not None, alone=alone)
+        if metric.metric_name == "column_values.unique.unexpected_count":
+            leaf = Repeats(guards, (accessor["column"],))
+        elif metric.metric_name == "compound_columns.unique.unexpected_count":
+            leaf = Repeats(guards, tuple(accessor["column_list"]))
+        self.row_leaves[metric.id] = leaf
+        return leaf
+
+    def _computed(self, engine: Any, metric: Any) -> Any:
+        """A metric as Great Expectations computes it; of an aggregate only what it is."""
+        plan = engine._build_direct_and_bundled_metric_computation_configurations
+        direct, bundled = plan([metric], self.metrics, {"result_format": dict(_FORMAT)})
+        if direct:
+            return direct[0].metric_fn(**direct[0].metric_provider_kwargs)
+        domain = dict(bundled[0].compute_domain_kwargs)
+        guards = self._guards(domain)
+        if metric.metric_name == "table.row_count":
+            return Count(guards, None)
+        if metric.metric_name == "column.distinct_values.count":
+            return Distinct(guards, metric.metric_domain_kwargs["column"])
+        return Aggregate(guards, bundled[0].metric_fn, repr(sorted(domain.items(), key=repr)))
+
+    def _guards(self, domain: Any) -> Guards:
+        guards: Guards = self._spied.get_domain_records(dict(domain)).guards
+        return guards
+
+
+def _engine(frame: DataFrame, *, spied: bool = False) -> Any:
+    from great_expectations.execution_engine.sparkdf_batch_data import SparkDFBatchData
+    from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+
+    engine = SparkDFExecutionEngine(persist=False, spark=frame.sparkSession)
+    engine.load_batch_data(_BATCH, SparkDFBatchData(engine, _Spy(frame) if spied else frame))
+    return engine
+
+
+def _wanted(expectation: Any) -> dict[str, Any]:
+    """The metrics that an expectation's result is made of, by name."""
+    needs = expectation.get_validation_dependencies(None, {"result_format": dict(_FORMAT)})
+    found: dict[str, Any] = needs.metric_configurations
+    return found

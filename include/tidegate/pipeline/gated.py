@@ -1,0 +1,51 @@
+"""A gate in the graph: a node that lets rows pass, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.gates.base import Gate
+from tidegate.gates.quarantine import QuarantineSink, quarantine_name
+
+__all__ = ["Gated", "gate_problems"]
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A gate under its name, and the stream that it judges. Its own stream is what passes."""
+
+    name: str
+    gate: Gate
+    input: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.input,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def produces(self) -> tuple[str, ...]:
+        """The stream of the rows that passed."""
+        return (self.name,)
+
+    @property
+    def quarantine(self) -> dict[str, QuarantineSink]:
+        """The table for the rows that did not, by the name under which it is published; none if it sets none aside."""
+        return {quarantine_name(self.name): QuarantineSink(self.name)} if self.gate.quarantines else {}
+
+
+def gate_problems(stages: Iterable[object]) -> list[str]:
+    """What is wrong with the gates' declarations."""
+    problems = []
+    for stage in stages:
+        if not isinstance(stage, Gated):
+            continue
+        if isinstance(stage.gate, Gate):
+            problems += [f"gate {stage.name!r}: {problem}" for problem in stage.gate.problems()]
+        else:
+            problems.append(f"gate {stage.name!r} is a {type(stage.gate).__name__}, not a Gate such as Expectations(…)")
+    return problems

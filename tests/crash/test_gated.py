@@ -1,0 +1,80 @@
+"""The crash matrix for gates: a verdict is never beside its ack, and bad rows count with the good ones or not at all.
+
+The story of each: two checkpoints went well, with bad rows in both. In the third something happens while it judges,
+sets rows aside, says so, or publishes. Then it is retried. Afterwards every row is in exactly one place.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.crash.gated import GatedWorld, check
+from tests.crash.harness import Crew
+
+# The quarantine is staged before the sink, and published before it: the first passing, and between both.
+POINTS = [
+    ("S5.gate.before", 1),
+    ("S5.gate.after", 1),
+    ("S4.stage.after", 1),
+    ("S6.ack.before", 1),
+    ("S6.ack.after", 1),
+    ("S10.publish.before", 2),
+]
+OVERLAPS = [("S5.gate.after", 1), ("S6.ack.before", 1)]
+ABORTS = ["S5.gate.after", "S6.ack.after", "A1.abort.before", "A1.abort.after"]
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
+    """Two checkpoints went well, each with bad rows."""
+    world = GatedWorld(tmp_path_factory.mktemp("judged"))
+    world.judge_by("warning")
+    world.feed(2)
+    crew.run(world, "one", "two")
+    check(world, 2)
+    return world.root
+
+
+@pytest.fixture
+def world(tmp_path: Path, judged: Path) -> GatedWorld:
+    """The same, and there is more to read."""
+    shutil.copytree(judged, tmp_path, dirs_exist_ok=True)
+    world = GatedWorld(tmp_path)
+    world.feed(3)
+    return world
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_killed_with_bad_rows_then_retried(crew: Crew, world: GatedWorld, point: str, nth: int) -> None:
+    assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
+    crew.run(world, "three", "four", impatient=True)
+    check(world, 3)
+
+
+@pytest.mark.parametrize(("point", "nth"), OVERLAPS)
+def test_hangs_with_bad_rows_while_the_retry_does_its_work(crew: Crew, world: GatedWorld, point: str, nth: int) -> None:
+    """The first ack counts, whole: verdict, quarantine and good rows of one attempt."""
+    zombie = crew.start(world, "three", fault=(point, "Z", nth))
+    zombie.reached()
+    crew.run(world, "three")
+    zombie.resume()
+    check(world, 3)
+
+
+@pytest.mark.parametrize("point", ABORTS)
+def test_killed_while_a_gate_aborts(crew: Crew, world: GatedWorld, point: str) -> None:
+    """Whoever goes on comes to the same end: aborted, because a verdict says so. Its rows are in the next one."""
+    world.judge_by("critical")
+    assert crew.start(world, "three", fault=(point, "K", 1)).ended() == -9
+    (id,) = crew.run(world, "three", impatient=True)
+    outcome = world.coordinator().complete(3)
+    assert (outcome.state, outcome.reason) == ("aborted", "GATE_FAILED"), "decided by its own verdict, not given up"
+    assert (len(world.table("log")), len(world.quarantine())) == (9, 3), "nothing of it is visible"
+    world.judge_by("warning")
+    crew.run(world, "four", "five", impatient=True)
+    check(world, 3)
+    assert not [path for path in world.root.rglob("*.parquet") if f"/{3:08d}/" in str(path)], "what it staged is gone"
+    assert id in (3, 4)

@@ -1,0 +1,184 @@
+"""Gates in a pipeline: a verdict is part of the ack, and the decision follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.play import Play, sources
+from tidegate import Pipeline
+from tidegate.checkpoint.coordinator import Triggered
+from tidegate.errors import Invalid
+from tidegate.gates import BrokenRule, Expectations, Gate, GateContext, Judgement
+from tidegate.model.records import Ack, Json
+from tidegate.runtime.run_job import run_job
+from tidegate.sinks import DeltaAppend
+
+SUITE = """
+name: rows
+expectations:
+  - {type: expect_column_values_to_be_unique, kwargs: {column: id}, id: once}
+  - {type: expect_column_values_to_be_between, kwargs: {column: v, min_value: 0}, id: positive}
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: v, mostly: 0.5}, severity: warning, id: known}
+  - {type: expect_column_mean_to_be_between, kwargs: {column: v, max_value: 100}, severity: info, id: mean}
+"""
+GOOD = [{"id": 1, "v": 1.0}, {"id": 2, "v": 2.0}]
+BAD = [{"id": 3, "v": 3.0}, {"id": 4, "v": -4.0}, {"id": 5, "v": 5.0}, {"id": 5, "v": 6.0}, {"id": 7}]
+
+
+def play(root: Path, spark: Any, **policy: Any) -> Play:
+    folder = root / "include" / "expectations"
+    folder.mkdir(parents=True)
+    (folder / "rows.yaml").write_text(SUITE)
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+
+        @pipeline.stage(rows)
+        def marked(rows: Any) -> Any:
+            from pyspark.sql import functions as f
+
+            return rows.withColumn("mark", f.rand())  # a stage that is not the same twice
+
+        checked = marked.gate(Expectations("rows", **policy), name="checked")
+        checked.sink("kept", DeltaAppend("tables/kept"))
+
+    return Play(root, spark, build)
+
+
+def checkpoint(play: Play) -> tuple[Ack, Any]:
+    """One checkpoint to its end, whichever that is."""
+    coordinator = play.coordinator
+    triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+    assert isinstance(triggered, Triggered)
+    ack = run_job(coordinator, triggered.plan.id, "main", play.spark)
+    outcome = coordinator.complete(triggered.plan.id)
+    coordinator.publish()
+    return ack, outcome
+
+
+def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, tmp_path):
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
+    played.feed(GOOD)
+    ack, outcome = checkpoint(played)
+    assert outcome.state == "completed"
+    assert (ack.gates["checked"].outcome, ack.gates["checked"].rows) == ("pass", 2)
+    assert not (tmp_path / "ledger/play/quarantine").exists()
+
+    played.feed(BAD)
+    ack, outcome = checkpoint(played)
+    assert outcome.state == "completed"
+    verdict = ack.gates["checked"]
+    assert (verdict.outcome, verdict.rows, verdict.quarantined) == ("quarantine", 5, 3)
+    assert [(each.rule, each.policy, each.rows) for each in verdict.broken] == [
+        ("once", "quarantine", 2),
+        ("positive", "quarantine", 1),
+    ]
+    assert verdict.policy["suite"] == "rows"
+    results = played.coordinator.ledger.unpack(verdict.results)
+    assert results["statistics"]["evaluated_expectations"] == 4
+    assert results["results"][1]["result"]["partial_unexpected_list"] == ["-4.0"]
+
+    assert sorted(row["id"] for row in played.rows("tables/kept")) == [1, 2, 3, 7]
+    aside = played.rows("ledger/play/quarantine/checked")
+    told = sorted((r["id"], r["v"], r["_tidegate_rules"], r["_tidegate_checkpoint"]) for r in aside)
+    assert told == [(4, -4.0, ["positive"], 2), (5, 5.0, ["once"], 2), (5, 6.0, ["once"], 2)]
+    assert {row["_tidegate_stream"] for row in aside} == {"marked"}
+    assert len({row["_tidegate_id"] for row in aside}) == 3
+    marks = {row["mark"] for row in [*aside, *played.rows("tables/kept")]}
+    assert len(marks) == 7
+
+    played.feed(BAD)
+    checkpoint(played)
+    assert len(played.rows("ledger/play/quarantine/checked")) == 6, "the next one is added"
+
+
+def test_too_many_bad_rows_abort(spark, tmp_path):
+    played = play(tmp_path, spark, on_failure="quarantine", at_most=0.5)
+    played.feed(BAD)
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, outcome.reason, outcome.counts) == ("aborted", "GATE_FAILED", True)
+    assert "gate 'checked': 3 of 5 rows are bad, at most 0.5 may be" in outcome.detail
+    assert (ack.sinks, ack.gates["checked"].outcome) == ({}, "abort")
+    assert not list(tmp_path.rglob("*.parquet")), "what was staged is removed"
+
+
+def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, tmp_path):
+    played = play(tmp_path, spark)
+    played.feed(BAD)
+    _, outcome = checkpoint(played)
+    assert (outcome.state, outcome.reason) == ("aborted", "GATE_FAILED")
+    assert "once: 2 of 5 rows break it" in outcome.detail
+    assert "positive: 1 of 5 rows break it" in outcome.detail
+    assert played.rows("tables/kept") == []
+    (tmp_path / "include/expectations/rows.yaml").write_text(
+        SUITE.replace("critical", "info").replace("min_value: 0", "min_value: -9")
+    )
+    played = Play(tmp_path, spark, lambda pipeline: warned(pipeline))
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, ack.gates["rows-gate"].outcome) == ("completed", "warn")
+    assert len(played.rows("tables/kept")) == 5
+
+
+def warned(pipeline: Pipeline) -> None:
+    rows = sources(pipeline, "id long, v double")
+    rows.gate(Expectations("rows", on_failure="warn")).sink("kept", DeltaAppend("tables/kept"))
+
+
+def test_a_broken_suite_declines_the_checkpoint_before_anything_is_planned(spark, tmp_path):
+    played = play(tmp_path, spark)
+    played.feed(GOOD)
+    (tmp_path / "include/expectations/rows.yaml").write_text("expectations: []")
+    with pytest.raises(Invalid, match="rows.yaml:1: expectations is empty"):
+        checkpoint(played)
+    assert played.coordinator.ledger.ids() == []
+
+
+class AtLeast(Gate):
+    """A gate of a user's own."""
+
+    kind = "at-least"
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def describe(self) -> Json:
+        return {"rows": self.rows}
+
+    def judge(self, frame: Any, context: GateContext) -> Judgement:
+        count = frame.count()
+        if count >= self.rows:
+            return Judgement(count)
+        return Judgement(count, (BrokenRule("rows", "abort", why=f"{count} are too few for {context.gate}"),))
+
+
+def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+        enough = rows.gate(AtLeast(2))
+        enough.aggregate(by="id", n="count(*)").sink("counts", DeltaAppend("tables/counts"))
+
+    played = Play(tmp_path, spark, build)
+    played.feed(GOOD)
+    assert checkpoint(played)[1].state == "completed"
+    played.feed(GOOD[:1])
+    _, outcome = checkpoint(played)
+    assert outcome.detail == "gate 'rows-gate': rows: 1 are too few for rows-gate"
+    played.feed(GOOD)
+    assert checkpoint(played)[1].state == "completed"
+    told = sorted((row["id"], row["n"]) for row in played.rows("tables/counts"))
+    assert told == [(1, 1), (1, 2), (2, 1), (2, 2)], "what was aborted is in the next one, as its rows are"
+
+
+def test_what_is_wrong_with_a_gate_is_told_with_the_rest_of_the_pipeline():
+    pipeline = Pipeline("p")
+    rows = sources(pipeline, "id long")
+    rows.gate(Expectations("rows", on_failure="stop"), name="a").sink("s", DeltaAppend("t"))
+    rows.gate("rows", name="b")  # type: ignore[arg-type]
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "gate 'a': policy 'stop' for severity critical" in refused.value.what
+    assert "gate 'b' is a str, not a Gate such as Expectations(…)" in refused.value.what
+    assert "'b' feeds nothing" in refused.value.what

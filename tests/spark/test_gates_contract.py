@@ -1,0 +1,291 @@
+"""The same numbers as Great Expectations, for every expectation that is not refused, on rows of many kinds."""
+
+from __future__ import annotations
+
+import math
+import random
+import string
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tidegate.errors import Invalid
+from tidegate.gates.catalogue import CATALOGUE, How
+from tidegate.gates.judge import judge, split
+from tidegate.gates.library import warm
+from tidegate.gates.suite import Suite, read_suite
+
+SCHEMA = """id long, i int, d double, m decimal(12,2), s string, j string, day date, at timestamp, b boolean,
+    x long, y long, z long"""
+RULES = """
+- {type: expect_column_distinct_values_to_be_in_set, kwargs: {column: i, value_set: [1, 2, 3]}}
+- {type: expect_column_distinct_values_to_contain_set, kwargs: {column: i, value_set: [1, 2, 99]}}
+- {type: expect_column_distinct_values_to_equal_set, kwargs: {column: i, value_set: [1, 2]}}
+- {type: expect_column_max_to_be_between, kwargs: {column: i, max_value: 5}}
+- {type: expect_column_max_to_be_between, kwargs: {column: at, max_value: 2030-01-01}}
+- {type: expect_column_max_to_be_between, kwargs: {column: d, min_value: 1}}
+- {type: expect_column_mean_to_be_between, kwargs: {column: m, min_value: 0, max_value: 50}}
+- {type: expect_column_median_to_be_between, kwargs: {column: i, min_value: 1, max_value: 3}}
+- {type: expect_column_min_to_be_between, kwargs: {column: m, min_value: -10}}
+- {type: expect_column_min_to_be_between, kwargs: {column: i, min_value: 0, row_condition: "s is not null",
+   condition_parser: spark}}
+- {type: expect_column_pair_values_a_to_be_greater_than_b, kwargs: {column_A: x, column_B: y}}
+- {type: expect_column_pair_values_a_to_be_greater_than_b, kwargs: {column_A: x, column_B: y, or_equal: true,
+   ignore_row_if: either_value_is_missing, mostly: 0.3}}
+- {type: expect_column_pair_values_to_be_equal, kwargs: {column_A: x, column_B: y, ignore_row_if: neither}}
+- {type: expect_column_pair_values_to_be_equal, kwargs: {column_A: x, column_B: z, row_condition: "i > 2",
+   condition_parser: spark}}
+- {type: expect_column_pair_values_to_be_in_set, kwargs: {column_A: x, column_B: y, value_pairs_set: [[1, 1], [2, 1]]}}
+- {type: expect_column_proportion_of_non_null_values_to_be_between, kwargs: {column: s, min_value: 0.9}}
+- {type: expect_column_proportion_of_unique_values_to_be_between, kwargs: {column: i, max_value: 0.1}}
+- {type: expect_column_quantile_values_to_be_between, kwargs: {column: i, quantile_ranges: {quantiles: [0.25, 0.5],
+   value_ranges: [[0, 2], [1, 3]]}}}
+- {type: expect_column_stdev_to_be_between, kwargs: {column: i, max_value: 2}}
+- {type: expect_column_sum_to_be_between, kwargs: {column: id, min_value: 0}}
+- {type: expect_column_sum_to_be_between, kwargs: {column: m, min_value: 0, row_condition: 'col("i") > 2',
+   condition_parser: great_expectations}}
+- {type: expect_column_to_exist, kwargs: {column: nowhere}}
+- {type: expect_column_type_to_be, kwargs: {column: i, type_: IntegerType}}
+- {type: expect_column_unique_value_count_to_be_between, kwargs: {column: s, max_value: 3}}
+- {type: expect_column_unique_value_count_to_be_between, kwargs: {column: d, max_value: 3}}
+- {type: expect_column_value_lengths_to_be_between, kwargs: {column: s, min_value: 1, max_value: 4}}
+- {type: expect_column_value_lengths_to_equal, kwargs: {column: s, value: 3, mostly: 0.1}}
+- {type: expect_column_value_z_scores_to_be_less_than, kwargs: {column: i, threshold: 1, double_sided: true}}
+- {type: expect_column_values_to_be_between, kwargs: {column: d, min_value: 0, max_value: 2, strict_min: true}}
+- {type: expect_column_values_to_be_between, kwargs: {column: m, min_value: 0}}
+- {type: expect_column_values_to_be_between, kwargs: {column: day, min_value: 2026-01-05}}
+- {type: expect_column_values_to_be_between, kwargs: {column: s, min_value: 3}}
+- {type: expect_column_values_to_be_in_set, kwargs: {column: i, value_set: [1, 2, 3], mostly: 0.5}}
+- {type: expect_column_values_to_be_in_set, kwargs: {column: s, value_set: ["", "ä", "abc"]}}
+- {type: expect_column_values_to_be_in_set, kwargs: {column: b, value_set: [true]}}
+- {type: expect_column_values_to_be_in_type_list, kwargs: {column: i, type_list: [LongType, IntegerType]}}
+- {type: expect_column_values_to_be_json_parseable, kwargs: {column: j}}
+- {type: expect_column_values_to_be_null, kwargs: {column: s, mostly: 0.1}}
+- {type: expect_column_values_to_be_of_type, kwargs: {column: i, type_: LongType}}
+- {type: expect_column_values_to_be_unique, kwargs: {column: i}}
+- {type: expect_column_values_to_be_unique, kwargs: {column: d, mostly: 0.2}}
+- {type: expect_column_values_to_be_unique, kwargs: {column: s, row_condition: "i > 1", condition_parser: spark}}
+- {type: expect_column_values_to_match_json_schema, kwargs: {column: j, json_schema: {type: object, required: [a]},
+   row_condition: "j like '{%}'", condition_parser: spark}}
+- {type: expect_column_values_to_match_regex, kwargs: {column: s, regex: "^[a-zä]*$"}}
+- {type: expect_column_values_to_match_regex_list, kwargs: {column: s, regex_list: ["^a", "b$"], match_on: all}}
+- {type: expect_column_values_to_match_strftime_format, kwargs: {column: j, strftime_format: "%Y-%m-%d"}}
+- {type: expect_column_values_to_not_be_in_set, kwargs: {column: i, value_set: [2]}}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: s, mostly: 0.6}}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: i, row_condition: "s = 'abc'", condition_parser: spark}}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: m, row_condition: {type: comparison,
+   column: {name: i}, operator: ">", parameter: 1}}}
+- {type: expect_column_values_to_not_be_outliers, kwargs: {column: i, method: iqr}}
+- {type: expect_column_values_to_not_be_outliers, kwargs: {column: i, method: std, multiplier: 1}}
+- {type: expect_column_values_to_not_match_regex, kwargs: {column: s, regex: "a"}}
+- {type: expect_column_values_to_not_match_regex_list, kwargs: {column: s, regex_list: ["^a", "ä"]}}
+- {type: expect_compound_columns_to_be_unique, kwargs: {column_list: [x, y]}}
+- {type: expect_compound_columns_to_be_unique, kwargs: {column_list: [x, y, s], ignore_row_if: any_value_is_missing,
+   row_condition: "i > 1", condition_parser: spark}}
+- {type: expect_multicolumn_sum_to_equal, kwargs: {column_list: [x, y], sum_total: 3}}
+- {type: expect_multicolumn_values_to_be_equal, kwargs: {column_list: [x, y, z], ignore_row_if: never}}
+- {type: expect_select_column_values_to_be_unique_within_record, kwargs: {column_list: [x, y, z]}}
+- {type: expect_table_column_count_to_be_between, kwargs: {min_value: 3}}
+- {type: expect_table_column_count_to_equal, kwargs: {value: 3}}
+- {type: expect_table_columns_to_match_ordered_list, kwargs: {column_list: [id, i]}}
+- {type: expect_table_columns_to_match_set, kwargs: {column_set: [id, i], exact_match: false}}
+- {type: expect_table_row_count_to_be_between, kwargs: {min_value: 1}}
+- {type: expect_table_row_count_to_equal, kwargs: {value: 7, row_condition: "i > 1", condition_parser: spark}}
+- {type: unexpected_rows_expectation, kwargs: {unexpected_rows_query: "select * from {batch} where i > 3"}}
+"""
+
+
+def suite(every: int = 1) -> Suite:
+    """All rules, or every so manieth."""
+    whole = read_suite(f"name: contract\nexpectations:\n{RULES}", "contract.yaml", "contract")
+    return replace(whole, rules=whole.rules[::every])
+
+
+def rows(seed: int, count: int) -> list[tuple[Any, ...]]:
+    dice = random.Random(seed)
+
+    def some(*values: Any) -> Any:
+        return dice.choice([*values, None])
+
+    def row(id: int) -> tuple[Any, ...]:
+        return (
+            id,
+            some(*range(6)),
+            some(0.0, -0.0, 1.5, math.nan, math.inf, dice.random()),
+            some(Decimal("-3.20"), Decimal("12.01"), Decimal(dice.randrange(9999)) / 100),
+            some("", "abc", "ä", "日本", "a\tb", "".join(dice.choices(string.printable, k=4))),
+            some('{"a": 1}', "{}", "{", "2026-01-02", "nul"),
+            some(date(2026, 1, 1) + timedelta(days=dice.randrange(9))),
+            some(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=dice.randrange(99))),
+            some(True, False),
+            some(1, 2),
+            some(1, 2),
+            some(1, 2),
+        )
+
+    return [row(id) for id in range(count)]
+
+
+def theirs(suite: Suite, frame: Any) -> list[dict[str, Any]]:
+    """What Great Expectations says, by its public interface."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("rows")
+    batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+    rules = [
+        {"type": rule.type, "kwargs": dict(rule.kwargs), "severity": rule.severity, "meta": {"n": number}}
+        for number, rule in enumerate(suite.rules)
+    ]
+    given = gx.ExpectationSuite(name=suite.name, expectations=rules)
+    assert len(given.expectations) == len(suite.rules)
+    said = batch.validate(given, result_format={"result_format": "BASIC", "partial_unexpected_count": 0})
+    found = sorted(said.results, key=lambda result: result.expectation_config.meta["n"])
+    return [result.to_json_dict() for result in found]
+
+
+def numbers(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without samples."""
+    said = {key: value for key, value in result["result"].items() if not key.startswith("partial_")}
+    return {"success": result["success"], **said}
+
+
+def test_every_expectation_that_is_not_refused_is_compared():
+    judged = {rule.type for rule in suite().rules}
+    assert judged == {name for name, kind in CATALOGUE.items() if kind.how is not How.REFUSED}
+
+
+@pytest.mark.parametrize(("count", "every"), [(60, 1), (0, 3)], ids=["random", "empty"])
+def test_the_numbers_are_those_of_great_expectations(spark, count, every):
+    frame = spark.createDataFrame(rows(7, count), SCHEMA).coalesce(1)
+    judged = judge(suite(every), frame)
+    different = {
+        finding.rule.name: (numbers(finding.result), numbers(their))
+        for finding, their in zip(judged.findings, theirs(suite(every), frame), strict=True)
+        if numbers(finding.result) != numbers(their) and finding.rule.type != "unexpected_rows_expectation"
+    }
+    assert different == {}
+    assert judged.rows == count
+    if count:
+        query = judged.findings[-1]  # Great Expectations looks for its view in another session than the rows'
+        assert query.result["result"]["observed_value"] == frame.where("i > 3").count()
+
+
+ANSI = """
+expectations:
+- {type: expect_column_values_to_be_in_set, kwargs: {column: s, value_set: [1, 2]}}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: s}}
+- {type: expect_column_values_to_be_between, kwargs: {column: s, min_value: 3}}
+"""
+
+
+def test_an_error_of_one_rule_fails_that_rule_and_no_other(spark):
+    suite = read_suite(ANSI, "s.yaml", "s")
+    frame = spark.createDataFrame([("x",), ("1",)], "s string")
+    judged = judge(suite, frame)
+    assert [numbers(f.result) for f in judged.findings] == [numbers(their) for their in theirs(suite, frame)]
+    assert [finding.success for finding in judged.findings] == [False, True, False]
+    told = [finding.result["exception_info"]["exception_message"] for finding in judged.findings]
+    assert "CAST_INVALID_INPUT" in told[0]
+    assert told[1] is None
+    assert "cannot be computed on column of type StringType" in told[2]
+
+
+SMALL = """
+name: small
+expectations:
+- {type: expect_column_values_to_not_be_null, kwargs: {column: s, mostly: 0.5}}
+- {type: expect_column_values_to_be_between, kwargs: {column: i, min_value: 2, row_condition: "s is not null",
+   condition_parser: spark}}
+- {type: expect_column_values_to_be_unique, kwargs: {column: i}, id: once}
+- {type: expect_compound_columns_to_be_unique, kwargs: {column_list: [i, s]}, id: both}
+- {type: expect_column_distinct_values_to_be_in_set, kwargs: {column: s, value_set: [a]}}
+"""
+FEW = [(1, "a"), (2, "b"), (2, None), (None, "x" * 300), (3, None), (3, None), (0, None)]
+
+
+def check_small(spark: Any) -> None:
+    frame = spark.createDataFrame(FEW, "i int, s string")
+    judged = judge(read_suite(SMALL.replace("mostly: 0.5", "mostly: 0.1"), "s.yaml", "s"), frame)
+    _, between, once, both, distinct = judged.findings
+    assert [finding.success for finding in judged.findings] == [True, False, False, False, False]
+    assert [finding.bad for finding in judged.findings] == [4, 1, 4, 2, None]
+    assert [finding.takes_rows for finding in judged.findings] == [False, True, True, True, False]
+    assert between.result["result"]["partial_unexpected_list"] == ["1"]
+    assert sorted(once.result["result"]["partial_unexpected_list"]) == ["2", "3"]
+    assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]
+    assert sorted(map(len, distinct.result["result"]["partial_unexpected_list"])) == [1, 256]
+    assert judged.record()["statistics"]["successful_expectations"] == 1
+    good, bad = split(frame, [finding for finding in judged.findings if finding.takes_rows], "broken")
+    assert good.columns == frame.columns
+    assert sorted(map(tuple, good.collect()), key=str) == sorted([FEW[3], FEW[6]], key=str)
+    told = sorted((row["i"], row["s"], tuple(row["broken"])) for row in bad.na.fill("").collect())
+    assert told == [
+        (1, "a", (between.rule.name,)),
+        (2, "", ("once",)),
+        (2, "b", ("once",)),
+        (3, "", ("once", "both")),
+        (3, "", ("once", "both")),
+    ]
+    hidden = judge(null_suite(), frame, private=["s"]).findings
+    assert [finding.result["result"]["partial_unexpected_list"] for finding in hidden] == [[], []]
+
+
+def null_suite() -> Suite:
+    whole = read_suite(SMALL.replace("mostly: 0.5", "mostly: 0.9"), "s.yaml", "s")
+    return replace(whole, rules=(whole.rules[0], whole.rules[4]))
+
+
+def test_bad_rows_are_told_from_good_ones_with_the_rules_that_they_broke(spark):
+    check_small(spark)
+
+
+def test_the_same_over_connect(connect_spark):
+    check_small(connect_spark)
+
+
+def test_of_many_bad_values_a_few_are_told(spark):
+    text = "expectations: [{type: expect_column_values_to_be_null, kwargs: {column: id}}]"
+    finding = judge(read_suite(text, "s.yaml", "s"), spark.range(100_000)).findings[0]
+    assert finding.bad == 100_000
+    assert len(finding.result["result"]["partial_unexpected_list"]) == 20
+
+
+def test_rows_that_cannot_be_read_are_no_fault_of_a_rule(spark, tmp_path):
+    spark.range(10).write.parquet(str(tmp_path / "rows"))
+    frame = spark.read.parquet(str(tmp_path / "rows"))
+    for file in (tmp_path / "rows").glob("*.parquet"):
+        file.unlink()
+    text = "expectations: [{type: expect_column_values_to_be_null, kwargs: {column: id}}]"
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        judge(read_suite(text, "s.yaml", "s"), frame)
+
+
+def test_a_wrong_argument_that_only_great_expectations_notices_is_told_with_its_line(spark):
+    text = "expectations:\n- {type: expect_column_value_lengths_to_equal, kwargs: {column: id, value: long}}"
+    with pytest.raises(Invalid, match=r"s.yaml:2: expect_column_value_lengths_to_equal: value"):
+        judge(read_suite(text, "s.yaml", "s"), spark.range(1))
+
+
+def test_the_catalogue_is_great_expectations_own():
+    from great_expectations.expectations.registry import (
+        get_expectation_impl,
+        list_registered_expectation_implementations,
+    )
+
+    warm()
+    everywhere = {
+        *("id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content", "windows"),
+        *("batch_id", "severity", "row_condition", "condition_parser", "library_metadata"),
+    }
+    assert set(CATALOGUE) == set(list_registered_expectation_implementations())
+    for name, kind in CATALOGUE.items():
+        fields = get_expectation_impl(name).__fields__
+        ours = {**dict.fromkeys(kind.arguments, True), **dict.fromkeys(kind.optional, False)}
+        assert ours == {key: field.required for key, field in fields.items() if key not in everywhere}, name
+        assert kind.conditional == ("row_condition" in fields), name
