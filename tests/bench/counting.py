@@ -20,21 +20,16 @@ SCHEMA = "k long"
 FILES = 4
 
 
-class Changelog(DeltaAppend):
-    """Each new row of a key, appended: what Structured Streaming's update mode gives, too."""
-
-    kind = "changelog"
-
-
 class Counting(World):
     """The pipeline."""
 
     def __init__(self, root: Path, spark: str) -> None:
+        sink = DeltaAppend("changes", changelog=True)  # what Structured Streaming's update mode gives, too
         self.begin(
             root,
             SCHEMA,
             spark,
-            lambda rows: rows.aggregate(by=["k"], uid="counts", n="count(*)").sink("changes", Changelog("changes")),
+            lambda rows: rows.aggregate(by=["k"], uid="counts", n="count(*)").sink("changes", sink),
         )
 
     def take(self, number: int) -> float:

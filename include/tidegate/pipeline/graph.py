@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-import types
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import Invalid
-from tidegate.model.codec import fingerprint, sha256
+from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
 from tidegate.operators.base import Operator
+from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import OnSuspended
@@ -384,33 +383,7 @@ def _in_order(stages: list[Node]) -> tuple[list[Node], list[str]]:
 def _made_of(stage: Node) -> object:
     if isinstance(stage, Operated):
         code = stage.operator.code()
-        return [stage.operator.kind, stage.operator.describe(), _code(code) if code is not None else ""]
+        return [stage.operator.kind, stage.operator.describe(), code_of(code) if code is not None else ""]
     if isinstance(stage, Gated):
         return [stage.gate.kind, stage.gate.describe()]
-    return _code(stage.function)
-
-
-def _code(function: object) -> str:
-    """A hash of what the function is made of: the same in every process, wherever it lies there."""
-    if isinstance(function, functools.partial):
-        return sha256(f"{_code(function.func)} {_text(function.args)} {_text(function.keywords)}".encode())
-    try:
-        return sha256(inspect.getsource(function).encode())  # type: ignore[arg-type]
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            return sha256(_compiled(code))
-        of = type(function)
-        if of.__module__ == "builtins":
-            return sha256(_text(function).encode())
-        return sha256(f"{_code(of)} {_text(getattr(function, '__dict__', {}))}".encode())
-
-
-def _compiled(code: types.CodeType) -> bytes:
-    """For a function without source, as one typed at a prompt: its instructions, names and constants."""
-    constants = [_compiled(c) if isinstance(c, types.CodeType) else _text(c).encode() for c in code.co_consts]
-    return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])
-
-
-def _text(value: object) -> str:
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return code_of(stage.function)

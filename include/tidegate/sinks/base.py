@@ -143,7 +143,10 @@ class Sink(ABC):
 
     def update_problems(self, stream: str) -> list[str]:
         """Why it cannot take a stream that replaces rows; none: then `prepare_updates` is there."""
-        return [f"it adds rows, but {stream} replaces rows that it gave before: use DeltaUpsert with keys"]
+        return [
+            f"it adds rows, but {stream} replaces rows that it gave before: use DeltaUpsert with keys, "
+            "or DeltaAppend(…, changelog=True) for a row of each change"
+        ]
 
     def interval_problems(self) -> list[str]:
         """Why this sink cannot serve an interval pipeline; none: it replaces exactly one interval's rows.

@@ -56,6 +56,7 @@ class DeltaAppend(DeltaSink):
     interval_column: in an interval pipeline, a date or timestamp column that tells which interval a row belongs to.
         Then an interval replaces all rows of its time, whoever wrote them, also in tables that others compact.
         Without it, an interval replaces the files that it has put there itself.
+    changelog: of a stream that replaces rows, such as an aggregate, add each new row beside those before it.
     """
 
     kind: ClassVar[str] = "delta-append"
@@ -70,6 +71,7 @@ class DeltaAppend(DeltaSink):
         properties: Mapping[str, str] | None = None,
         take_over: bool = False,
         interval_column: str | None = None,
+        changelog: bool = False,
     ) -> None:
         super().__init__(
             path,
@@ -79,9 +81,14 @@ class DeltaAppend(DeltaSink):
             take_over=take_over,
         )
         self.interval_column = interval_column
+        self.changelog = changelog
 
     def describe(self) -> Json:
-        return super().describe() | {"interval_column": self.interval_column}
+        told = super().describe() | {"interval_column": self.interval_column}
+        return told | {"changelog": True} if self.changelog else told
+
+    def update_problems(self, stream: str) -> list[str]:
+        return [] if self.changelog else super().update_problems(stream)
 
     def interval_problems(self) -> list[str]:
         if self.properties.get("delta.appendOnly") == "true":
@@ -108,6 +115,11 @@ class DeltaAppend(DeltaSink):
         since = snapshot.version if snapshot is not None and staging.interval is not None else None
         batch = Batch(columns=schema, files=files, not_null=not_null, since=since)
         return staged_result(batch, sum(file.rows for file in files))
+
+    def prepare_updates(
+        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        return self.prepare(frame, context, staging)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Nothing: the table names all that was staged."""

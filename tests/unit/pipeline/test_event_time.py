@@ -10,7 +10,7 @@ from tests.unit.pipeline.test_declare import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
 from tidegate.pipeline.event_time import input_of, origins
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
 
@@ -78,7 +78,8 @@ def two_sources(**window: Any) -> Pipeline:
     def both(left: Any, right: Any, table: Any) -> Any:
         return left
 
-    both.window(tumbling="1 hour", uid="hours", n="count(*)", **window).sink("hours", DeltaAppend("tables/hours"))
+    hours = both.window(tumbling="1 hour", uid="hours", n="count(*)", **window)
+    hours.sink("hours", DeltaUpsert("tables/hours", keys=["window_start"]))
     return pipeline
 
 
