@@ -14,6 +14,8 @@ from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
+from tidegate.operators import Operator
+from tidegate.operators.changes import changes, declared
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
@@ -40,6 +42,7 @@ class Plans:
         if base is not None:
             self._refuse_lost_states(base.plan)
             self._refuse_other_groups(base.plan)
+            self._refuse_other_operators(base.plan)
         starts = self._starts(base)
         sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
         config: Json = self.limits.record()  # type: ignore[attr-defined]
@@ -55,6 +58,7 @@ class Plans:
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             pins=self._pins(),
+            operators={name: declared(operator) for name, operator in self._operators().items() if operator.parts},
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
@@ -97,14 +101,35 @@ class Plans:
                 reason="MAX_PARALLELISM_CHANGED",
             )
 
+    def _refuse_other_operators(self, base: Plan) -> None:
+        """What operators hold means what it meant: types are looked at by the job, meanings can be here."""
+        found = [
+            f"{operator.kind} {name!r}: {text}"
+            for name, operator in self._operators().items()
+            if name in base.operators
+            for text in changes(base.operators[name], operator)
+        ]
+        if found:
+            raise Invalid(
+                "\n    ".join(
+                    [f"checkpoint {base.id} has state that the pipeline as it is now cannot go on from:", *found]
+                ),
+                expected="operators as they were when their state began; results may be added or left out",
+                help="give what has changed another name (an operator another uid), so that it begins afresh; or put "
+                "it back",
+                reason="STATE_CHANGED",
+            )
+
+    def _operators(self) -> dict[str, Operator]:
+        return {stage.name: stage.operator for stage in self.graph.stages if isinstance(stage, Operated)}
+
     def _pins(self) -> dict[str, Payload]:
         """What operators are to read beside their streams."""
         found = {}
-        for stage in self.graph.stages:
-            if isinstance(stage, Operated):
-                pinned = stage.operator.pin(SourceContext(self.graph.name, stage.name, self.place, self.ledger))
-                if pinned is not None:
-                    found[stage.name] = self.ledger.pack(pinned)
+        for name, operator in self._operators().items():
+            pinned = operator.pin(SourceContext(self.graph.name, name, self.place, self.ledger))
+            if pinned is not None:
+                found[name] = self.ledger.pack(pinned)
         return found
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:

@@ -141,6 +141,8 @@ class Plan(Record, frozen=True, kw_only=True):
     sources: dict[str, Range]
     pins: dict[str, Payload] = {}
     """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
+    operators: dict[str, Json] = {}
+    """How what remembers was declared, by uid: the next plan's operators must be able to go on from its state."""
     triggers: list[str]
     acks: list[str]
     commits: list[str]

@@ -111,6 +111,8 @@ class Operator(ABC):
     kind: ClassVar[str]
     event_time: str | None = None
     """The column that it goes by. None: the one that its sources declare."""
+    free: ClassVar[frozenset[str]] = frozenset({"state_ttl", "ttl_time"})
+    """Of what `describe` says: what may change though it goes on from its state, as that does not depend on it."""
 
     @property
     def uses_event_time(self) -> bool:

@@ -39,6 +39,7 @@ class Process(Operator):
     """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due."""
 
     kind: ClassVar[str] = "process"
+    free = frozenset({"output", "state", "order_by"})
 
     def __init__(
         self,

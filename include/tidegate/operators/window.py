@@ -38,6 +38,7 @@ class Window(Operator):
     """Aggregates per window and key. Of `tumbling`, `hopping` and `session` one is given."""
 
     kind: ClassVar[str] = "window"
+    free = frozenset({"emit", "late", "allowed_lateness"})
 
     def __init__(
         self,
