@@ -33,6 +33,7 @@ COMMANDS = {
     "show": "one checkpoint: its plan, acks, decision and tables",
     "explain": "what happened in a checkpoint, and why, in prose",
     "read": "rows of a sink's table as of one checkpoint",
+    "state": "what operators remember as of one checkpoint",
     "suspend": "let no run plan a checkpoint until `resume`",
     "resume": "let runs plan checkpoints again",
     "config": "the effective settings and where each came from",

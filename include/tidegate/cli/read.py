@@ -15,9 +15,10 @@ from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, entry_of, find
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.model.records import Published, PublishedTable
+from tidegate.state.table import STATE
 from tidegate.tables import Location, Snapshot, open_table
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "open_as_of", "plain", "published_as_of", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,13 +34,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("sink", nargs="?", metavar="SINK", help="the sink's name in the pipeline")
     parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
-    parser.add_argument("--limit", type=_limit, default=20, metavar="K", help="at most K rows (20)")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K rows (20)")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = _published(target, args.checkpoint)
+    published = published_as_of(target, args.checkpoint)
     if args.sink is None:
         return _list_tables(target, published, out)
     table = published.tables.get(args.sink)
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _limit(text: str) -> int:
+def row_limit(text: str) -> int:
+    """How many rows to print at most."""
     if not text.isdecimal() or not 0 <= int(text[:12]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 1000000")
     return int(text)
@@ -77,7 +79,7 @@ def _limit(text: str) -> int:
 # -- which version -------------------------------------------------------------------------------------
 
 
-def _published(target: Target, id: int | None) -> Published:
+def published_as_of(target: Target, id: int | None) -> Published:
     """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
     ledger = target.ledger
     if id is None:
@@ -126,6 +128,8 @@ def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
 def _list_tables(target: Target, published: Published, out: Output) -> int:
     found = {}
     for name, table in published.tables.items():
+        if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
+            continue
         found[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
     out.document({"pipeline": target.name, "checkpoint": published.id, "tables": found})
     out.table(

@@ -76,7 +76,7 @@ class Expectations(Gate):
     def path(self, place: Place) -> Path:
         """The suite's file."""
         name = self.suite if self.suite.endswith((".yaml", ".yml")) else f"{FOLDER}/{self.suite}.yaml"
-        url = place.url(name)
+        url = place.of_project(name)
         if is_url(url):
             raise Invalid(
                 f"suite {self.suite!r} would be read from {url}",

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.records import Json, Struct
-from tidegate.state.columns import CHECKPOINT, GROUP, TOUCHED
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.tables import StagedFile
 
 __all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "state_file"]
@@ -48,6 +48,13 @@ class StateTable(Struct, frozen=True, kw_only=True):
     groups: int
     """Into how many groups keys are hashed (`max_parallelism`): fixed when the state begins."""
     files: list[StateFile]
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns that say something to people: keys, values, and when a row was written if rows expire."""
+        hidden = (GROUP, CHECKPOINT, DELETED)
+        names = [field["name"] for field in self.columns["fields"]]
+        return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]
 
 
 def state_file(file: StagedFile) -> StateFile:
