@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.operators.lifting import merges_of
 from tidegate.operators.windowing import END, START, Windowing, ends_after, ends_by
 from tidegate.sources.ddl import quote
 
@@ -109,22 +110,33 @@ class Slots:
         if last is None or (w.over_next is not None and last <= w.over_next):
             return None
         staying = fresh.where(ends_after(w.over_next))
+        if (ops := merges_of(w.parsed)) is not None:
+            return w.state.merge(staying, {END: "max", **ops})
         return w.state.put(w.merged(w.state.of(staying), staying))
 
     def _on_close(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.state.rows()
+        held = w.state.rows(f"{ends_after(w.before)} AND {ends_by(w.now)}")
         self._keep(fresh, last)
         closing = fresh.where(ends_by(w.now))
+        if not w.allowed and not self._any_ends:
+            return {"": fresh.where("false")}
         if held is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
-        complete = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
         if not w.allowed:
-            return {"": w.merged(complete, closing)}
+            return {"": w.merged(held, closing)}
         given_before = w.state.of(closing.where(ends_by(w.before)))
         assert given_before is not None
-        return {"": w.merged(complete.unionByName(given_before), closing), "-": given_before}
+        return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
+
+    @property
+    def _any_ends(self) -> bool:
+        """Whether there can be a window that is complete now and was not before: mostly there is none."""
+        w = self.windowing
+        if w.now is None or w.before is None:
+            return w.now is not None
+        return (w.now - self.size) // self.slide > (w.before - self.size) // self.slide
 
     def _on_update(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
         """Every window that has changed."""
