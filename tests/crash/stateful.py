@@ -38,9 +38,9 @@ class StatefulWorld(World):
         landing = self.root / "landing"
         landing.mkdir(parents=True, exist_ok=True)
         for number in range(files):
-            (landing / f"events-{number:04d}.json").write_text(
-                "".join(json.dumps(row) + "\n" for row in rows_of(number))
-            )
+            path = landing / f"events-{number:04d}.json"
+            if not path.exists():
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows_of(number)))
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME)
