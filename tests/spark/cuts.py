@@ -58,6 +58,9 @@ class Graph:
     prepare: Callable[[Path], None] = lambda _: None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True)
 class Story:
@@ -147,7 +150,9 @@ class Telling:
 
     def attempt(self, coordinator: Coordinator, id: int) -> None:
         """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
-        self.spark.conf.set("spark.sql.shuffle.partitions", str(next(self.tasks)))
+        tasks = next(self.tasks)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+        self.spark.conf.set("spark.sql.adaptive.enabled", str(tasks == 3).lower())
         known = set(self.files(id))
         with self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known))):
             run_job(coordinator, id, "main", self.spark)
@@ -236,6 +241,7 @@ def interpreted(spark: Any) -> Iterator[None]:
     wanted = {
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": spark.conf.get("spark.sql.shuffle.partitions"),
     }
     before = {key: spark.conf.get(key) for key in wanted}

@@ -187,6 +187,9 @@ def kept(pipeline: Pipeline) -> None:
     )
     sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["n"]))
 
+    best = plain.top_n(2, by="k", order_by=["s desc", "v asc"], uid="best")
+    best.sink("best", DeltaUpsert("tables/best", keys=["k", "rank"]))
+    plain.latest(by="v", order_by=["s", "k"], uid="most").sink("most", DeltaUpsert("tables/most", keys=["v"]))
     orders.top_n(2, by="k", order_by=["v desc", "id asc"], uid="top").sink(
         "top", DeltaUpsert("tables/top", keys=["k", "rank"])
     )
@@ -231,6 +234,11 @@ def kept_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     both = [{**nobody, **(last.get(row["k"], {}) if row["k"] is not None else {}), **row} for row in newest.values()]
     even = [{**row, "band": row["v"] % 3} for row in newest.values() if row["v"] % 2 == 0]
     plain = grouped(orders, lambda row: (row["k"], row["v"]))
+    plains = [
+        {"k": k, "v": v, "n": len(r), "last": max(o["at"] for o in r), "s": sum(o["id"] for o in r)}
+        for (k, v), r in plain.items()
+    ]
+    most = greatest_by(plains, lambda row: row["v"], lambda row: (row["s"], row["k"] is not None, row["k"] or ""))
     sizes: dict[int, list[tuple[Any, int]]] = defaultdict(list)
     for key, rows in plain.items():
         sizes[len(rows)].append(key)
@@ -238,12 +246,9 @@ def kept_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     counts = grouped(pairs, lambda pair: pair[0]["k"])
     return {
         "totals": counted([total(k, rows) for k, rows in grouped(orders, lambda row: row["k"]).items()]),
-        "plain": counted(
-            [
-                {"k": k, "v": v, "n": len(r), "last": max(o["at"] for o in r), "s": sum(o["id"] for o in r)}
-                for (k, v), r in plain.items()
-            ]
-        ),
+        "plain": counted(plains),
+        "best": counted(ranked(plains, "k", lambda row: (-row["s"], row["v"]), 2)),
+        "most": counted(list(most.values())),
         "sizes": counted(
             [
                 {
@@ -296,6 +301,10 @@ KEPT_BATCH = {
     "top": (
         "SELECT k, id, v, at, rank FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS rank "
         "FROM orders) WHERE rank <= 2"
+    ),
+    "best": (
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY s DESC, v) AS rank FROM (SELECT k, v, "
+        "count(*) AS n, max(at) AS last, sum(id) AS s FROM orders GROUP BY k, v)) WHERE rank <= 2"
     ),
     "newest": ("SELECT row.* FROM (SELECT max_by(struct(*), struct(at, id)) AS row FROM orders GROUP BY k)"),
     "counts": "SELECT o.k, count(*) AS n, sum(o.v * p.w) AS s FROM orders o JOIN payments p ON o.k = p.k GROUP BY o.k",

@@ -17,7 +17,7 @@ from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, meanings, parse
-from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.operators.lifting import lift
 from tidegate.state.columns import DELETED, OWN, quoted
 
@@ -68,7 +68,7 @@ class Aggregate(Operator):
         return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not self.functions:
             found.append('it computes nothing: name at least one, such as orders="count(*)"')
         found += [told for name, text in self.functions.items() if isinstance(told := parse(name, text), str)]

@@ -113,6 +113,8 @@ class Operator(ABC):
     kind: ClassVar[str]
     event_time: str | None = None
     """The column that it goes by. None: the one that its sources declare."""
+    instead: ClassVar[str] = "put it in front of that"
+    """What to do if it cannot take a stream that replaces rows."""
 
     @property
     def uses_event_time(self) -> bool:

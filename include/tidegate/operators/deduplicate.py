@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
-from tidegate.operators.inputs import columns_of, event_micros, need_keys, refuse_own, row_id, same
+from tidegate.operators.inputs import columns_of, event_micros, key_problems, need_keys, refuse_own, row_id, same
 from tidegate.operators.within import LATE, bounds_in, need_time, split_late, watermark_micros
 from tidegate.state.columns import quoted
 
@@ -55,7 +55,7 @@ class Deduplicate(Operator):
         return {"by": self.by, "within a time": self.within is not None, "event_time": self.event_time}
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if self.within is not None:
             bounds = bounds_in(self.within)
             found += [bounds] if isinstance(bounds, str) else []

@@ -26,6 +26,7 @@ __all__ = [
     "analysed",
     "columns_of",
     "event_micros",
+    "key_problems",
     "need_columns",
     "need_keys",
     "recalled",
@@ -42,6 +43,16 @@ OWN = (
 """Names that operators and states use beside a row's own columns."""
 
 T = TypeVar("T")
+
+
+def key_problems(names: Sequence[object], what: str = "by") -> list[str]:
+    """What is wrong with a declared key. `what`: the argument that names it."""
+    if not names:
+        return [f"it has no key: name the columns in {what}=[…]"]
+    if unfit := [name for name in names if not isinstance(name, str) or not name]:
+        return [f"{what} names {', '.join(map(repr, unfit))}: expected names of columns"]
+    texts = [str(name).casefold() for name in names]
+    return [f"{what} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], what: str, context: OperatorContext) -> None:

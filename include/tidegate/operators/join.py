@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
-from tidegate.operators.inputs import same
+from tidegate.operators.inputs import key_problems, same
 from tidegate.operators.sides import Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
 from tidegate.operators.within import bounds_in, need_time, split_late, watermark_micros
 from tidegate.sources.delta import DeltaTable
@@ -39,7 +39,7 @@ EVERY_FILE = 1_000_000_000
 
 def join_problems(on: Sequence[str], how: str, allowed: Sequence[str]) -> list[str]:
     """What every join may have wrong."""
-    found = [] if on else ["it has no key: name the columns that both sides have in on=[…]"]
+    found = key_problems(on, "on")
     if how not in allowed:
         found.append(f"how={how!r}: expected {' or '.join(allowed)}")
     return found
@@ -244,6 +244,10 @@ class TableJoin(Operator):
     """A Delta table at `path`, looked up by `on`. The plan fixes the version that every attempt reads."""
 
     kind: ClassVar[str] = "join"
+    instead: ClassVar[str] = (
+        "put it in front of that, or make the table a source and join with its latest rows, for by another version of "
+        "the table other rows would be taken back than were given"
+    )
 
     def __init__(self, path: str, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
         self.table = DeltaTable(path, max_files=EVERY_FILE)

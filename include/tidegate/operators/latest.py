@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import columns_of, need_columns, need_keys, recalled, refuse_own, row_id, same
+from tidegate.operators.inputs import (
+    columns_of,
+    key_problems,
+    need_columns,
+    need_keys,
+    recalled,
+    refuse_own,
+    row_id,
+    same,
+)
 from tidegate.operators.ranking import RANK, By, ranked
 from tidegate.state.columns import quoted
 
@@ -50,7 +59,7 @@ class Latest(Operator):
         return {"by": self.by, "order_by": self.order_by, "over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not self.order_by:
             found.append("nothing says which row is the latest: name the columns in order_by=[…]")
         return found
@@ -126,7 +135,7 @@ class TopN(Operator):
         return self.describe() | {"over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= 10_000:
             found.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
         if not self.order_by:

@@ -24,7 +24,7 @@ from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import need_columns, need_keys, recalled, refuse_own, row_id
+from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own, row_id
 from tidegate.operators.process_worker import AT, ROW, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.operators.within import LATE, need_time
@@ -45,6 +45,7 @@ TIMERS = "timers"
 TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"
 TAKEN = (TIMERS, "due_event", "due_clock", "_timers")
 """Columns of the timers' state."""
+METHODS = ("clear", "as_dict")
 
 
 class Process(Operator):
@@ -100,7 +101,7 @@ class Process(Operator):
         return self.function
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not callable(self.function):
             found.append(f"what it calls is a {type(self.function).__name__}, not a function")
         found += [
@@ -116,6 +117,7 @@ class Process(Operator):
             names = [column.name for column in columns]
             found += [f"{what}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"]
             if what == "state":
+                found += [f"state: {name!r} is what state.{name}() is: rename it" for name in names if name in METHODS]
                 found += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
         return found
 

@@ -21,6 +21,7 @@ from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import duration_problem, micros_in, time_problems
 from tidegate.operators.functions import meanings, parse
+from tidegate.operators.inputs import key_problems
 from tidegate.operators.sessions import Sessions
 from tidegate.operators.slots import Slots
 from tidegate.operators.windowing import END, START, Windowing
@@ -112,6 +113,7 @@ class Window(Operator):
             found.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
         if self.late not in ("drop", "side"):
             found.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
+        found += key_problems(self.by) if self.by else []
         for name in self.by:
             if name in (START, END) or name.startswith("_"):
                 found.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")

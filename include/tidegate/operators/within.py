@@ -66,8 +66,13 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
 
 
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """The rows with their time in `_at`, and, as they were, those that are late or have none."""
-    timed = rows.withColumn("_at", event_micros(rows, name, context))
+    """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
+    timed = context.keep(rows.withColumn("_at", event_micros(rows, name, context)))
     before = watermark_micros(context.watermarks.before)
     on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {before}, false)"
+    found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
+    assert found is not None
+    for what, rows_of in zip(("late", "without_time"), found, strict=True):
+        if rows_of:
+            context.counts[what] = context.counts.get(what, 0) + rows_of
     return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")
