@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": "what happened in a checkpoint, and why, in prose",
     "read": "rows of a sink's table as of one checkpoint",
     "state": "what operators remember as of one checkpoint",
+    "diff": "what differs between two checkpoints",
     "suspend": "let no run plan a checkpoint until `resume`",
     "resume": "let runs plan checkpoints again",
     "config": "the effective settings and where each came from",

@@ -134,7 +134,7 @@ def _no_state(target: Target, published: Published, operator: str, states: dict[
 
 def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
     try:
-        return query(snapshot, sql)
+        return query({"version": snapshot}, sql)
     except Exception as error:
         if where is None or isinstance(error, MemoryError):
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -13,6 +12,7 @@ from tidegate.gates.quarantine import CHECKPOINT, ID, STREAM, quarantine_name, w
 from tidegate.model.records import BrokenRule, Verdict
 from tidegate.pipeline.gated import Gated
 from tidegate.sinks.base import Prepared, Staging
+from tidegate.state.kept import keep, let_go
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ class Gating:
     def run(self, stage: Gated, frame: DataFrame) -> DataFrame:
         """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do."""
         _refuse_own_columns(stage, frame)
-        frame = frame.persist()
+        frame = keep(frame)
         self.kept.append(frame)
         seams.fault("S5.gate.before")
         context = GateContext(self.coordinator.graph.name, stage.name, self.coordinator.place, self.staging.checkpoint)
@@ -96,8 +96,7 @@ class Gating:
     def let_go(self) -> None:
         """Free what was kept in Spark."""
         for frame in self.kept:
-            with contextlib.suppress(Exception):
-                frame.unpersist()
+            let_go(frame)
 
 
 _WORST = ("abort", "quarantine", "warn")

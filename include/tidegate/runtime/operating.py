@@ -19,6 +19,7 @@ from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
 from tidegate.sources.base import SourceContext
 from tidegate.state.expiry import Over, without_over
+from tidegate.state.kept import let_go
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
@@ -147,5 +148,4 @@ class Operating:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
         for frame in self.kept:
-            with contextlib.suppress(Exception):
-                frame.unpersist()
+            let_go(frame)

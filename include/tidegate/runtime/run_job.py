@@ -31,6 +31,7 @@ from tidegate.runtime.operating import Operating, withdrawn_name
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
+from tidegate.state.kept import keep, let_go
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,8 +161,7 @@ class Attempt:
             self.operating.let_go()
             self.gating.let_go()
             for frame in kept:
-                with contextlib.suppress(Exception):
-                    frame.unpersist()
+                let_go(frame)
 
     def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
         """Let rows pass, or not. Rows that are replaced have passed before."""
@@ -185,7 +185,7 @@ class Attempt:
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
             if self.graph.users(name) > 1:
-                streams[name] = streams[name].persist()
+                streams[name] = keep(streams[name])
                 kept.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
