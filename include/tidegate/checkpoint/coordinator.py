@@ -103,11 +103,13 @@ class Coordinator:
         only_if_new: bool = False,
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
+        standing: bool = False,
     ) -> Triggered | Covered | None:
         """The run's checkpoint: the one that it has already, or a new one planned on the last.
 
         interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
+        standing: read nothing; the sources stay where they are. For what changes state by hand.
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
@@ -133,7 +135,7 @@ class Coordinator:
                     self._publish_or_wait()
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted)
+                plan = self._plan(answer, view, run, kind, wanted, standing)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 if self._create(plan, view):
@@ -146,11 +148,18 @@ class Coordinator:
         return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, asked)
 
     def _plan(
-        self, answer: protocol.CreateEntry, view: View, run: str, kind: str, wanted: protocol.Wanted | None
+        self,
+        answer: protocol.CreateEntry,
+        view: View,
+        run: str,
+        kind: str,
+        wanted: protocol.Wanted | None,
+        standing: bool,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
-        return Plans(self.graph, self.ledger, self.limits, self.place).make(answer, view, run, kind, wanted)
+        plans = Plans(self.graph, self.ledger, self.limits, self.place)
+        return plans.make(answer, view, run, kind, wanted, standing)
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""

@@ -32,8 +32,13 @@ class Plans:
         self.limits = limits
         self.place = place
 
-    def make(self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None) -> Plan:
-        """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
+    def make(
+        self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None, standing: bool = False
+    ) -> Plan:
+        """The plan for the entry that the protocol allows next. Nothing counts until it is created.
+
+        standing: no source moves.
+        """
         interval = wanted.interval if wanted is not None else None
         self._check_sinks()
         base = view.get(answer.base)
@@ -41,7 +46,10 @@ class Plans:
             self._refuse_lost_states(base.plan)
             self._refuse_other_groups(base.plan)
         starts = self._starts(base)
-        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+        sources = {
+            name: _standing(s, starts.get(name)) if standing else self._range(s, starts.get(name), interval)
+            for name, s in self.graph.sources.items()
+        }
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         return Plan(
             **stamp(seams.new_id()),
@@ -143,6 +151,14 @@ class Plans:
             more=planned.more,
             summary=planned.summary,
         )
+
+
+def _standing(sourcing: Sourcing, before: Range | None) -> Range:
+    """Nothing is read: the source stays where it is."""
+    at = before.end if before else None
+    return Range(
+        kind=sourcing.source.kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True, summary=""
+    )
 
 
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:

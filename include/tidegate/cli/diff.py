@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
+from tidegate import offline
 from tidegate.cli.output import Output
-from tidegate.cli.read import count_rows, open_as_of, plain, published_as_of, row_limit, shown
+from tidegate.cli.read import count_rows, open_as_of, plain, row_limit, shown
 from tidegate.cli.show import checkpoint_id
-from tidegate.cli.state import State, states_of
 from tidegate.cli.targets import Target, entry_of, find
 from tidegate.errors import Invalid
 from tidegate.model.records import Published
 from tidegate.model.view import Entry
+from tidegate.offline import State
 from tidegate.state.table import STATE, view_sql
 from tidegate.tables import query
 
@@ -41,8 +42,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
-    tables = published_as_of(target, args.before), published_as_of(target, args.after)
-    states = states_of(target, tables[0]), states_of(target, tables[1])
+    tables = offline.published_as_of(target.ledger, args.before), offline.published_as_of(target.ledger, args.after)
+    states = offline.states_of(target.ledger, tables[0]), offline.states_of(target.ledger, tables[1])
     if args.operator is not None:
         return _keys(target, args, states, out)
     found = {

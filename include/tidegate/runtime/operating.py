@@ -113,6 +113,11 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
+    def as_of_base(self, stage: Operated, part: str, spark: SparkSession) -> KeyedState | None:
+        """One of its states, without the operator. None: it has never held anything."""
+        base = self.base(state_sink_name(stage.name, part))
+        return self._state(stage, part, base.keys, spark, None, None) if base is not None else None
+
     def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
         """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
