@@ -199,8 +199,8 @@ def _one(
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
     failure = ("JOB_FAILED", str(error)) if error is not None else None
 
-    def wait() -> None:
-        observer.waiting(f"checkpoint {plan.id} waits for those that it rests on")
+    def wait(why: str) -> None:
+        observer.waiting(why)
         seams.sleep(POLL_S)
 
     finished = finish(
