@@ -79,20 +79,18 @@ class Even(Gate):
     hold_for = None
 
     def describe(self):
-        return {"odd": "is bad"}
+        return {"id": "is even"}
 
     def judge(self, rows, context):
         from pyspark.sql import functions as F
-        policy, bad, count = (HERE / "policy").read_text(), rows.where("file % 2 = 1"), rows.count()
-        if bad.isEmpty():
-            return Judgement(count)
+        policy, bad, count = (HERE / "policy").read_text(), rows.where("id % 2 = 1"), rows.count()
         marked = bad.withColumn(Judgement.RULES, F.array(F.lit("even")))
-        split = (rows.where("file % 2 = 0"), marked) if policy == "quarantine" else None
-        return Judgement(count, (BrokenRule("even", policy, rows=count, why=f"{count} rows are odd"),), split=split)
+        split = (rows.where("id % 2 = 0"), marked) if policy == "quarantine" else None
+        return Judgement(count, (BrokenRule("even", policy, rows=2, why="2 rows are odd"),), split=split)
 
 seen = seen.gate(Even(), name="checked")
 """
-"""A gate that finds each second file bad. What follows is said by the test, in the file `policy`."""
+"""A gate that finds each second row bad. What follows is said by the test, in the file `policy`."""
 
 
 class Project:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
-    folder = Path(place.url(FOLDER))
+    folder = Path(place.of_project(FOLDER))
     names = args.suites or sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
         raise Rejected(

@@ -204,8 +204,10 @@ class JobOperator(Step):
 
     def _run(self, task: Task, plan: Plan, left: float) -> Ack:
         """In this process, with a session on a Spark server."""
+        from tidegate.runtime.gating import warm_gates
         from tidegate.runtime.run_job import run_job
 
+        warm_gates(task.coordinator.graph)
         with self.sessions(task) as sessions, deadline(left, sessions.cancel):
             task.step("getting Spark ready")
             return run_job(task.coordinator, plan.id, self.job, sessions(), task.step)

@@ -3,6 +3,7 @@
     call      when                                             may it fail?
     problems  when the pipeline is validated                   –
     check     before a checkpoint is planned                   yes: the checkpoint is declined
+    warm      before Spark is asked for, in a thread           –
     pin       when a checkpoint is planned                     yes: the checkpoint is declined
     judge     in a job, once per attempt, possibly doubled     yes: the attempt is retried
 
@@ -73,6 +74,8 @@ class Judgement:
     split: tuple[DataFrame, DataFrame] | None = field(default=None, compare=False, repr=False)
     """The rows that go on; and those for quarantine, with the names of the rules that they broke in RULES. None: all
     go on. Both are to be read once the job stages, from the same rows that were judged."""
+    kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
+    """What was persisted in Spark and is let go once the job has staged."""
     memory: Json = field(default_factory=dict)
     """What the gate wants to know at the next checkpoint, if this one is completed. Short."""
 
@@ -117,6 +120,9 @@ class Gate(ABC):
 
     def check(self, context: GateContext) -> None:  # noqa: B027
         """Refuse (Invalid) what can be known to be wrong before anything is planned."""
+
+    def warm(self) -> None:  # noqa: B027
+        """Do what takes long and needs no rows, such as an import. Called in a thread, while Spark is got ready."""
 
     def pin(self, context: SourceContext) -> Json | None:
         """What it is to read beside its rows, such as a table's version: the same for every attempt. None: nothing."""

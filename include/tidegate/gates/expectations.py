@@ -123,6 +123,11 @@ class Expectations(Gate):
     def check(self, context: GateContext) -> None:
         self.load(context.place)
 
+    def warm(self) -> None:
+        from tidegate.gates.library import warm
+
+        warm()
+
     def pin(self, context: SourceContext) -> Json | None:
         if self.over is None:
             return None
@@ -143,7 +148,7 @@ class Expectations(Gate):
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
         apart = split(frame, taken, Judgement.RULES) if taken else None
-        return Judgement(judged.rows, broken, judged.record(), apart)
+        return Judgement(judged.rows, broken, judged.record(), apart, judged.kept)
 
     def _judge_over(self, frame: DataFrame, context: GateContext) -> Judgement:
         """The same over the table and the new rows. Of what is told apart only the new ones are anybody's to take."""
@@ -162,7 +167,7 @@ class Expectations(Gate):
         if taken:
             good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, taken, Judgement.RULES))
             apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
-        return Judgement(frame.count(), broken, judged.record(), apart)
+        return Judgement(frame.count(), broken, judged.record(), apart, judged.kept)
 
     def _held(self, frame: DataFrame, context: GateContext) -> DataFrame:
         """The table's rows as the plan has fixed them, without those that the new ones replace."""

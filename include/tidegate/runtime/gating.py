@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -11,6 +13,7 @@ from tidegate.gates.base import GateContext, Judgement
 from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name, with_origin
 from tidegate.model.records import Ack, BrokenRule, Json, Plan, Verdict
 from tidegate.pipeline.gated import Gated
+from tidegate.pipeline.graph import Graph
 from tidegate.runtime.releasing import Returning, returning
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -19,12 +22,28 @@ from tidegate.state.kept import keep, let_go
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Gating"]
+__all__ = ["Gating", "warm_gates"]
 
 TOLD = 100
 """So many broken rules are told in a verdict itself; all are in its results."""
 
 _WORST = ("abort", "hold", "quarantine", "warn")
+
+
+_warming: list[threading.Thread] = []
+
+
+def warm_gates(graph: Graph) -> None:
+    """Let the gates do beforehand what takes long, such as importing Great Expectations: beside Spark's work."""
+
+    def warm() -> None:
+        for gated in graph.gates:
+            with contextlib.suppress(Exception):  # it is told when the gate judges
+                gated.gate.warm()
+
+    if graph.gates and not any(thread.is_alive() for thread in _warming):
+        _warming[:] = [threading.Thread(target=warm, daemon=True, name="warm-gates")]
+        _warming[0].start()
 
 
 class Gating:
@@ -52,8 +71,11 @@ class Gating:
         self.kept.append(frame)
         if stage.gate.quarantines:
             _refuse_own_columns(stage, frame)
+        if any(thread.is_alive() for thread in _warming):
+            frame.count()  # so Spark computes the rows meanwhile
         seams.fault("S5.gate.before")
         judgement = stage.gate.judge(frame, self._context(stage))
+        self.kept += judgement.kept
         good, bad = judgement.split or (frame, None)
         back = returning(self.coordinator, self.plan, stage, frame) if stage.gate.quarantines else None
         if back is not None:

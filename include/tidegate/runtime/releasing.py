@@ -13,6 +13,7 @@ from tidegate.gates import quarantine as q
 from tidegate.model.records import Plan, Request
 from tidegate.pipeline.gated import Gated
 from tidegate.sources.base import SourceContext
+from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,7 +32,7 @@ class Returning:
         self.requests = requests
         self.checkpoint = checkpoint
         which = f.coalesce(*[f.when(_meant(request), request.number) for request in requests])
-        self.rows = rows.withColumn(_REQUEST, which).where(f.col(_REQUEST).isNotNull()).persist()
+        self.rows = keep(rows.withColumn(_REQUEST, which).where(f.col(_REQUEST).isNotNull()))
         counts = {row[0]: row[1] for row in self.rows.groupBy(_REQUEST).count().collect()}
         self.settled = sum(counts.values())
         self.released = sum(counts.get(each.number, 0) for each in requests if each.action == "release")
