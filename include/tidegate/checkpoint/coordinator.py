@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, intervals, protocol, publish, retention
+from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
@@ -66,7 +66,7 @@ class Outcome:
 
     id: int
     state: str
-    """completed, aborted, open, or retired."""
+    """completed, aborted, open, or retired. Open and HELD: it waits for a person."""
     reason: str = ""
     detail: str = ""
     counts: bool = False
@@ -175,7 +175,7 @@ class Coordinator:
         """The run gets nothing now. What is done already is published, all else is refused."""
         if isinstance(answer, protocol.Wait):
             control.refuse_suspended(self, view)
-            raise control.busy(answer.ids)
+            raise control.busy(answer.ids, holding.told_all(view, answer.ids))
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
@@ -205,6 +205,9 @@ class Coordinator:
         reasons = {}
         for entry in view.still_open():
             if entry.plan.run == run:
+                continue
+            if holding.awaits_person(entry):
+                self.complete(entry.id)  # whoever made it need not be there any more
                 continue
             reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
             if reason:
@@ -258,6 +261,9 @@ class Coordinator:
                 sha = self.ledger.create_manifest(self._manifest(entry, base))
                 self.ledger.index_run(entry.plan)
                 self._decide(_decision(id, "completed", manifest=sha))
+            elif isinstance(answer, protocol.Held):
+                if not holding.answer_overdue(self.ledger, answer):
+                    return Outcome(id, "open", holding.HELD, holding.told_all(self.ledger.view(), [id]))
             else:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
@@ -267,6 +273,8 @@ class Coordinator:
         """W2: what the decision rests on survives a power loss before it does."""
         for acked in entry.acks.values():
             self.ledger.settle_ack(acked)
+        for answer in entry.answers.values():
+            self.ledger.settle_answer(answer)
         if base is not None:
             self.ledger.settle_decision(base.id)
 

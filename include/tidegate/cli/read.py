@@ -19,7 +19,7 @@ from tidegate.model.records import Published, PublishedTable
 from tidegate.state.table import STATE
 from tidegate.tables import Snapshot
 
-__all__ = ["add_parser", "open_as_of", "plain", "row_limit", "run", "shown"]
+__all__ = ["add_parser", "dataset", "open_as_of", "plain", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -127,7 +127,7 @@ class Sample:
 def take(snapshot: Snapshot, limit: int) -> Sample:
     """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
     in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
-    data = _dataset(snapshot)
+    data = dataset(snapshot)
     rows: list[dict[str, Any]] = []
     for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
         if len(rows) >= limit:
@@ -138,10 +138,10 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
 
 def count_rows(snapshot: Snapshot) -> int:
     """How many rows there are."""
-    return int(_dataset(snapshot).count_rows())
+    return int(dataset(snapshot).count_rows())
 
 
-def _dataset(snapshot: Snapshot) -> Any:
+def dataset(snapshot: Snapshot) -> Any:
     """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
     import pyarrow.fs
     from deltalake.exceptions import DeltaError

@@ -22,6 +22,7 @@ from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
 from tidegate.pipeline.gated import Gated
@@ -104,10 +105,10 @@ class Attempt:
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
         before = None
-        if answer.prev is not None and self.job.operators:
+        if answer.prev is not None and (self.job.operators or self.job.gates):
             before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
         self.operating = Operating(self.coordinator, self.plan, self.staging, before)
-        self.gating = Gating(self.coordinator, self.staging)
+        self.gating = Gating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
 
     def refuse_ended(self) -> None:
@@ -216,7 +217,7 @@ class Attempt:
             prev=prev,
             sinks=sinks | self.operating.changed,
             states=self.operating.finished,
-            memory=self.operating.remembered(),
+            memory=self.operating.remembered() | self.gating.memory,
             gates=self.gating.verdicts,
             stats=JobStats(
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
@@ -262,7 +263,8 @@ class Attempt:
 
 def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
     """The plan says what is read and what is published: other rows would be staged for nobody, or be missing."""
-    planned = {f"source {name}": part.kind for name, part in plan.sources.items()}
+    aside = {name for name, part in plan.sources.items() if name.startswith(QUARANTINE)}  # not what is declared
+    planned = {f"source {name}": part.kind for name, part in plan.sources.items() if name not in aside}
     planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
     there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
     there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
