@@ -19,6 +19,7 @@ from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
+from tidegate.pipeline.meaning import refuse_other_meanings
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 from tidegate.state.record import DEFAULT_GROUPS
@@ -49,6 +50,8 @@ class Plans:
         if base is not None:
             self._refuse_lost_states(base.plan)
             self._refuse_other_groups(base.plan)
+            for acked in base.acks.values():
+                refuse_other_meanings(self.graph, acked.ack.memory, base.id)
         starts = self._starts(base)
         if standing:
             sources = _standing(self.graph, base)

@@ -78,6 +78,8 @@ class OperatorContext:
     """Only for an operator that `uses_event_time`."""
     event_time: str | None = None
     """The column that the operator goes by: its own choice, or the one that its sources agree on."""
+    event_times: Sequence[str | None] = ()
+    """By input, the column that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
@@ -118,8 +120,8 @@ class Operator(ABC):
         """Whether it asks for watermarks: they cost a look at each source's times."""
         return False
 
-    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
-        """What is wrong for it with the columns of event time that its sources declare."""
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        """What is wrong for it with the columns of event time that the sources of each input declare."""
         return []
 
     @property
@@ -171,6 +173,13 @@ class Operator(ABC):
     @abstractmethod
     def describe(self) -> Json:
         """The declaration for fingerprints and `explain`."""
+
+    def meaning(self, over_updates: bool) -> Json:
+        """What it is that the operator remembers. What is named here today and was named before must be the same.
+
+        over_updates: an input replaces rows.
+        """
+        return {}
 
     def problems(self) -> list[str]:
         """What is wrong with the declaration itself, all at once."""

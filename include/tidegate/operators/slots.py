@@ -109,12 +109,12 @@ class Slots:
         if last is None or (w.over_next is not None and last <= w.over_next):
             return None
         staying = fresh.where(ends_after(w.over_next))
-        return w.state.put(w.merged(w.state.of(staying), staying))
+        return w.state.put(w.merged(w.held_of(staying), staying))
 
     def _on_close(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.state.rows()
+        held = w.held(fresh)
         self._keep(fresh, last)
         closing = fresh.where(ends_by(w.now))
         if held is None:
@@ -122,16 +122,16 @@ class Slots:
         complete = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
         if not w.allowed:
             return {"": w.merged(complete, closing)}
-        given_before = w.state.of(closing.where(ends_by(w.before)))
+        given_before = w.held_of(closing.where(ends_by(w.before)))
         assert given_before is not None
         return {"": w.merged(complete.unionByName(given_before), closing), "-": given_before}
 
     def _on_update(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
         """Every window that has changed."""
         w = self.windowing
-        before = w.state.of(fresh)
+        before = w.held_of(fresh)
         ending = fresh.where(ends_by(w.over_next))
-        ended = w.merged(w.state.of(ending), ending)
+        ended = w.merged(w.held_of(ending), ending)
         kept = self._keep(fresh, last)
         changed = ended if kept is None else kept.unionByName(ended)
         return {"": changed, "-": fresh.where("false") if before is None else before}

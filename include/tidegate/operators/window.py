@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.config.keys import seconds_in
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import duration_problem, micros_in
-from tidegate.operators.functions import parse
+from tidegate.operators.event_time import duration_problem, micros_in, time_problems
+from tidegate.operators.functions import meanings, parse
 from tidegate.operators.sessions import Sessions
 from tidegate.operators.slots import Slots
 from tidegate.operators.windowing import END, START, Windowing
@@ -99,6 +99,11 @@ class Window(Operator):
             "allowed_lateness": self.allowed_lateness,
         }
 
+    def meaning(self, over_updates: bool) -> Json:
+        kinds = {"tumbling": self.tumbling, "hopping": self.hopping, "session": self.session}
+        sizes = {name: _micros(value) for name, value in kinds.items() if value is not None}
+        return {"by": self.by, "event_time": self.event_time, "the kind of window": sizes} | meanings(self.functions)
+
     def problems(self) -> list[str]:
         found = self._duration_problems()
         if not self.functions:
@@ -150,23 +155,25 @@ class Window(Operator):
             ]
         return []
 
-    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
-        if not columns:
-            return ['none of its sources has event time: name the column, pipeline.source(…, event_time="at")']
-        if self.event_time is None and len(columns) > 1:
-            return [f'its sources have several columns of event time ({", ".join(columns)}): name one, event_time="…"']
-        return []
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         windowing = Windowing(
             context=context,
+            rows=inputs[0],
             by=self.by,
             functions=self.functions,
             on_update=self.emit == "update",
             side=self.late == "side",
             allowed=micros_in(self.allowed_lateness),
         )
+        windowing.refuse_unfit()
         if self.session is not None:
             return Sessions(windowing, micros_in(self.session)).run(inputs[0])
         size, slide = self._sizes
         return Slots(windowing, micros_in(size), micros_in(slide)).run(inputs[0])
+
+
+def _micros(value: object) -> object:
+    return [micros_in(each) for each in value] if isinstance(value, tuple | list) else micros_in(value)

@@ -52,9 +52,9 @@ def watermark_micros(watermark: datetime | None) -> int | None:
     return None if watermark is None else (watermark - _EPOCH) // timedelta(microseconds=1)
 
 
-def need_time(name: str | None, context: OperatorContext) -> str:
-    """The column that tells an input's event time: the operator's own choice, or the one of its sources."""
-    found = name or getattr(context, "event_time", None)
+def need_time(name: str | None, place: int, context: OperatorContext) -> str:
+    """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
+    found = name or context.event_times[place]
     if not isinstance(found, str):
         raise Invalid(
             f"operator {context.uid!r} goes by event time, and nothing says which column has it",

@@ -136,6 +136,11 @@ class Graph:
         return {**self.sinks, **states, **aside}
 
     @property
+    def operators(self) -> tuple[Operated, ...]:
+        """The stages that remember."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
+
+    @property
     def gates(self) -> tuple[Gated, ...]:
         """The gates, in the order in which rows come to them."""
         return tuple(stage for stage in self.stages if isinstance(stage, Gated))

@@ -14,6 +14,7 @@ from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
 from tidegate.pipeline.graph import Operated
+from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
@@ -54,6 +55,8 @@ class Operating:
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        if prev is not None:
+            refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
 
     def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
@@ -68,6 +71,7 @@ class Operating:
             states=lambda part, keys, ttl, over: self._state(stage, part, keys, spark, ttl, over),
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
+            event_times=self.event_times.columns(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
@@ -145,7 +149,8 @@ class Operating:
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
         before: Mapping[str, Json] = self.prev.memory if self.prev else {}
-        return {**before, **self.memory, **self.event_times.memory()}
+        meaning = meaning_of(self.coordinator.graph)
+        return {**before, **self.memory, **self.event_times.memory(), **meaning}
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""

@@ -51,13 +51,9 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
     done, prev = attempt.ask()
     if done is not None:
         return done
-    with attempt.released_on_failure(), translated():
+    with attempt.released_on_failure(), attempt.fenced_if_ended(), translated():
         seams.fault("S3.inputs.after")
-        try:
-            streams = attempt.read(spark)
-        except (Corrupt, Invalid):
-            attempt.refuse_ended()  # retention may have taken what is being read
-            raise
+        streams = attempt.read(spark)
         with attempt.run(streams, spark):
             staged = attempt.stage(streams) if not attempt.gating.aborts else {}
             attempt.operating.finish(attempt.job.operators)
@@ -117,6 +113,16 @@ class Attempt:
         answer = protocol.on_job(entry, base, self.job.name)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
+
+    @contextlib.contextmanager
+    def fenced_if_ended(self) -> Iterator[None]:
+        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it."""
+        try:
+            yield
+        except (Corrupt, Invalid, Unavailable) as error:
+            with contextlib.suppress(Corrupt, Invalid, Rejected, Unavailable):
+                self.refuse_ended()
+            raise error
 
     def _fenced(self, why: str) -> Fenced:
         return Fenced(
