@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate import seams
 from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention
 from tidegate.checkpoint.intervals import Covered
+from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -22,7 +23,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.names import check_run
 from tidegate.model.place import Place
-from tidegate.model.records import Decision, Json, Manifest, Plan, Position, TablePart
+from tidegate.model.records import Decision, Json, Plan
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.sinks.base import SinkContext
@@ -258,7 +259,7 @@ class Coordinator:
             elif isinstance(answer, protocol.Complete):
                 assert entry is not None
                 self._settle_acks(entry, base)
-                sha = self.ledger.create_manifest(self._manifest(entry, base))
+                sha = self.ledger.create_manifest(manifest_of(entry, base))
                 self.ledger.index_run(entry.plan)
                 self._decide(_decision(id, "completed", manifest=sha))
             elif isinstance(answer, protocol.Held):
@@ -355,27 +356,6 @@ class Coordinator:
                 help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
                 reason="NO_SUCH_CHECKPOINT",
             )
-
-    def _manifest(self, entry: Entry, base: Entry | None) -> Manifest:
-        """What completing `entry` makes true. Carries on what its base says of sources and sinks now gone."""
-        before = base.manifest if base else None
-        acks = [entry.acks[job] for job in entry.plan.acks]
-        positions = dict(before.positions) if before else {}
-        positions |= {name: Position(kind=r.kind, at=r.end) for name, r in entry.plan.sources.items()}
-        tables = {}
-        for name in [*(before.tables if before else ()), *entry.plan.commits]:
-            staged = [acked.ack.sinks[name] for acked in acks if name in acked.ack.sinks]
-            after = protocol.after_publish([before], name) if before else None
-            tables[name] = TablePart(after=after, committables=staged)
-        return Manifest(
-            **stamp(seams.new_id()),
-            id=entry.id,
-            base=base.id if base else None,
-            base_manifest=base.decision.manifest if base and base.decision else None,
-            positions=positions,
-            jobs={job: acked.handle for job, acked in entry.acks.items()},
-            tables=tables,
-        )
 
     # -- publish -------------------------------------------------------------------------------------
 

@@ -138,7 +138,11 @@ def _checkpoint(coordinator: Coordinator, work: Callable[[Attempt], object]) -> 
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
             coordinator.abort(id, "CANCELLED", what)
         raise
-    return finish(coordinator, id, None, give_up=gone, wait=lambda: seams.sleep(POLL_S)).outcome
+    return finish(coordinator, id, None, give_up=gone, wait=_wait).outcome
+
+
+def _wait(why: str) -> None:
+    seams.sleep(POLL_S)
 
 
 def _acknowledge(coordinator: Coordinator, id: int, job: str, work: Callable[[Attempt], object]) -> None:

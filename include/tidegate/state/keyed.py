@@ -30,7 +30,7 @@ from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quo
 from tidegate.state.compaction import Batch, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.kept import keep, let_go
-from tidegate.state.record import StateFile, StateTable
+from tidegate.state.record import StateFile, StateTable, state_file
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
 
@@ -74,7 +74,8 @@ class KeyedState:
         self.keys = list(keys)
         self.groups = groups
         self.ttl = ttl
-        self._files: list[StateFile] = list(base.files) if base else []
+        self._begun: list[StateFile] = list(base.files) if base else []
+        self._files = list(self._begun)
         """Those of the base, as far as nothing has taken their place yet."""
         self._added: list[StateFile] = []
         self._columns: Json | None = base.columns if base else None
@@ -184,7 +185,7 @@ class KeyedState:
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
-        """The rows with what tidegate adds, behind the keys: statistics are kept of the first columns only."""
+        """The rows behind what tidegate adds: each file needs its statistics, and only the first columns have any."""
         from pyspark.sql import functions as F
 
         values = [name for name in rows.columns if name not in self.keys and name not in OWN]
@@ -195,7 +196,7 @@ class KeyedState:
         ]
         if self._expires:
             own.append(F.lit(self.ttl.touched if self.ttl else None).cast("long").alias(TOUCHED))
-        return rows.select(*map(quoted, self.keys), *own, *map(quoted, values))
+        return rows.select(*own, *map(quoted, self.keys), *map(quoted, values))
 
     @property
     def _expires(self) -> bool:
@@ -289,8 +290,9 @@ class KeyedState:
             )
             added, replaced = job.run(rows)
         files = self._staged(folder, schema, added.union(*replaced.values()))
-        for number, batch in enumerate(batches):
-            self._replace(batch.files, [each for each in files if each.file.path.rsplit("/", 1)[1] in replaced[number]])
+        for number, names in replaced.items():
+            merged = [each for each in files if each.file.path.rsplit("/", 1)[1] in names]
+            self._replace(batches[number].files, merged)
         return [each for each in files if each.file.path.rsplit("/", 1)[1] in added]
 
     @property
@@ -313,7 +315,7 @@ class KeyedState:
         if names is not None:
             found = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        return [_state_file(file) for file in stage(location, folder, schema)]
+        return [state_file(file) for file in stage(location, folder, schema)]
 
     # -- the record ----------------------------------------------------------------------------------
 
@@ -327,8 +329,8 @@ class KeyedState:
 
     @property
     def changed(self) -> bool:
-        """Whether this checkpoint has added anything."""
-        return bool(self._added)
+        """Whether this checkpoint has added, merged or dropped anything."""
+        return bool(self._added) or self._files != self._begun
 
     def _batches(self) -> list[Batch]:
         """What is to be merged and is not yet; what has expired as a whole goes at once."""
@@ -370,18 +372,6 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         let_go(kept)
-
-
-def _state_file(file: StagedFile) -> StateFile:
-    stats = msgspec.json.decode(file.stats)
-    low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
-    return StateFile(
-        file=file,
-        checkpoint=high[CHECKPOINT],
-        oldest=low[CHECKPOINT],
-        groups=(low[GROUP], high[GROUP]),
-        touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
-    )
 
 
 def _once(files: Sequence[StateFile]) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tidegate.model.records import Json, Struct
-from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.tables import StagedFile
 
-__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable"]
+__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
 """Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
@@ -53,3 +55,16 @@ class StateTable(Struct, frozen=True, kw_only=True):
         hidden = (GROUP, CHECKPOINT, DELETED)
         names = [field["name"] for field in self.columns["fields"]]
         return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]
+
+
+def state_file(file: StagedFile) -> StateFile:
+    """What a state's record says of a file, by its statistics."""
+    stats = msgspec.json.decode(file.stats)
+    low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
+    return StateFile(
+        file=file,
+        checkpoint=high[CHECKPOINT],
+        oldest=low[CHECKPOINT],
+        groups=(low[GROUP], high[GROUP]),
+        touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
+    )
