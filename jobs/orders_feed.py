@@ -1,12 +1,12 @@
-"""Puts files of order events into landing/orders, for `jobs/orders.py` to read: the same ones on every machine.
+"""Puts files of orders and payments into landing/, for `jobs/orders.py` to read: the same ones on every machine.
 
     python -m jobs.orders_feed --files 10 --rows 1000
-    python -m jobs.orders_feed --files 4 --every 30        four now, then one every 30 s until it is stopped
+    python -m jobs.orders_feed --files 4 --every 30        four now, then one more each 30 s until it is stopped
 
 Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
-alone, so whoever knows the files knows what must be in the tables. An order is placed and paid in one
-file, shipped and delivered in the next. One event in 20 comes a file or two late, behind later ones of
-its order; one in 30 comes twice; one in 40 is bad, in one of four ways.
+alone, so whoever knows the files knows what must be in the tables. A file is 20 minutes of orders, or of payments.
+One order in 20 comes a file or two late; one in 30 comes twice; one in 40 is bad, in one of four ways. Nine orders in
+ten are paid, within 25 minutes; one payment in 20 comes a file late.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,77 +23,100 @@ from typing import Any
 from tidegate import seams
 from tidegate.config import load_settings
 
-FOLDER = "landing/orders"
-STEPS = ("placed", "paid", "shipped", "delivered")
 COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
+METHODS = ("card", "transfer", "cash")
 START = datetime(2026, 1, 1, tzinfo=UTC)
+FILE = timedelta(minutes=20)
+"""How much time the orders in a file take."""
 
 
 def feed(data: Path, files: int, rows: int) -> list[Path]:
-    """Write the next `files` files of `rows` events below `data`; answers with their paths."""
-    folder = data / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    taken = [int(match[1]) for path in folder.iterdir() if (match := re.fullmatch(r"orders-(\d+)\.json", path.name))]
+    """Write the next `files` files of `rows` orders, and of payments, below `data`; answers with their paths."""
+    folders = {"orders": data / "landing/orders", "payments": data / "landing/payments"}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    taken = [
+        int(m[1]) for path in folders["payments"].iterdir() if (m := re.fullmatch(r"payments-(\d+)\.json", path.name))
+    ]
     first = max(taken, default=0) + 1
-    return [write(folder, number, rows + rows % 2) for number in range(first, first + files)]
+    written = []
+    for number in range(first, first + files):
+        written.append(write(folders["orders"] / f"orders-{number:06d}.json", lines(number, rows)))
+        written.append(write(folders["payments"] / f"payments-{number:06d}.json", payments(number, rows)))
+    return written
 
 
-def write(folder: Path, number: int, rows: int) -> Path:
-    """File `number`, whole or not at all: readers ignore names that end in .tmp."""
-    path = folder / f"orders-{number:06d}.json"
+def write(path: Path, content: Iterable[str]) -> Path:
+    """A file, whole or not at all: readers ignore names that end in .tmp."""
     aside = path.with_suffix(".json.tmp")
-    aside.write_text("".join(f"{line}\n" for line in lines(number, rows)), encoding="utf-8")
+    aside.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
     aside.rename(path)
     return path
 
 
 def lines(number: int, rows: int) -> Iterator[str]:
-    """The lines of file `number`: its own events, then those of the two files before it that come late."""
-    for event_id in range(max(number - 3, 0) * rows, number * rows):
-        if event_id // rows + 1 + delay(event_id) != number:
+    """The lines of orders' file `number`: its own orders, and those of the two files before it that come late."""
+    for order_id in range(max(number - 3, 0) * rows, number * rows):
+        if order_id // rows + 1 + delay(order_id) != number:
             continue
-        event = event_of(event_id, rows)
-        yield spoiled(event, event_id) if picked(event_id, "bad", 40) else json.dumps(event)
-        if picked(event_id, "twice", 30):
-            yield json.dumps(event)
+        order = order_of(order_id, rows)
+        yield spoiled(order, order_id) if picked(order_id, "bad", 40) else json.dumps(order)
+        if picked(order_id, "twice", 30):
+            yield json.dumps(order)
 
 
-def delay(event_id: int) -> int:
-    """How many files late the event comes."""
-    return 1 + number_of(event_id, "delay") % 2 if picked(event_id, "late", 20) else 0
+def payments(number: int, rows: int) -> Iterator[str]:
+    """The lines of payments' file `number`: those made in its time, and those of the file before it that come late."""
+    for order_id in range(max(number - 4, 0) * rows, number * rows):
+        payment = payment_of(order_id, rows)
+        if payment is None:
+            continue
+        made_in = (datetime.fromisoformat(payment["at"]) - START) // FILE + 1
+        if made_in + picked(order_id, "paid late", 20) == number:
+            yield json.dumps(payment)
 
 
-def event_of(event_id: int, rows: int) -> dict[str, Any]:
-    """A good event: one step in the life of one order."""
-    file, place = divmod(event_id, rows)
-    order_id = file // 2 * (rows // 2) + place // 2
+def delay(order_id: int) -> int:
+    """How many files late the order comes."""
+    return 1 + number_of(order_id, "delay") % 2 if picked(order_id, "late", 20) else 0
+
+
+def order_of(order_id: int, rows: int) -> dict[str, Any]:
+    """A good order."""
     return {
-        "event_id": event_id,
         "order_id": order_id,
         "customer_id": number_of(order_id, "customer") % 500,
         "country": COUNTRIES[number_of(order_id, "country") % len(COUNTRIES)],
-        "status": STEPS[file % 2 * 2 + place % 2],
         "amount": f"{number_of(order_id, 'amount') % 50_000 / 100:.2f}",
-        "at": (START + timedelta(seconds=event_id)).isoformat(),
+        "at": (START + FILE * order_id / rows).isoformat(),
     }
 
 
-def spoiled(event: dict[str, Any], event_id: int) -> str:
-    """The event as a broken producer would send it."""
-    match number_of(event_id, "how") % 4:
+def payment_of(order_id: int, rows: int) -> dict[str, Any] | None:
+    """How the order is paid, if it is."""
+    if picked(order_id, "unpaid", 10):
+        return None
+    wait = timedelta(seconds=number_of(order_id, "wait") % 1500)
+    method = METHODS[number_of(order_id, "method") % len(METHODS)]
+    return {"order_id": order_id, "method": method, "at": (START + FILE * order_id / rows + wait).isoformat()}
+
+
+def spoiled(order: dict[str, Any], order_id: int) -> str:
+    """The order as a broken producer would send it."""
+    match number_of(order_id, "how") % 4:
         case 0:
-            return json.dumps(event)[:-15]
+            return json.dumps(order)[:-15]
         case 1:
-            return json.dumps(event | {"order_id": None})
+            return json.dumps(order | {"order_id": None})
         case 2:
-            return json.dumps(event | {"amount": "-1.00"})
+            return json.dumps(order | {"amount": "-1.00"})
         case _:
-            return json.dumps({name: value for name, value in event.items() if name != "at"})
+            return json.dumps({name: value for name, value in order.items() if name != "at"})
 
 
-def picked(event_id: int, what: str, one_in: int) -> bool:
-    """Whether the event is one of those; the same on every machine."""
-    return number_of(event_id, what) % one_in == 0
+def picked(id: int, what: str, one_in: int) -> bool:
+    """Whether the order is one of those; the same on every machine."""
+    return number_of(id, what) % one_in == 0
 
 
 def number_of(id: int, what: str) -> int:
@@ -102,10 +125,10 @@ def number_of(id: int, what: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Put the next files of order events into landing/orders.")
-    parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files (10)")
-    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="events a file, even (1000)")
-    parser.add_argument("--every", type=float, metavar="S", help="then one more file every S seconds, for ever")
+    parser = argparse.ArgumentParser(description="Put the next files of orders and payments into landing/.")
+    parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files of each (10)")
+    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="orders a file (1000)")
+    parser.add_argument("--every", type=float, metavar="S", help="then one more of each every S seconds, for ever")
     args = parser.parse_args()
     data = Path(load_settings().data)
     told(feed(data, args.files, args.rows))
@@ -116,7 +139,7 @@ def main() -> None:
 
 def told(written: list[Path]) -> None:
     names = dict.fromkeys((written[0].name, written[-1].name)) if written else {}
-    print(f"{len(written)} files of order events in {FOLDER}: {' to '.join(names)}", flush=True)
+    print(f"{len(written)} files of orders and payments in landing/: {' to '.join(names)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -380,9 +380,8 @@ def test_the_example_is_built_from_its_dag_file():
     dag = by_hand.load(str(Path(__file__).resolve().parents[2] / "dags" / "orders.py"))
     assert dag.dag_id == "orders"
     assert dag.timetable.summary == "every 1 min"
-    assert "events" in dag.doc_md
+    assert "payments" in dag.doc_md
     assert [a.uri for a in dag.task_dict["complete"].outlets] == [
-        "tidegate://orders/order_events",
-        "tidegate://orders/orders",
-        "tidegate://orders/orders_rejected",
+        "tidegate://orders/revenue",
+        "tidegate://orders/totals",
     ]

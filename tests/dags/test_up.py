@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import stat
 import sys
-from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from jobs import orders_feed
 from tests.dags.up_project import Project
+from tests.example import Expected
 from tidegate.runtime.processes import ProcessId, is_alive
 
 ROWS = 60
@@ -81,14 +81,15 @@ def test_after_all_that_every_event_counts_once(project, first):
     assert completed[:2] == [1, 2]
     assert len(completed) >= 3
     last = next(row["id"] for row in done if row["state"] == "completed")
-    plan = project.json("show", "orders", str(last))["records"]["plan"]
-    files = int(re.search(r"(\d+)\.json", plan["sources"]["events"]["end"]["after"])[1])
-    fed = [line for number in range(1, files + 1) for line in orders_feed.lines(number, ROWS)]
-    read = project.json("read", "orders", "order_events", "--limit", "1000000")
-    rejected = project.json("read", "orders", "orders_rejected", "--limit", "1000000")
-    assert read["total"] + rejected["total"] == len(fed)
-    sent = Counter(json.loads(line)["event_id"] for line in fed if line.endswith("}"))
-    assert Counter(row["event_id"] for row in read["rows"]) <= sent
+    ends = project.json("show", "orders", str(last))["records"]["plan"]["sources"]
+    files = [int(re.search(r"(\d+)\.json", ends[name]["end"]["after"])[1]) for name in ("orders", "payments")]
+    expected = Expected(*files, ROWS)
+    totals = project.json("read", "orders", "totals", "--limit", "1000000")["rows"]
+    assert {row["customer_id"]: (Decimal(row["spent"]), row["orders"]) for row in totals} == {
+        customer: value[:2] for customer, value in expected.totals.items()
+    }
+    aside = project.json("read", "orders", "quarantine.checked", "--limit", "1")
+    assert aside["total"] == expected.quarantine.total()
 
 
 def test_a_broken_dag_file_is_told_with_its_line(project, first):
@@ -108,13 +109,13 @@ def test_a_broken_dag_file_is_told_with_its_line(project, first):
 def test_a_run_that_fails_ends_it_with_what_its_task_said(project, first):
     code = project.folder / "jobs" / "orders.py"
     right = code.read_text()
-    code.write_text(right.replace("    judged = events", "    no_such_name\n    judged = events"))
+    code.write_text(right.replace("    return checked.drop", "    no_such_name\n    return checked.drop"))
     try:
         done = project.tidegate("up", "--checkpoints", "1")
     finally:
         code.write_text(right)
     assert done.returncode == 1
     assert re.search(r"run \S+ of DAG orders has failed: task job_main failed, try \d", done.stderr)
-    assert "stage 'checked' failed: NameError: name 'no_such_name' is not defined" in done.stderr
+    assert "stage 'clean' failed: NameError: name 'no_such_name' is not defined" in done.stderr
     assert "aborted" in done.stdout
     assert project.left_running() == []

@@ -29,7 +29,7 @@ class Project:
 
     @classmethod
     def copy(cls, folder: Path, **more: str) -> Project:
-        for name in ("jobs", "dags", "plugins"):
+        for name in ("jobs", "dags", "plugins", "include/expectations"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         settings = (ROOT / "tidegate.toml").read_text()
         (folder / "tidegate.toml").write_text(f'{settings}\n[spark]\nmemory = "1g"\nmaster = "local[2]"\n')

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from jobs import orders_feed
+from tests.example import Expected, sent
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60
@@ -106,7 +108,8 @@ class Project:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One project folder, so one Spark server, for the whole module."""
     home = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "jobs", home / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("jobs", "include/expectations"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
     (home / "slow.py").write_text(SLOW)
     (home / "tidegate.toml").write_text('[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n')
     yield home
@@ -123,58 +126,43 @@ def orders(home: Path) -> Project:
     return project
 
 
-# -- what must be in the tables, without Spark -----------------------------------------------------------
-
-
-def sent(files: range) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """Each line that was fed, parsed, and why it is bad."""
-    for number in files:
-        for line in orders_feed.lines(number, ROWS):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                yield {}, "not readable"
-                continue
-            yield event, why_bad(event)
-
-
-def why_bad(event: dict[str, Any]) -> str | None:
-    if event["order_id"] is None:
-        return "no order id"
-    if "at" not in event:
-        return "no time"
-    return "bad amount" if Decimal(event["amount"]) < 0 else None
-
-
-def latest(fed: list[tuple[dict[str, Any], str | None]]) -> dict[int, str]:
-    """Each order's status: that of its latest good event, whenever that came."""
-    good = [event for event, why in fed if why is None]
-    return {event["order_id"]: event["status"] for event in sorted(good, key=lambda event: event["at"])}
-
-
-def expect_tables(project: Project, checkpoints: int) -> None:
-    fed = list(sent(range(1, 2 * checkpoints + 1)))
-    at = ("--checkpoint", str(checkpoints))
-    events = Counter(row["event_id"] for row in project.rows("orders", "order_events", *at))
-    assert events == Counter(event["event_id"] for event, why in fed if why is None)
-    rejected = Counter(row["why"] for row in project.rows("orders", "orders_rejected", *at))
-    assert rejected == Counter(why for _, why in fed if why is not None)
-    found = project.rows("orders", "orders", *at)
-    assert {row["order_id"]: row["status"] for row in found} == latest(fed)
-    assert len(found) == len({row["order_id"] for row in found})
-
-
 # -- the example -----------------------------------------------------------------------------------------
 
 
+def expect_tables(project: Project, checkpoints: int) -> None:
+    expected = Expected(2 * checkpoints, 2 * checkpoints, ROWS)
+    at = ("--checkpoint", str(checkpoints))
+    totals = {
+        row["customer_id"]: (Decimal(row["spent"]), row["orders"], datetime.fromisoformat(row["last"]))
+        for row in project.rows("orders", "totals", *at)
+    }
+    assert totals == expected.totals
+    revenue = project.rows("orders", "revenue", *at) if expected.revenue else []
+    found = Counter(
+        (datetime.fromisoformat(row["window_start"]), row["country"], Decimal(row["revenue"]), row["orders"])
+        for row in revenue
+    )
+    assert found == Counter((*key, *value) for key, value in expected.revenue.items())
+    aside = Counter(why(row) for row in project.rows("orders", "quarantine.checked", *at))
+    assert aside == expected.quarantine
+
+
+def why(row: dict[str, Any]) -> str:
+    if row["_corrupt_record"] is not None:
+        return "not readable"
+    return "no order id" if row["order_id"] is None else "no time" if row["at"] is None else "bad amount"
+
+
 def test_the_feed_holds_what_the_example_is_about():
-    fed = list(sent(range(1, 11)))
+    fed = list(sent(range(1, 11), ROWS))
     assert {why for _, why in fed} == {None, "not readable", "no order id", "no time", "bad amount"}
-    ids = Counter(event["event_id"] for event, why in fed if why is None)
-    assert max(ids.values()) == 2
-    arrived = [event for event, why in fed if why is None]
-    last = {event["order_id"]: event["status"] for event in arrived}
-    assert any(last[order] != status for order, status in latest(fed).items()), "nothing comes late"
+    ids = [order["order_id"] for order, why in fed if why is None]
+    assert max(Counter(ids).values()) == 2
+    assert ids != sorted(ids), "nothing comes late"
+    expected = Expected(10, 10, ROWS)
+    assert 0.8 < len(expected.paid) / len(expected.good) < 1
+    assert expected.revenue, "no hour is complete"
+    assert len(Expected(10, 9, ROWS).paid) < len(expected.paid), "a payment never comes in another file than its order"
 
 
 def test_the_tables_hold_what_was_fed(orders):
@@ -190,12 +178,51 @@ def test_list_show_and_explain_tell_of_it(orders):
     listed = orders.json("list", "orders")["checkpoints"]
     assert [(c["id"], c["state"]) for c in listed[-5:]] == [(n, "completed") for n in range(5, 0, -1)]
     shown = orders.json("show", "orders", "3")
-    assert set(shown["tables"]) == {"order_events", "orders", "orders_rejected"}
+    assert {"revenue", "totals", "quarantine.checked", "state.totals"} <= set(shown["tables"])
     assert shown["records"]["plan"]["config"]["interval"] == "1 min"
     story = orders.json("explain", "jobs.orders:pipeline", "3")
     assert story["changes"] == ["Settings and code are those of checkpoint 2."]
     assert story["waits_for"] == []
     assert "2 files" in " ".join(story["events"])
+
+
+def test_what_operators_remember_can_be_read_and_compared(orders):
+    early, late = Expected(6, 6, ROWS).totals, Expected(10, 10, ROWS).totals
+    for checkpoint, totals in (("3", early), ("5", late)):
+        state = orders.json("state", "orders", "totals", "--checkpoint", checkpoint, "--limit", "1000")
+        assert state["keys"] == ["customer_id"]
+        assert {row["customer_id"]: (Decimal(row["spent"]), row["orders"]) for row in state["rows"]} == {
+            customer: value[:2] for customer, value in totals.items()
+        }
+        assert state["total"] == len(totals)
+    customer = next(iter(early))
+    one = orders.json("state", "orders", "totals", "--where", f"customer_id = {customer}")
+    assert [row["orders"] for row in one["rows"]] == [late[customer][1]]
+    assert "VERSION AS OF" in orders.tidegate("state", "orders", "totals", "--sql").stdout
+    listed = orders.json("state", "orders", "--checkpoint", "5")["states"]
+    assert [s["operator"] for s in listed] == ["once", "paid.left", "paid.right", "revenue", "totals"]
+
+    changed = sum(early[each] != late[each] for each in early)
+    found = orders.json("diff", "orders", "3", "5")
+    assert found["states"]["totals"] == {"added": len(late) - len(early), "changed": changed, "gone": 0}
+    assert found["tables"]["totals"]["rows"] == [len(early), len(late)]
+    assert all(source["moved"] for source in found["sources"].values())
+    assert found["code_changed"] is False
+    rows = orders.json("diff", "orders", "3", "5", "totals", "--limit", "1000")["rows"]
+    for row in rows:
+        known = early.get(row["customer_id"])
+        assert row["change"] == ("changed" if known else "added")
+        assert (row["orders before"], row["orders after"]) == (known and known[1], late[row["customer_id"]][1])
+    assert len(rows) == len(late) - len(early) + changed
+    back = orders.json("diff", "orders", "5", "3")["states"]["totals"]
+    assert back == {"added": 0, "changed": changed, "gone": len(late) - len(early)}
+
+
+def test_a_state_that_is_not_there_or_a_wrong_condition_is_refused(orders):
+    assert "once or paid.left" in orders.tidegate("state", "orders", "total", code=2).stderr
+    said = orders.tidegate("state", "orders", "totals", "--where", "customer = 1", code=2).stderr
+    assert "--where 'customer = 1' is no condition on this state" in said
+    assert "no state of an operator 'total'" in orders.tidegate("diff", "orders", "3", "5", "total", code=2).stderr
 
 
 def test_doctor_finds_nothing_wrong(orders):

@@ -102,6 +102,44 @@ def test_composite_nested_and_odd_keys_with_deletes_and_rescaling(
     assert len(bed.table.files) < 20, "merged now and then"
 
 
+def test_keys_of_more_columns_than_the_log_keeps_statistics_of(tmp_path: Path, spark: Any) -> None:
+    """What tidegate must know of each file is told all the same: its groups, checkpoints and when it was written."""
+    wide = [f"k{n}" for n in range(36)]
+    bed = Bed(tmp_path, spark, [*wide, "nested"])
+    ttl = Ttl(timedelta(minutes=10), START)
+    for n in (1, 2):
+        state = bed.open(ttl)
+        flat = ", ".join(f"id AS {name}" for name in wide)
+        state.put(spark.sql(f"SELECT {flat}, struct(id, struct(id AS b) AS c) AS nested, {n} AS v FROM range({n})"))
+        bed.done(state)
+    assert bed.table is not None
+    assert {(each.oldest, each.checkpoint) for each in bed.table.files} == {(1, 1), (2, 2)}
+    assert all(each.touched == START.timestamp() * 1e6 for each in bed.table.files)
+    found = bed.rows()
+    assert sorted((row.k0, row.k35, row.nested.c.b, row.v) for row in found.collect()) == [(0, 0, 0, 2), (1, 1, 1, 2)]
+
+
+@pytest.mark.parametrize("empty", ["known to be", "found to be"])
+def test_a_checkpoint_without_rows_loses_nothing_when_runs_are_to_be_merged(
+    tmp_path: Path, spark: Any, empty: str
+) -> None:
+    """Of rows that Spark knows to be none it runs no worker, so none merges: what is merged is told by the workers."""
+    bed = Bed(tmp_path, spark, ["k"], groups=1)
+    for n in range(8):
+        state = bed.open()
+        state.put(bed.frame([(n, 1)], "k long, n long"))
+        bed.done(state)
+    state = bed.open()
+    assert not state.changed
+    rows = bed.frame([(9, 9)] if empty == "found to be" else [], "k long, n long").where("n < 5")
+    state.merge(rows, {"n": "sum"})
+    bed.done(state)
+    assert told(bed.rows(), 1) == {(n,): (1,) for n in range(8)}
+    assert bed.table is not None
+    assert state.changed
+    assert len(bed.table.files) == 1, "the merge is made up for"
+
+
 KINDS: dict[str, tuple[str, str, Callable[[random.Random], tuple[Any, ...]]]] = {
     "numbers": ("k long", "k", lambda r: (r.randint(-60, 60),)),
     "a text, a day": (

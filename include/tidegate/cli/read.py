@@ -10,14 +10,16 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tidegate import offline
 from tidegate.cli.output import Output
 from tidegate.cli.show import checkpoint_id
-from tidegate.cli.targets import Target, entry_of, find
-from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.cli.targets import Target, find
+from tidegate.errors import Invalid
 from tidegate.model.records import Published, PublishedTable
-from tidegate.tables import Location, Snapshot, open_table
+from tidegate.state.table import STATE
+from tidegate.tables import Snapshot
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "dataset", "open_as_of", "plain", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,13 +35,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("sink", nargs="?", metavar="SINK", help="the sink's name in the pipeline")
     parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
-    parser.add_argument("--limit", type=_limit, default=20, metavar="K", help="at most K rows (20)")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K rows (20)")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = _published(target, args.checkpoint)
+    published = offline.published_as_of(target.ledger, args.checkpoint)
     if args.sink is None:
         return _list_tables(target, published, out)
     table = published.tables.get(args.sink)
@@ -68,36 +70,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _limit(text: str) -> int:
+def row_limit(text: str) -> int:
+    """How many rows to print at most."""
     if not text.isdecimal() or not 0 <= int(text[:12]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 1000000")
     return int(text)
 
 
 # -- which version -------------------------------------------------------------------------------------
-
-
-def _published(target: Target, id: int | None) -> Published:
-    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
-    ledger = target.ledger
-    if id is None:
-        for candidate in reversed(ledger.ids()):
-            if (found := ledger.published(candidate)) is not None:
-                return found
-        raise Rejected(
-            f"pipeline {target.name!r} has published nothing yet", help=f"run it: tidegate run {target.text}"
-        )
-    entry = entry_of(ledger, id)
-    found = ledger.published(id)
-    if found is not None:
-        return found
-    state = "is not decided yet" if entry.open else "was aborted" if entry.aborted else "is not on all tables yet"
-    raise Rejected(
-        f"checkpoint {id} of {target.name!r} {state}",
-        expected="a checkpoint that is completed and published",
-        help=target.command("explain", id),
-        reason="NOT_PUBLISHED",
-    )
 
 
 def _no_table(target: Target, published: Published, sink: str) -> Invalid:
@@ -110,22 +90,15 @@ def _no_table(target: Target, published: Published, sink: str) -> Invalid:
 
 
 def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
-    """The table at the version that was published, and only if that is still the same commit."""
-    snapshot = open_table(Location(table.uri, target.settings.storage_options), table.version)
-    if snapshot is None or snapshot.log_hash != table.log_hash:
-        state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"
-        raise Corrupt(
-            f"the table {table.uri} {state}",
-            expected=f"version {table.version} with log hash {table.log_hash[:16]}…",
-            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs",
-            reason="TABLE_DAMAGED",
-        )
-    return snapshot
+    """The table at the version that was published."""
+    return offline.open_as_of(table, target.settings.storage_options)
 
 
 def _list_tables(target: Target, published: Published, out: Output) -> int:
     found = {}
     for name, table in published.tables.items():
+        if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
+            continue
         found[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
     out.document({"pipeline": target.name, "checkpoint": published.id, "tables": found})
     out.table(
@@ -154,7 +127,7 @@ class Sample:
 def take(snapshot: Snapshot, limit: int) -> Sample:
     """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
     in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
-    data = _dataset(snapshot)
+    data = dataset(snapshot)
     rows: list[dict[str, Any]] = []
     for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
         if len(rows) >= limit:
@@ -165,10 +138,10 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
 
 def count_rows(snapshot: Snapshot) -> int:
     """How many rows there are."""
-    return int(_dataset(snapshot).count_rows())
+    return int(dataset(snapshot).count_rows())
 
 
-def _dataset(snapshot: Snapshot) -> Any:
+def dataset(snapshot: Snapshot) -> Any:
     """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
     import pyarrow.fs
     from deltalake.exceptions import DeltaError

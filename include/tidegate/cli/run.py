@@ -18,6 +18,7 @@ from tidegate.errors import Invalid, TidegateError
 from tidegate.model.records import Published
 from tidegate.runtime.loop import Schedule, run_checkpoints
 from tidegate.runtime.sessions import Sessions, spark_settings
+from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "count", "run"]
 
@@ -165,10 +166,12 @@ def _document(target: Target, progress: Progress, *, stopped: bool) -> dict[str,
 
 
 def _tables(target: Target) -> dict[str, dict[str, Any]]:
-    """What is in each sink's table as of the last checkpoint that is on all of them."""
+    """What is in each sink's table as of the last checkpoint that is on all of them, but for states."""
     published = _last_published(target)
     found: dict[str, dict[str, Any]] = {}
     for name, table in (published.tables if published else {}).items():
+        if name.startswith(STATE):
+            continue
         try:
             rows: int | None = count_rows(open_as_of(target, table))
         except TidegateError:
@@ -202,6 +205,9 @@ def _closing(target: Target, progress: Progress, stopped: bool, out: Output) -> 
             title=f"What is in the sinks of {target.name}",
         )
     commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in tables]
+    published = _last_published(target)
+    if published is not None and any(name.startswith(STATE) for name in published.tables):
+        commands.append((target.command("state"), "what operators remember"))
     commands.append((target.command("list"), "its checkpoints"))
     if progress.checkpoints:
         last = progress.checkpoints[-1]["id"]

@@ -93,7 +93,7 @@ class Settings:
 
     def place(self) -> Place:
         """Where relative paths of sources and sinks start."""
-        return Place(self.data, self.storage_options)
+        return Place(self.data, self.storage_options, str(self.project))
 
     def shown(self) -> list[Shown]:
         """Every effective value with its origin, for people."""

@@ -22,6 +22,8 @@ class Place:
 
     base: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    project: str | None = None
+    """The project's folder, for what belongs to the code, such as suites. None: the same folder."""
 
     def url(self, path: str) -> str:
         """`path` as an absolute local path or a URL."""
@@ -31,6 +33,10 @@ class Place:
             return f"{self.base.rstrip('/')}/{path.rstrip('/')}"
         # Without "..", so that one table has one name: two sinks on one target are refused by it.
         return os.path.abspath(os.path.join(self.base, local_path(path)))
+
+    def of_project(self, path: str) -> str:
+        """`path` as an absolute one, where a relative one starts from the project's folder."""
+        return Place(self.project or self.base).url(path)
 
 
 def check_path(path: object) -> str:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tidegate.model.records import Json
+from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +103,7 @@ class OperatorContext:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""
-        kept = frame.persist()
+        kept = keep(frame)
         self.kept.append(kept)
         return kept
 

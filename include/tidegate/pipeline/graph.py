@@ -207,7 +207,7 @@ def build_graph(
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
         *_operator_problems(sources, stages),
-        *gate_problems(stages),
+        *gate_problems(stages, by_interval=any(getattr(s.source, "by_interval", False) for s in sources)),
         *_interval_problems(sources, sinks),
     ]
     ordered: list[Node] = []

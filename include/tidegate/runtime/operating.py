@@ -20,6 +20,7 @@ from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
 from tidegate.sources.base import SourceContext
 from tidegate.state.expiry import Over, without_over
+from tidegate.state.kept import let_go
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
@@ -116,6 +117,11 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
+    def as_of_base(self, stage: Operated, part: str, spark: SparkSession) -> KeyedState | None:
+        """One of its states, without the operator. None: it has never held anything."""
+        base = self.base(state_sink_name(stage.name, part))
+        return self._state(stage, part, base.keys, spark, None, None) if base is not None else None
+
     def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
         """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
@@ -152,5 +158,4 @@ class Operating:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
         for frame in self.kept:
-            with contextlib.suppress(Exception):
-                frame.unpersist()
+            let_go(frame)

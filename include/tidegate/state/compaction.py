@@ -3,6 +3,7 @@ seldom.
 
 Size tiers: a file's tier is how often its rows can be divided by 8. Once eight files of one tier cover the same key
 groups, they become one of the next. So a row is rewritten once per tier, and there are at most eight files of each.
+What is more than a checkpoint may rewrite is merged in parts, or not at all: files of so many rows are few.
 
 A row that says "deleted", or has expired, hides older ones of its key. It is forgotten where no other file can hold an
 older one; where all rows of a file have expired, the file is dropped without being read.
@@ -10,6 +11,7 @@ older one; where all rows of a file have expired, the file is dropped without be
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -47,11 +49,18 @@ def to_merge(files: Sequence[StateFile]) -> list[Batch]:
         tiers[_tier(each)].append(each)
     left, batches = MERGED_ROWS, []
     for _, members in sorted(tiers.items()):
-        rows = sum(each.file.rows for each in members)
-        if _depth(members) >= FAN_IN and rows <= left:
-            batches.append(Batch(tuple(members), not any(_hides(one, files, members) for one in members)))
-            left -= rows
+        chosen = _fitting(members, left) if _depth(members) >= FAN_IN else []
+        if len(chosen) > 1:
+            batches.append(Batch(tuple(chosen), not any(_hides(one, files, chosen) for one in chosen)))
+            left -= batches[-1].rows
     return batches
+
+
+def _fitting(members: Sequence[StateFile], most: int) -> list[StateFile]:
+    """Those that have no more than so many rows together, the smallest first: any may be merged without the others."""
+    ordered = sorted(members, key=lambda each: each.file.rows)
+    sums = itertools.accumulate(each.file.rows for each in ordered)
+    return [each for each, rows in zip(ordered, sums, strict=True) if rows <= most]
 
 
 def expired(files: Sequence[StateFile], limit: int) -> list[StateFile]:

@@ -29,7 +29,8 @@ from tidegate.state import workers
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quoted
 from tidegate.state.compaction import Batch, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
-from tidegate.state.record import StateFile, StateTable
+from tidegate.state.kept import keep, let_go
+from tidegate.state.record import StateFile, StateTable, state_file
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
 
@@ -73,7 +74,8 @@ class KeyedState:
         self.keys = list(keys)
         self.groups = groups
         self.ttl = ttl
-        self._files: list[StateFile] = list(base.files) if base else []
+        self._begun: list[StateFile] = list(base.files) if base else []
+        self._files = list(self._begun)
         """Those of the base, as far as nothing has taken their place yet."""
         self._added: list[StateFile] = []
         self._columns: Json | None = base.columns if base else None
@@ -175,7 +177,7 @@ class KeyedState:
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
             return self.put(partial)
-        with _kept(partial):
+        with _kept(partial) as partial:
             before = self.of(partial)
             assert before is not None
             known = [name for name in before.columns if name in types]
@@ -183,7 +185,7 @@ class KeyedState:
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
-        """The rows with what tidegate adds, behind the keys: statistics are kept of the first columns only."""
+        """The rows behind what tidegate adds: each file needs its statistics, and only the first columns have any."""
         from pyspark.sql import functions as F
 
         values = [name for name in rows.columns if name not in self.keys and name not in OWN]
@@ -194,7 +196,7 @@ class KeyedState:
         ]
         if self._expires:
             own.append(F.lit(self.ttl.touched if self.ttl else None).cast("long").alias(TOUCHED))
-        return rows.select(*map(quoted, self.keys), *own, *map(quoted, values))
+        return rows.select(*own, *map(quoted, self.keys), *map(quoted, values))
 
     @property
     def _expires(self) -> bool:
@@ -288,8 +290,9 @@ class KeyedState:
             )
             added, replaced = job.run(rows)
         files = self._staged(folder, schema, added.union(*replaced.values()))
-        for number, batch in enumerate(batches):
-            self._replace(batch.files, [each for each in files if each.file.path.rsplit("/", 1)[1] in replaced[number]])
+        for number, names in replaced.items():
+            merged = [each for each in files if each.file.path.rsplit("/", 1)[1] in names]
+            self._replace(batches[number].files, merged)
         return [each for each in files if each.file.path.rsplit("/", 1)[1] in added]
 
     @property
@@ -302,7 +305,7 @@ class KeyedState:
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
-        with _kept(frame):
+        with _kept(frame) as frame:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
@@ -312,7 +315,7 @@ class KeyedState:
         if names is not None:
             found = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        return [_state_file(file) for file in stage(location, folder, schema)]
+        return [state_file(file) for file in stage(location, folder, schema)]
 
     # -- the record ----------------------------------------------------------------------------------
 
@@ -326,8 +329,8 @@ class KeyedState:
 
     @property
     def changed(self) -> bool:
-        """Whether this checkpoint has added anything."""
-        return bool(self._added)
+        """Whether this checkpoint has added, merged or dropped anything."""
+        return bool(self._added) or self._files != self._begun
 
     def _batches(self) -> list[Batch]:
         """What is to be merged and is not yet; what has expired as a whole goes at once."""
@@ -362,26 +365,13 @@ def key_group(keys: Sequence[str], groups: int) -> Column:
 
 
 @contextlib.contextmanager
-def _kept(frame: DataFrame) -> Iterator[None]:
-    """Compute the frame once, however often it is used in the block."""
-    frame.persist()
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once, however often it is used in the block."""
+    kept = keep(frame)
     try:
-        yield
+        yield kept
     finally:
-        with contextlib.suppress(Exception):
-            frame.unpersist()
-
-
-def _state_file(file: StagedFile) -> StateFile:
-    stats = msgspec.json.decode(file.stats)
-    low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
-    return StateFile(
-        file=file,
-        checkpoint=high[CHECKPOINT],
-        oldest=low[CHECKPOINT],
-        groups=(low[GROUP], high[GROUP]),
-        touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
-    )
+        let_go(kept)
 
 
 def _once(files: Sequence[StateFile]) -> bool:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tidegate.model.records import Json, Struct
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.tables import StagedFile
 
-__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable"]
+__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
 """Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
@@ -45,3 +48,23 @@ class StateTable(Struct, frozen=True, kw_only=True):
     groups: int
     """Into how many groups keys are hashed (`max_parallelism`): fixed when the state begins."""
     files: list[StateFile]
+
+    @property
+    def shown(self) -> list[str]:
+        """The columns that say something to people: keys, values, and when a row was written if rows expire."""
+        hidden = (GROUP, CHECKPOINT, DELETED)
+        names = [field["name"] for field in self.columns["fields"]]
+        return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]
+
+
+def state_file(file: StagedFile) -> StateFile:
+    """What a state's record says of a file, by its statistics."""
+    stats = msgspec.json.decode(file.stats)
+    low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
+    return StateFile(
+        file=file,
+        checkpoint=high[CHECKPOINT],
+        oldest=low[CHECKPOINT],
+        groups=(low[GROUP], high[GROUP]),
+        touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
+    )

@@ -196,11 +196,11 @@ class Matcher:
             self.steps.append((distinct, known))
         self.row_of = np.argsort(codes)
 
-    def may_be_in(self, group: Any) -> bool:
-        """Whether a row group can hold one of the keys, by its statistics."""
+    def may_be_in(self, group: Any, place: int) -> bool:
+        """Whether a row group can hold one of the keys, by its statistics. `place`: the first key's column there."""
         import numpy as np
 
-        stats = group.column(0).statistics if self.plain is not None else None
+        stats = group.column(place).statistics if self.plain is not None else None
         if stats is None or not stats.has_min_max or not isinstance(stats.min_raw, int):
             return True
         low, high = np.searchsorted(self.plain, [stats.min_raw, stats.max_raw + 1])
@@ -265,8 +265,9 @@ def _hits(layout: Layout, run: Run, matcher: Matcher) -> Iterator[tuple[Any, pa.
 
     rest = [name for name in layout.schema.names if name not in layout.keys]
     with opened(run) as file:
+        first = file.schema_arrow.get_field_index(layout.keys[0])  # a plain key has no nested columns before it
         for group in range(file.num_row_groups):
-            if not matcher.may_be_in(file.metadata.row_group(group)):
+            if not matcher.may_be_in(file.metadata.row_group(group), first):
                 continue
             columns = read(file, layout, layout.keys, group)
             place, at = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])

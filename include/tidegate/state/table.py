@@ -17,6 +17,7 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, entry_folder
 from tidegate.sinks.delta_table import published, stamp_of
+from tidegate.state.columns import CHECKPOINT, DELETED
 from tidegate.state.record import StateTable
 from tidegate.tables import (
     Committed,
@@ -178,12 +179,18 @@ def _with_columns(snapshot: Snapshot, columns: Json, stamp: Stamp) -> Snapshot |
     return open_table(snapshot.location, done.version) if done else None
 
 
-def view_sql(table: StateTable, source: str) -> str:
-    """The query that gives the state's rows from its table: the newest row of each key, without deleted ones."""
-    fields = [field["name"] for field in table.columns["fields"]]
-    shown = ", ".join(f"`{name}`" for name in fields if name not in ("_group", "_checkpoint", "_deleted"))
-    keys = ", ".join(f"`{name}`" for name in table.keys)
-    return (
-        f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY `_checkpoint` DESC) AS `_age`"
-        f" FROM {source}) WHERE `_age` = 1 AND NOT `_deleted`"
+def view_sql(table: StateTable, source: str, *, where: str | None = None, quote: str = "`") -> str:
+    """The query that gives the state's rows from its table: the newest row of each key, without deleted ones.
+
+    source: how the engine names the table at a version. quote: what it puts around names.
+    """
+
+    def named(name: str) -> str:
+        return f"{quote}{name.replace(quote, quote * 2)}{quote}"
+
+    shown, keys = (", ".join(map(named, names)) for names in (table.shown, table.keys))
+    sql = (
+        f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {named(CHECKPOINT)} DESC) "
+        f"AS {named('_age')} FROM {source}) AS versions WHERE {named('_age')} = 1 AND NOT {named(DELETED)}"
     )
+    return f"SELECT * FROM ({sql}) AS rows WHERE {where}" if where else sql

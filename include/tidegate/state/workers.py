@@ -9,6 +9,7 @@ the storage's passwords. Everywhere else, and for types that are not simple, the
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "tim
 _ORDERED = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
-_REPORT = "path string, batch int, rows long"
+_REPORT = "path string, batch int, split int, rows long"
 MERGED_ROWS = 4_000_000
 """So many rows a worker merges in memory; more than that is for Spark, which spills."""
 
@@ -93,9 +94,9 @@ def write_runs(rows: DataFrame, layout: Layout, folder: str) -> set[str]:
         writer = Writer(layout, f"{folder}/{name}")
         for chunk in sorted_chunks(batches):
             writer.write(layout.table({name: chunk[name] for name in layout.schema.names}, chunk.num_rows))
-        yield from _report([(name, -1, writer.close())])
+        yield from _report([(name, -1, 0, writer.close())])
 
-    return {name for name, _, _ in _reported(rows, work)}
+    return {name for name, _, _, count in _reported(rows, work) if count}
 
 
 @dataclass(frozen=True)
@@ -124,21 +125,27 @@ class Job:
         return [run for run in runs if run.groups[0] < groups.stop and run.groups[1] >= groups.start]
 
     def run(self, rows: DataFrame) -> tuple[set[str], dict[int, set[str]]]:
-        """The files that were written: those of the batch, and for each set of files those in its place."""
+        """The files that were written: those of the batch, and those in place of each set of files that was merged.
+
+        A set counts as merged if every range of it was: of an empty batch, Spark may run no worker at all.
+        """
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             split, name = _task()
-            done = [(name, -1, _merge(self, batches, self.range_of(split), f"{self.folder}/{name}"))]
+            done = [(name, -1, split, _merge(self, batches, self.range_of(split), f"{self.folder}/{name}"))]
             for number in range(len(self.batches)):
                 aside = f"merged{number}-{name}"
-                done.append((aside, number, _compact(self, number, self.range_of(split), f"{self.folder}/{aside}")))
+                rows = _compact(self, number, self.range_of(split), f"{self.folder}/{aside}")
+                done.append((aside, number, split, rows))
             yield from _report(done)
 
-        added: set[str] = set()
-        replaced: dict[int, set[str]] = {number: set() for number in range(len(self.batches))}
-        for name, number, _ in _reported(rows, work):
-            (added if number < 0 else replaced[number]).add(name)
-        return added, replaced
+        names: dict[int, set[str]] = defaultdict(set)
+        splits: dict[int, set[int]] = defaultdict(set)
+        for name, number, split, count in _reported(rows, work):
+            splits[number].add(split)
+            if count:
+                names[number].add(name)
+        return names[-1], {n: names[n] for n in range(len(self.batches)) if len(splits[n]) == self.count}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[Run]:
@@ -217,21 +224,19 @@ def _task() -> tuple[int, str]:
     return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
 
 
-def _report(done: Sequence[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
+def _report(done: Sequence[tuple[str, int, int, int]]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    written = [each for each in done if each[2]]
-    names, batches, rows = zip(*written, strict=True) if written else ((), (), ())
-    kinds = (pa.string(), pa.int32(), pa.int64())
-    columns = [pa.array(values, kind) for values, kind in zip((names, batches, rows), kinds, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "rows"])
+    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "split", "rows"])
 
 
-def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[tuple[str, int, int]]:
+def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[tuple[str, int, int, int]]:
     names = rows.columns
 
     def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
 
     numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))  # Spark stumbles over dots in names
-    return [(row[0], row[1], row[2]) for row in numbered.mapInArrow(renamed, _REPORT).collect()]
+    return [(row[0], row[1], row[2], row[3]) for row in numbered.mapInArrow(renamed, _REPORT).collect()]

@@ -8,7 +8,7 @@ from tidegate.tables.features import (
 )
 from tidegate.tables.files import Location, locate
 from tidegate.tables.footers import StagedFile, missing_files, stage
-from tidegate.tables.live import LiveFile, live_files, read_table
+from tidegate.tables.live import LiveFile, live_files, query, read_table
 from tidegate.tables.log import (
     Committed,
     Snapshot,
@@ -55,6 +55,7 @@ __all__ = [
     "overwrite",
     "owner_of",
     "partition_values",
+    "query",
     "read_commit",
     "read_table",
     "refuse_owner",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.tables.log import Snapshot
 
-__all__ = ["LiveFile", "live_files", "read_table"]
+__all__ = ["LiveFile", "live_files", "query", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,17 @@ def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int 
     chosen = ", ".join(_quoted(name) for name in columns) if columns else "*"
     query = f"SELECT {chosen} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
     return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
+
+
+def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
+    """What an SQL query over some versions, under these names, gives: for people who look."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    builder = QueryBuilder()
+    for name, snapshot in tables.items():
+        builder = builder.register(name, snapshot.handle)
+    return pa.table(builder.execute(sql))
 
 
 def _quoted(name: str) -> str:

@@ -37,8 +37,13 @@ def test_what_hides_nothing_any_more_is_forgotten_though_newer_files_are_there()
     assert batch.forgets, "it holds other keys"
 
 
-def test_merging_is_bounded() -> None:
-    assert to_merge([file(n, rows=MERGED_ROWS // 4) for n in range(1, FAN_IN + 1)]) == []
+def test_merging_is_bounded_and_goes_on_all_the_same() -> None:
+    (batch,) = to_merge([file(n, rows=MERGED_ROWS // 4 + n) for n in range(1, FAN_IN + 1)])
+    assert [each.checkpoint for each in batch.files] == [1, 2, 3], "as many as may be"
+    (first,) = to_merge([file(n, rows=MERGED_ROWS // 4 - n) for n in range(1, FAN_IN + 1)])
+    assert [each.checkpoint for each in first.files] == [8, 7, 6, 5]
+    assert first.forgets is False, "older ones stay behind"
+    assert to_merge([file(n, rows=MERGED_ROWS) for n in range(1, FAN_IN + 1)]) == [], "one alone is all that may be"
 
 
 def test_a_file_whose_rows_have_all_expired_goes_without_being_read_but_not_before_older_ones() -> None:

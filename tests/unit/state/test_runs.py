@@ -110,7 +110,7 @@ def test_row_groups_are_skipped_by_their_statistics(tmp_path: Path, monkeypatch:
     run = write(layout, tmp_path / "a.parquet", {(n,): (1, n, False) for n in range(100)})
     matcher = Matcher(pa.table({"k": pa.array([31, 33, 78])}), ["k"])
     with runs.opened(run) as file:
-        read = [n for n in range(file.num_row_groups) if matcher.may_be_in(file.metadata.row_group(n))]
+        read = [n for n in range(file.num_row_groups) if matcher.may_be_in(file.metadata.row_group(n), 0)]
     assert read == [3, 7]
 
 
