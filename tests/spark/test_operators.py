@@ -212,7 +212,7 @@ def test_state_goes_on_with_changed_code_or_is_refused_before_anything_runs(tmp_
         "aggregate 'sums': by is k, v, and was k": {"by": ["k", "v"]},
         "aggregate 'sums': s is max(v), and was sum(v)": {"s": "max(v)"},
         "top-n 'top': n is 3, and was 2": {"n": 3},
-        "window 'live': the kind of window is {'tumbling': 7200000000}": {"size": "2 h"},
+        "window 'live': the window is tumbling 2 h, and was tumbling 1 h": {"size": "2 h"},
         "join 'near': how is full, and was left": {"how": "full"},
         "checkpoint 1 has state of extra, which pipeline 'play' no longer has": {"extra": False},
     }

@@ -179,7 +179,7 @@ class Operator(ABC):
     def meaning(self, over_updates: bool) -> Json:
         """What it is that the operator remembers. What is named here today and was named before must be the same.
 
-        over_updates: an input replaces rows.
+        over_updates: an input replaces rows. "event_time": its own choice for each input; for None, what sources say.
         """
         return {}
 

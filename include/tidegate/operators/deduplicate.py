@@ -52,7 +52,7 @@ class Deduplicate(Operator):
         return {"by": self.by, "within": self.within, "event_time": self.event_time}
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"by": self.by, "within a time": self.within is not None, "event_time": self.event_time}
+        return {"by": self.by, "within a time": self.within is not None, "event_time": [self.event_time]}
 
     def problems(self) -> list[str]:
         found = key_problems(self.by)

@@ -132,7 +132,8 @@ class TopN(Operator):
         return {"n": self.n, "by": self.by, "order_by": self.order_by}
 
     def meaning(self, over_updates: bool) -> Json:
-        return self.describe() | {"over a stream that replaces rows": over_updates}
+        order = [f"{each.name} {'asc' if each.ascending else 'desc'}" for each in map(_by, self.order_by)]
+        return {"n": self.n, "by": self.by, "order_by": order, "over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
         found = key_problems(self.by)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.config.keys import seconds_in
+from tidegate.config.keys import duration_text, seconds_in
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import duration_problem, micros_in, time_problems
@@ -101,9 +101,10 @@ class Window(Operator):
         }
 
     def meaning(self, over_updates: bool) -> Json:
-        kinds = {"tumbling": self.tumbling, "hopping": self.hopping, "session": self.session}
-        sizes = {name: _micros(value) for name, value in kinds.items() if value is not None}
-        return {"by": self.by, "event_time": self.event_time, "the kind of window": sizes} | meanings(self.functions)
+        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
+        window = f"{kind} {' every '.join(dict.fromkeys(sizes))}"
+        return {"by": self.by, "event_time": [self.event_time], "the window": window} | meanings(self.functions)
 
     def problems(self) -> list[str]:
         found = self._duration_problems()
@@ -175,7 +176,3 @@ class Window(Operator):
             return Sessions(windowing, micros_in(self.session)).run(inputs[0])
         size, slide = self._sizes
         return Slots(windowing, micros_in(size), micros_in(slide)).run(inputs[0])
-
-
-def _micros(value: object) -> object:
-    return [micros_in(each) for each in value] if isinstance(value, tuple | list) else micros_in(value)

@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.errors import Invalid
 from tidegate.model.records import Json
+from tidegate.pipeline.event_time import column_of, origins
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph import Graph, Operated
@@ -27,6 +28,10 @@ def meaning_of(graph: Graph) -> dict[str, Json]:
 
 def _of(graph: Graph, stage: Operated) -> Json:
     told = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
+    if (chosen := told.get("event_time")) is not None:
+        found = origins(graph.sources, graph.stages)
+        columns = (column_of(found[name], graph.sources) for name in stage.inputs)
+        told["event_time"] = [own or column for own, column in zip(chosen, columns, strict=True)]
     plain: Json = msgspec.json.decode(msgspec.json.encode(told))
     return plain
 

@@ -13,6 +13,7 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Operated
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
 from tidegate.runtime.watermarks import EventTimes
@@ -77,7 +78,7 @@ class Operating:
             pinned=self._pinned(stage),
             kept=self.kept,
         )
-        given = stage.operator.run(frames, context)
+        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if context.remember:
             self.memory[stage.name] = context.remember
         if context.counts:
