@@ -11,8 +11,11 @@ from typing import Any
 
 from tests.crash.world import NAME, World, check_ledger, rows_of
 from tidegate import Pipeline
+from tidegate.checkpoint import asking
 from tidegate.gates import Expectations
 from tidegate.gates.quarantine import quarantine_name
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Plan, Request
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -28,7 +31,7 @@ class GatedWorld(World):
     """The same files, and a gate before the table."""
 
     def judge_by(self, severity: str) -> None:
-        """From now on a bad row aborts ("critical") or goes to quarantine ("warning")."""
+        """From now on a bad row aborts ("critical"), goes to quarantine ("warning") or waits for a person ("info")."""
         folder = self.root / "include" / "expectations"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "events.yaml").write_text(SUITE.replace("SEVERITY", severity))
@@ -44,7 +47,7 @@ class GatedWorld(World):
 
             return events.crossJoin(events.sparkSession.range(1).select(f.rand().alias("mark")))
 
-        gate = Expectations("events", on_failure={"critical": "abort", "warning": "quarantine"})
+        gate = Expectations("events", on_failure={"critical": "abort", "warning": "quarantine", "info": "hold"})
         marked.gate(gate, name="checked").sink("log", DeltaAppend("tables/log"))
         return pipeline
 
@@ -55,13 +58,28 @@ class GatedWorld(World):
         return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
 
 
-def check(world: GatedWorld, files: int) -> None:
-    """Each row is in exactly one place, the right one, and those of one file come from one attempt."""
-    good, bad = world.table("log"), world.quarantine()
-    expected = [row for number in range(files) for row in rows_of(number)]
-    assert sorted(row["id"] for row in good) == [row["id"] for row in expected if row["key"] != 2]
-    assert sorted(row["id"] for row in bad) == [row["id"] for row in expected if row["key"] == 2]
-    assert {tuple(row["_tidegate_rules"]) for row in bad} == {("key",)}
+def ask(world: GatedWorld, action: str = "release", **about: Any) -> None:
+    """What `tidegate quarantine release` does, of all rows that wait."""
+    ledger = world.coordinator().ledger
+    request = Request(**stamp("by hand"), number=1, gate="checked", action=action, seen=1_000, by="a person", **about)
+    asking.ask(ledger, request)
+
+
+def check(world: GatedWorld, files: int, released: int = 0, approved: tuple[int, ...] = ()) -> None:
+    """Each row is in exactly one place, the right one, and those of one file come from one attempt.
+
+    released: so many of the first files' bad rows are let go on. approved: of these files all rows go on.
+    """
+    good, aside = world.table("log"), world.quarantine()
+    bad = [row for row in aside if row["_tidegate_settled"] is None]
+    expected = [{**row, "file": number} for number in range(files) for row in rows_of(number)]
+    free = {row["id"] for row in expected if row["key"] != 2 or row["file"] < released or row["file"] in approved}
+    assert sorted(row["id"] for row in good) == sorted(free), "each exactly once"
+    assert sorted(row["id"] for row in bad) == [row["id"] for row in expected if row["id"] not in free]
+    settled = sorted(row["id"] for row in aside if row["_tidegate_settled"] is not None)
+    assert settled == [row["id"] for row in expected if row["key"] == 2 and row["file"] < released], "marked"
+    assert {row["_tidegate_settled"] for row in aside} <= {None, "released"}
+    assert {tuple(row["_tidegate_rules"]) for row in aside} == {("key",)}
     marks = {row["id"]: row["mark"] for row in [*good, *bad]}
     for number in range(files):
         assert len({marks[row["id"]] for row in rows_of(number)}) == 1, "a file's rows come from one attempt"
@@ -73,4 +91,12 @@ def check(world: GatedWorld, files: int) -> None:
         for acked in entry.acks.values():
             verdict = acked.ack.gates["checked"]
             assert verdict.outcome != "abort" or entry.aborted, "a verdict says so"
-            assert (quarantine_name("checked") in acked.ack.sinks) == bool(verdict.quarantined and not entry.aborted)
+            takes = not quarantine_is_empty(entry.plan)
+            staged = bool((verdict.quarantined or takes) and verdict.outcome != "abort")
+            assert (quarantine_name("checked") in acked.ack.sinks) == staged
+
+
+def quarantine_is_empty(plan: Plan) -> bool:
+    """Whether the plan takes up no request."""
+    part = plan.sources.get(quarantine_name("checked"))
+    return part is None or part.empty

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.gated import GatedWorld, check
+from tests.crash.gated import GatedWorld, ask, check
 from tests.crash.harness import Crew
+from tidegate import seams
+from tidegate.checkpoint.holding import answer
+from tidegate.testing.faults import Fault
 
 # The quarantine is staged before the sink, and published before it: the first passing, and between both.
 POINTS = [
@@ -78,3 +81,76 @@ def test_killed_while_a_gate_aborts(crew: Crew, world: GatedWorld, point: str) -
     check(world, 3)
     assert not [path for path in world.root.rglob("*.parquet") if f"/{3:08d}/" in str(path)], "what it staged is gone"
     assert id in (3, 4)
+
+
+RELEASES = [
+    ("S1.entry.after", 1),
+    ("S5.gate.after", 1),
+    ("S6.ack.before", 1),
+    ("S9.decision.after", 1),
+    ("S10.publish.before", 1),
+    ("S10.publish.before", 2),
+]
+
+
+def failing(tmp_path: Path, point: str) -> seams.Seams:
+    """A person's command that breaks off at a point."""
+    return Fault(point, "E", 1, tmp_path / "unused").installed()
+
+
+@pytest.mark.parametrize(("point", "nth"), RELEASES)
+def test_killed_while_rows_are_released_then_recovered(crew: Crew, world: GatedWorld, point: str, nth: int) -> None:
+    """Quarantine, release, crash, recovery: every row is in the table or waits, once, and those released are marked."""
+    ask(world, checkpoints=[1, 2])
+    assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
+    crew.run(world, "four", "five", impatient=True)
+    check(world, 3, released=2)
+
+
+def test_a_zombie_that_releases_rows_releases_none_twice(crew: Crew, world: GatedWorld) -> None:
+    ask(world)
+    zombie = crew.start(world, "three", fault=("S6.ack.before", "Z", 1))
+    zombie.reached()
+    crew.run(world, "three")
+    zombie.resume()
+    check(world, 3, released=2)
+
+
+@pytest.mark.parametrize("point", ["Q1.request.before", "Q1.request.after"])
+def test_a_command_that_broke_off_is_repeated_and_rows_go_on_once(crew: Crew, world: GatedWorld, point: str) -> None:
+    with seams.installed(failing(world.root, point)), pytest.raises(Exception, match=point):
+        ask(world)
+    ask(world)
+    ask(world, "discard")  # what comes later finds nothing left
+    crew.run(world, "three", impatient=True)
+    check(world, 3, released=2)
+
+
+@pytest.mark.parametrize("point", ["S5.gate.after", "S6.ack.after", "S7.answer.before", "S7.answer.after"])
+def test_interrupted_around_a_hold_then_approved(crew: Crew, world: GatedWorld, point: str) -> None:
+    """Held, nothing of it is visible; approved, all of it is, whoever died in between."""
+    world.judge_by("info")
+    if point.startswith("S7"):
+        crew.run(world, "three")
+        with seams.installed(failing(world.root, point)), pytest.raises(Exception, match=point):
+            answer(world.coordinator().ledger, 3, None, approve=True, by="a person")
+    else:
+        assert crew.start(world, "three", fault=(point, "K", 1)).ended() == -9
+        crew.run(world, "three")
+    assert len(world.table("log")) == 9, "nothing of it is visible"
+    if point != "S7.answer.after":
+        answer(world.coordinator().ledger, 3, None, approve=True, by="a person")
+    crew.run(world, "three", impatient=True)
+    check(world, 3, approved=(2,))
+
+
+def test_rejected_its_rows_are_in_the_next_one(crew: Crew, world: GatedWorld) -> None:
+    world.judge_by("info")
+    crew.run(world, "three")
+    answer(world.coordinator().ledger, 3, "checked", approve=False, by="a person")
+    assert crew.start(world, "three", fault=("A1.abort.after", "K", 1)).ended() == -9
+    assert world.coordinator().complete(3).reason == "GATE_REJECTED"
+    world.judge_by("warning")
+    world.coordinator().resume("a person")
+    crew.run(world, "four")
+    check(world, 3)

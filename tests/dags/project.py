@@ -44,6 +44,7 @@ def seen(rows):
     {stage}
     return rows
 
+{gate}
 seen.sink("every", DeltaAppend({name!r} + "/every"))
 seen.sink("latest", DeltaUpsert({name!r} + "/latest", keys=["id"], order_by="file"))
 dag = build_dag(pipeline, {arguments})
@@ -69,6 +70,29 @@ if (HERE / "endless").exists():
 """A stage that keeps all of Spark's cores at work, for ever, if the test says so."""
 
 
+ODD_IS_BAD = """
+from tidegate.gates import BrokenRule, Gate, Judgement
+
+class Even(Gate):
+    kind = "even"
+    quarantines = True
+    hold_for = None
+
+    def describe(self):
+        return {"id": "is even"}
+
+    def judge(self, rows, context):
+        from pyspark.sql import functions as F
+        policy, bad, count = (HERE / "policy").read_text(), rows.where("id % 2 = 1"), rows.count()
+        marked = bad.withColumn(Judgement.RULES, F.array(F.lit("even")))
+        split = (rows.where("id % 2 = 0"), marked) if policy == "quarantine" else None
+        return Judgement(count, (BrokenRule("even", policy, rows=2, why="2 rows are odd"),), split=split)
+
+seen = seen.gate(Even(), name="checked")
+"""
+"""A gate that finds each second row bad. What follows is said by the test, in the file `policy`."""
+
+
 class Project:
     """Each pipeline reads one file per checkpoint, and writes two tables."""
 
@@ -78,8 +102,8 @@ class Project:
         self.dags.mkdir(parents=True)
         (folder / "tidegate.toml").write_text(SETTINGS)
 
-    def pipeline(self, name: str, *, stage: str = "pass", arguments: str = "", **settings: Any) -> Made:
-        """A pipeline and its DAG file. `stage`: what its stage does before it passes the rows on."""
+    def pipeline(self, name: str, *, stage: str = "pass", gate: str = "", arguments: str = "", **settings: Any) -> Made:
+        """A pipeline and its DAG file. `stage`: what its stage does before it passes the rows on; `gate`: behind it."""
         made = Made(self, name)
         (made.folder / "in").mkdir(parents=True, exist_ok=True)
         text = DAG_FILE.format(
@@ -87,6 +111,7 @@ class Project:
             name=name,
             settings=settings,
             stage=textwrap.indent(textwrap.dedent(stage), "    ").strip(),
+            gate=gate,
             arguments=arguments,
         )
         (self.dags / f"dag_{name}.py").write_text(text)

@@ -6,9 +6,10 @@ import os
 import signal
 
 from tests.dags import processes
-from tests.dags.project import ENDLESS, HELD, Made
-from tests.dags.server import Airflow
+from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, Made
+from tests.dags.server import Airflow, Run
 from tests.waiting import eventually
+from tidegate.checkpoint.holding import answer
 
 
 def by_hand(airflow: Airflow, name: str, stage: str = HELD) -> Made:
@@ -197,3 +198,60 @@ def test_a_dag_is_paused_and_deleted_in_mid_run_and_added_again(airflow: Airflow
     assert airflow.trigger("deleted").ended() == "success"
     assert made.outcomes() == ["RUN_GONE", "completed"]
     made.check(1)
+
+
+def run_with(airflow: Airflow, made: Made, policy: str) -> Run:
+    """A run whose gate finds bad rows; what follows is this."""
+    (made.folder / "policy").write_text(policy)
+    return airflow.trigger(made.name)
+
+
+def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
+    made = airflow.project.pipeline("shown", gate=ODD_IS_BAD, interval="never").feed(2)
+    airflow.known("shown")
+    run = run_with(airflow, made, "abort")
+    assert run.ended() == "failed"
+    assert run.tasks() == {"trigger": "success", "job_main": "success", "gate_checked": "failed", "complete": "failed"}
+    told = run.log("gate_checked")
+    assert "GATE_FAILED: gate 'checked' stops checkpoint 1: of 4 rows" in told
+    assert "even (critical): 2 rows are odd" in told
+    run = run_with(airflow, made, "quarantine")
+    assert run.ended() == "success"
+    assert "QUARANTINE. 4 rows judged, 2 set aside" in run.log("gate_checked")
+    assert sorted(made.rows("every")) == [(2, 1), (4, 1)]
+    assert made.outcomes() == ["GATE_FAILED", "completed"]
+
+
+def test_people_answer_a_gate_that_holds(airflow: Airflow):
+    """In Airflow or by command: the task waits without a worker, and goes on with what the ledger says."""
+    made = airflow.project.pipeline("asks", gate=ODD_IS_BAD, interval="never").feed(3)
+    airflow.known("asks")
+
+    def respond(run: Run, option: str, note: str) -> None:
+        run.until("gate_checked", "deferred", timeout=240)
+        details = f"{run.path}/taskInstances/gate_checked/-1/hitlDetails"
+        assert "2 rows are odd" in airflow.call("GET", details)["body"]
+        assert made.outcomes()[-1] == "open"
+        airflow.call("PATCH", details, {"chosen_options": [option], "params_input": {"note": note}})
+
+    run = run_with(airflow, made, "hold")
+    respond(run, "Approve", "as agreed")
+    assert (run.ended(), made.outcomes()) == ("success", ["completed"])
+    said = made.ledger.answer(1, "checked")
+    assert said is not None
+    assert (said.approve, said.note, said.by.endswith(" in Airflow")) == (True, "as agreed", True)
+
+    run = run_with(airflow, made, "hold")
+    run.until("gate_checked", "deferred", timeout=240)
+    answer(made.ledger, 2, None, approve=True, by="a command")
+    assert run.ended() == "success"
+    assert "approved by a command" in run.log("gate_checked")
+
+    run = run_with(airflow, made, "hold")
+    respond(run, "Reject", "not this one")
+    assert (run.ended(), run.tasks()["gate_checked"]) == ("failed", "failed")
+    assert "not this one" in run.log("gate_checked")
+    assert made.outcomes() == ["completed", "completed", "GATE_REJECTED"]
+    made.check(2)
+    run = run_with(airflow, made, "hold")
+    assert (run.ended(), run.tasks()["trigger"]) == ("success", "skipped"), "suspended, until somebody resumes"

@@ -186,6 +186,45 @@ def test_list_show_and_explain_tell_of_it(orders):
     assert "2 files" in " ".join(story["events"])
 
 
+def test_what_operators_remember_can_be_read_and_compared(orders):
+    early, late = Expected(6, 6, ROWS).totals, Expected(10, 10, ROWS).totals
+    for checkpoint, totals in (("3", early), ("5", late)):
+        state = orders.json("state", "orders", "totals", "--checkpoint", checkpoint, "--limit", "1000")
+        assert state["keys"] == ["customer_id"]
+        assert {row["customer_id"]: (Decimal(row["spent"]), row["orders"]) for row in state["rows"]} == {
+            customer: value[:2] for customer, value in totals.items()
+        }
+        assert state["total"] == len(totals)
+    customer = next(iter(early))
+    one = orders.json("state", "orders", "totals", "--where", f"customer_id = {customer}")
+    assert [row["orders"] for row in one["rows"]] == [late[customer][1]]
+    assert "VERSION AS OF" in orders.tidegate("state", "orders", "totals", "--sql").stdout
+    listed = orders.json("state", "orders", "--checkpoint", "5")["states"]
+    assert [s["operator"] for s in listed] == ["once", "paid.left", "paid.right", "revenue", "totals"]
+
+    changed = sum(early[each] != late[each] for each in early)
+    found = orders.json("diff", "orders", "3", "5")
+    assert found["states"]["totals"] == {"added": len(late) - len(early), "changed": changed, "gone": 0}
+    assert found["tables"]["totals"]["rows"] == [len(early), len(late)]
+    assert all(source["moved"] for source in found["sources"].values())
+    assert found["code_changed"] is False
+    rows = orders.json("diff", "orders", "3", "5", "totals", "--limit", "1000")["rows"]
+    for row in rows:
+        known = early.get(row["customer_id"])
+        assert row["change"] == ("changed" if known else "added")
+        assert (row["orders before"], row["orders after"]) == (known and known[1], late[row["customer_id"]][1])
+    assert len(rows) == len(late) - len(early) + changed
+    back = orders.json("diff", "orders", "5", "3")["states"]["totals"]
+    assert back == {"added": 0, "changed": changed, "gone": len(late) - len(early)}
+
+
+def test_a_state_that_is_not_there_or_a_wrong_condition_is_refused(orders):
+    assert "once or paid.left" in orders.tidegate("state", "orders", "total", code=2).stderr
+    said = orders.tidegate("state", "orders", "totals", "--where", "customer = 1", code=2).stderr
+    assert "--where 'customer = 1' is no condition on this state" in said
+    assert "no state of an operator 'total'" in orders.tidegate("diff", "orders", "3", "5", "total", code=2).stderr
+
+
 def test_doctor_finds_nothing_wrong(orders):
     found = orders.json("doctor", "jobs.orders:pipeline")
     assert found["ok"] is True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Triggered
+from tidegate.cli.main import main
 from tidegate.errors import Invalid
 from tidegate.gates import BrokenRule, Expectations, Gate, GateContext, Judgement
 from tidegate.model.records import Ack, Json
@@ -95,6 +99,83 @@ def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, 
     assert len(played.rows("ledger/play/quarantine/checked")) == 6, "the next one is added"
 
 
+def cli(*arguments: str) -> Any:
+    """What a command says, as JSON."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main([*arguments, "--json"])
+    return code, json.loads(out.getvalue())
+
+
+def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path, monkeypatch):
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine"})
+    played.feed(BAD)
+    checkpoint(played)
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    monkeypatch.chdir(tmp_path)
+    gate = ("play", "checked")
+    _, rows = cli("quarantine", "show", *gate, "--rule", "once")
+    ids = [row["_tidegate_id"] for row in rows["rows"]]
+    assert (rows["total"], {row["id"] for row in rows["rows"]}) == (2, {5})
+
+    assert cli("quarantine", "release", *gate, "--rule", "positive", "--set", "v=0.5")[1]["rows"] == 1
+    assert cli("quarantine", "release", *gate, "--id", ids[0][:8])[1]["request"] == 2
+    assert cli("quarantine", "discard", *gate, "--all", "--yes")[1]["request"] == 3, "what is left, when it is its turn"
+    assert cli("quarantine", "withdraw", *gate, "3")[0] == 0
+    requests = cli("quarantine", "list", "play")[1]["gates"]["checked"]["requests"]
+    assert [(each["number"], each["rows"]) for each in requests] == [(1, 1), (2, 1)]
+
+    coordinator = played.coordinator
+    id = coordinator.trigger("dies", only_if_new=True).plan.id  # nothing but the requests is new
+    run_job(coordinator, id, "main", spark)
+    coordinator.abort(id, "RUN_GONE")
+    assert {row["id"] for row in played.rows("tables/kept")} == {3, 7}
+    played.feed([{"id": 8, "v": -8.0}])
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, ack.gates["checked"].released, ack.gates["checked"].quarantined) == ("completed", 2, 1)
+    kept = sorted((row["id"], row["v"]) for row in played.rows("tables/kept") if row["v"] is not None)
+    assert kept[:2] == [(3, 3.0), (4, 0.5)], "corrected"
+    assert [row[0] for row in kept] == [3, 4, 5]
+    aside = played.rows("ledger/play/quarantine/checked")
+    fates = {(r["id"], r["v"]): (r["_tidegate_settled"], r["_tidegate_settled_in"]) for r in aside}
+    assert (fates[4, -4.0], fates[8, -8.0]) == (("released", 3), (None, None))
+    fives = {row["_tidegate_id"]: row["_tidegate_settled"] for row in aside if row["id"] == 5}
+    assert (fives.pop(ids[0]), *fives.values()) == ("released", None)
+    assert {len(row["_tidegate_settled_by"] or "") > 0 for row in aside if row["_tidegate_settled"]} == {True}
+
+    assert cli("quarantine", "release", *gate, "--id", ids[0])[1]["error"]["reason"] == "NO_ROWS", "once"
+    assert cli("quarantine", "withdraw", *gate, "1")[1]["error"]["reason"] == "TAKEN_UP"
+    assert cli("quarantine", "discard", *gate, "--all", "--yes")[1]["rows"] == 2
+    checkpoint(played)
+    assert cli("quarantine", "list", "play")[1]["gates"]["checked"]["waiting"] == 0
+    assert len(played.rows("tables/kept")) == 4
+    assert (
+        "It takes up request 1, 2 for rows in quarantine of gate checked." in cli("explain", "play", "3")[1]["events"]
+    )
+
+
+def test_what_is_asked_of_quarantine_is_checked_before_it_is_asked(spark, tmp_path, monkeypatch):
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine"})
+    played.feed(BAD)
+    checkpoint(played)
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    monkeypatch.chdir(tmp_path)
+    for arguments, reason in (
+        (("release", "play", "checked"), "INVALID"),
+        (("release", "play", "checked", "--all", "--set", "v=much"), "BAD_VALUE"),
+        (("release", "play", "checked", "--all", "--set", "w=1"), "NO_SUCH_COLUMN"),
+        (("release", "play", "checked", "--all", "--set", "_tidegate_id=1"), "NO_SUCH_COLUMN"),
+        (("release", "play", "checked", "--id", "zz"), "NO_SUCH_ROW"),
+        (("release", "play", "checked", "--rule", "onc"), "NO_SUCH_RULE"),
+        (("release", "play", "check", "--all"), "NO_QUARANTINE"),
+        (("discard", "play", "checked", "--all"), "INVALID"),
+        (("withdraw", "play", "checked", "1"), "NO_SUCH_REQUEST"),
+    ):
+        code, said = cli("quarantine", *arguments)
+        assert (code in (1, 2), said["error"]["reason"]) == (True, reason), arguments
+    assert not (tmp_path / "ledger/play/asked").exists()
+
+
 def test_too_many_bad_rows_abort(spark, tmp_path):
     played = play(tmp_path, spark, on_failure="quarantine", at_most=0.5)
     played.feed(BAD)
@@ -158,7 +239,7 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
     def build(pipeline: Pipeline) -> None:
         rows = sources(pipeline, "id long, v double")
         enough = rows.gate(AtLeast(2))
-        enough.aggregate(by="id", n="count(*)").sink("counts", DeltaAppend("tables/counts"))
+        enough.aggregate(by="id", n="count(*)").sink("counts", DeltaAppend("tables/counts", changelog=True))
 
     played = Play(tmp_path, spark, build)
     played.feed(GOOD)
@@ -169,7 +250,7 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
     played.feed(GOOD)
     assert checkpoint(played)[1].state == "completed"
     told = sorted((row["id"], row["n"]) for row in played.rows("tables/counts"))
-    assert told == [(1, 1), (1, 2), (2, 1), (2, 2)], "what was aborted is in the next one, as its rows are"
+    assert told == [(1, 1), (1, 3), (2, 1), (2, 2)], "what was aborted is in the next one, as its rows are"
 
 
 def test_what_is_wrong_with_a_gate_is_told_with_the_rest_of_the_pipeline():

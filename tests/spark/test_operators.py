@@ -1,195 +1,253 @@
-"""Every operator gives the right tables, and the same however its input is cut into checkpoints, crashes or not."""
+"""Every operator on real Spark: the same tables however input is cut and attempts crash; odd input; changed code."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.cuts import Graph, Story, counted, interpreted, told
+from tests.spark.graphs import GRAPHS
 from tests.spark.play import Play, sources
-from tests.spark.reference import distinct_by, greatest_by, interval_join, least_apart, ranked, totals_of
-from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Triggered
-from tidegate.errors import Unavailable
-from tidegate.operators import Deduplicate, IntervalJoin, Operator, OperatorContext, Watermarks
-from tidegate.runtime.run_job import run_job
+from tidegate import Pipeline
+from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.testing.faults import Fault
 
-ORDERS = "k string, id long, v long, at timestamp"
-PAYMENTS = "k string, pid long, w long, paid_at timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-DELAY = timedelta(minutes=20)
-NEAR = timedelta(minutes=-5), timedelta(minutes=10)
+Row = dict[str, Any]
 
 
-class Watermarked:
-    """Watermarks until sources have them: the greatest time of each input, less the delay; the least over inputs."""
-
-    columns: tuple[str, ...]
-
-    def run(self, inputs: Sequence[Any], context: OperatorContext) -> Mapping[str, Any]:
-        known: dict[str, Any] = dict(context.memory)
-        for place, (frame, column) in enumerate(zip(inputs, self.columns, strict=True)):
-            greatest = frame.selectExpr(f"unix_micros(max({column}))").first()[0]
-            known[str(place)] = max((t for t in (greatest, known.get(str(place))) if t is not None), default=None)
-
-        def least(times: Mapping[str, Any]) -> datetime | None:
-            if len(times) < len(self.columns) or None in times.values():
-                return None
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(times.values())) - DELAY
-
-        marks = Watermarks(least(context.memory), least(known))  # type: ignore[arg-type]
-        given = super().run(inputs, dataclasses.replace(context, watermarks=marks))  # type: ignore[misc]
-        context.remember.update(known)
-        return given
+@pytest.fixture(autouse=True)
+def _interpreted(spark: Any) -> Iterator[None]:
+    with interpreted(spark):
+        yield
 
 
-class TimedJoin(Watermarked, IntervalJoin):
-    columns = ("at", "paid_at")
-
-
-class TimedDeduplicate(Watermarked, Deduplicate):
-    columns = ("at",)
-
-
-def every_operator(pipeline: Pipeline) -> None:
-    orders = sources(pipeline, ORDERS, "orders")
-    payments = sources(pipeline, PAYMENTS, "payments")
-
-    def put(name: str, operator: Operator, *others: Any) -> Any:
-        return orders.apply(operator, *others, uid=name)
-
-    orders.deduplicate(by="id", uid="once").sink("once", DeltaAppend("tables/once"))
-    put("apart", TimedDeduplicate("k", "3 min", "at")).sink("apart", DeltaAppend("tables/apart"))
-    for how in ("inner", "full"):
-        joined = put(how, TimedJoin(["k"], ("-5 min", "10 min"), how, event_time=("at", "paid_at")), payments)
-        joined.sink(how, DeltaAppend(f"tables/{how}"))
-    orders.top_n(2, by="k", order_by=["v desc", "id asc"], uid="top").sink(
-        "top", DeltaUpsert("tables/top", keys=["k", "rank"])
-    )
-    newest = orders.latest(by="k", order_by="at", uid="newest")
-    newest.sink("newest", DeltaUpsert("tables/newest", keys=["k"]))
-    paid = newest.join(payments.latest(by="k", order_by="paid_at", uid="last-payment"), on="k", how="left", uid="both")
-    paid.sink("both", DeltaUpsert("tables/both", keys=["k"]))
-
-    @pipeline.stage(newest)
-    def even(rows: Any) -> Any:
-        return rows.where("v % 2 = 0").withColumn("band", rows.v % 3)
-
-    even.sink("even", DeltaUpsert("tables/even", keys=["k"]))
-    bands = even.aggregate(by="band", uid="bands", n="count(*)", s="sum(v)", m="avg(v)", d="count(distinct v)")
-    bands.sink("bands", DeltaUpsert("tables/bands", keys=["band"]))
-
-
-def events(count: int) -> list[tuple[str, dict[str, Any]]]:
-    """Orders and payments by source, in an order in which none comes later than the watermark allows; some twice."""
-    pick = random.Random(11)
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number in range(count):
-        at = START + timedelta(minutes=number * 3, seconds=pick.choice([0, 0, 30]))
-        key = pick.choice(["a", "b", "c", "d", None])
-        if pick.random() < 0.6:
-            row: dict[str, Any] = {"k": key, "id": number, "v": pick.randint(0, 9), "at": at}
-            found.append(("orders", row))
-        else:
-            row = {"k": key, "pid": number, "w": pick.randint(0, 9), "paid_at": at}
-            found.append(("payments", row))
-        if pick.random() < 0.2:
-            found.append((found[-1][0], dict(row)))
-    late = [place + pick.choice([0, 0, 4]) for place in range(len(found))]
-    ordered = [event for _, event in sorted(zip(late, found, strict=True), key=lambda pair: pair[0])]
-    end = START + timedelta(days=2)
-    last = [
-        ("orders", {"k": "end", "id": -1, "v": 1, "at": end}),
-        ("payments", {"k": "end", "pid": -1, "w": 1, "paid_at": end}),
-    ]
-    return [*ordered, *last]
-
-
-def expected(all_events: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Counter[Any]]:
-    orders = [row for source, row in all_events if source == "orders"]
-    payments = [row for source, row in all_events if source == "payments"]
-
-    def near(one: dict[str, Any], other: dict[str, Any]) -> bool:
-        known = one["k"] is not None and one["k"] == other["k"]
-        return known and NEAR[0] <= other["paid_at"] - one["at"] <= NEAR[1]
-
-    nobody = ({"id": None, "v": None, "at": None}, {"pid": None, "w": None, "paid_at": None})
-    full = interval_join(orders, payments, near, "full", nobody)
-    full = [row for row in full if row["k"] != "end" or row["id"] == row["pid"]]
-    newest = greatest_by(orders, "k", lambda row: row["at"])
-    last = greatest_by(payments, "k", lambda row: row["paid_at"])
-    even = [row for row in newest.values() if row["v"] % 2 == 0]
-    bands = totals_of(even, lambda row: row["v"] % 3, "v")
-    tables = {
-        "once": distinct_by(orders, "id"),
-        "apart": least_apart(orders, "k", "at", 180),
-        "inner": interval_join(orders, payments, near, "inner", nobody),
-        "full": full,
-        "top": ranked(orders, "k", lambda row: (-row["v"], row["id"]), 2),
-        "newest": list(newest.values()),
-        "both": [
-            {**nobody[1], **(last.get(row["k"], {}) if row["k"] is not None else {}), **row} for row in newest.values()
-        ],
-        "even": [{**row, "band": row["v"] % 3} for row in even],
-        "bands": [{"band": band, "n": n, "s": s, "m": m, "d": d} for band, (n, s, m, d) in bands.items()],
-    }
-    return {name: counted(rows) for name, rows in tables.items()}
-
-
-def counted(rows: Sequence[Mapping[str, Any]]) -> Counter[Any]:
-    return Counter(tuple(sorted(row.items(), key=lambda item: item[0])) for row in rows)
-
-
-def checkpoint(play: Play, rows: Sequence[tuple[str, dict[str, Any]]], crash: bool) -> None:
-    """One checkpoint of these rows; if it crashes, the first attempt does all its work and dies before its ack."""
-    for source in ("orders", "payments"):
-        if chosen := [row for name, row in rows if name == source]:
-            play.feed(chosen, source)
-    if not crash:
-        play.checkpoint()
-        return
-    coordinator = play.coordinator
-    triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
-    assert isinstance(triggered, Triggered)
-    with seams.installed(Fault("S6.ack.before", "E").installed()), pytest.raises(Unavailable):
-        run_job(coordinator, triggered.plan.id, "main", play.spark)
-    run_job(coordinator, triggered.plan.id, "main", play.spark)
-    assert coordinator.complete(triggered.plan.id).state == "completed"
-    coordinator.publish()
-
-
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[None]:
-    """Few rows and long plans: compiling them would take most of the time."""
-    wanted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
-
-
-@pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize(("cuts", "crashes"), [([], []), ([23, 31, 60], [1, 2]), ([1, 2, 3], [0])])
-def test_all_tables_are_right_however_the_events_are_cut_and_attempts_crash(
-    tmp_path: Path, spark: Any, cuts: list[int], crashes: list[int]
+@pytest.mark.parametrize(("graph", "fault"), zip(GRAPHS, ("crash", "twice", "early"), strict=True), ids=str)
+def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
+    tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:
-    rows = events(70)
-    play = Play(tmp_path, spark, every_operator)
-    bounds = [0, *cuts, len(rows)]
-    for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
-        checkpoint(play, rows[begin:end], number in crashes)
-    wanted = expected(rows)
-    told = {name: counted(play.rows(f"tables/{name}")) for name in wanted}
-    wrong = {name: (told[name] - wanted[name], wanted[name] - told[name]) for name in wanted}
-    assert not {name: pair for name, pair in wrong.items() if any(pair)}, "in tables (too much, missing)"
+    """A short form of `python -m tests.spark.cuts`, which tells many more stories."""
+    story = Story.of(graph, seed=1, checkpoints=2)
+    story.faults[:] = [fault, ""]
+    assert told(graph, story, story.run(graph, tmp_path, spark)) == []
+
+
+# -- odd input -----------------------------------------------------------------------------------------
+
+ODD = (
+    "`a.b` string, `q``t` long, `größe` decimal(9,2), `x` struct<`y.z`: long, `m`: map<string, array<long>>>, "
+    "at timestamp_ntz"
+)
+OTHER = "`a.b` string, `q``t` long, `o.k` double, `then` date"
+
+
+def odd(pipeline: Pipeline) -> None:
+    """Every operator over names that SQL must quote, and types that have no order or no equality."""
+    rows = sources(pipeline, ODD, "rows", event_time="at", watermark="3 h")
+    other = sources(pipeline, OTHER, "other", event_time="then")
+    by = ["a.b", "q`t"]
+    sums = {"s.s": "sum(`größe`)", "x`s": "max(x.`y.z`)", "d": "count(distinct `q``t`, `größe`)", "m": "avg(`größe`)"}
+
+    def put(stream: Any, name: str, *more: str, once: bool = False, late: str = "") -> None:
+        stream.sink(name, DeltaAppend(f"tables/{name}") if once else DeltaUpsert(f"tables/{name}", keys=[*by, *more]))
+        if late:
+            stream[late].sink(f"{name}-late", DeltaAppend(f"tables/{name}-late"))
+
+    put(rows.deduplicate(by=by, uid="ever"), "ever", once=True)
+    put(rows.deduplicate(by=by, within="1 h", uid="once"), "once", once=True, late="late")
+    put(rows.aggregate(by=by, uid="sums", **sums), "sums")
+    put(rows.aggregate(by=by, uid="lifted", least="min(`größe`)"), "lifted")
+    put(rows.latest(by=by, order_by=["at"], uid="latest"), "latest")
+    put(rows.top_n(1, by=by, order_by="größe desc", uid="top"), "top", "rank")
+    put(rows.window(tumbling="1 h", by=by, emit="update", uid="live", **sums), "live", "window_start")
+    put(rows.window(session="1 h", by=by, uid="session", **sums), "session", once=True)
+    put(rows.join(other, on=by, within="1 day", how="full", uid="near"), "near", once=True, late="late-left")
+    put(rows.join(other, on=by, how="left", uid="both").aggregate(by=by, uid="pairs", n="count(*)"), "pairs")
+
+    @rows.process(by=by, state="n long", output="`a.b` string, `n.n` long", in_order=True, uid="seen")
+    def seen(key: Row, rows: Any, state: Any, timers: Any) -> Any:
+        state.n = (state.n or 0) + rows.num_rows
+        return [{"a.b": key["a.b"], "n.n": state.n}]
+
+    put(seen, "seen", once=True, late="late")
+
+
+def odd_row(key: str | None, number: int | None, size: str | None, hour: int, **entries: list[int]) -> Row:
+    at = (START + timedelta(hours=hour)).replace(tzinfo=None).isoformat()
+    return {"a.b": key, "q`t": number, "größe": size, "x": {"y.z": number, "m": entries}, "at": at}
+
+
+def test_odd_names_and_types_and_empty_checkpoints_are_nothing_special(tmp_path: Path, spark: Any) -> None:
+    play = Play(tmp_path, spark, odd)
+    for source in ("rows", "other"):
+        (tmp_path / "landing" / source).mkdir(parents=True)
+    play.checkpoint()  # the very first has no rows
+    assert play.rows("tables/sums") == []
+    play.feed([odd_row("A", 1, "1.50", 0, p=[1], q=[]), odd_row("a", 1, "2.25", 0), odd_row(None, None, None, 1)])
+    play.feed([{"a.b": "A", "q`t": 1, "o.k": 0.5, "then": "2026-01-01"}], "other")
+    play.checkpoint()
+    play.feed([odd_row("A", 1, "1.50", 0, q=[], p=[1]), odd_row("A", 1, "0.75", 2, p=[1])])  # the first is a copy
+    play.feed([odd_row("end", 0, "0", 99)])
+    play.feed([{"a.b": "end", "q`t": 0, "o.k": None, "then": "2026-01-09"}], "other")
+    play.checkpoint()
+    play.feed([odd_row("late", 1, "7", 0), {**odd_row("none", 1, "7", 0), "at": None}])
+    counts = play.ack(play.checkpoint()).stats.counts
+    for name in ("once", "near", "seen", "session"):
+        assert counts[name] == {"late": 1, "without_time": 1}
+    for name in ("once", "near", "seen"):
+        assert sorted(row["a.b"] for row in play.rows(f"tables/{name}-late")) == ["late", "none"]
+
+    def column(table: str, name: str, key: Any = "A") -> list[Any]:
+        return sorted((row[name] for row in play.rows(f"tables/{table}") if row["a.b"] == key), key=str)
+
+    assert column("ever", "größe") == [Decimal("1.50")]
+    assert column("once", "größe") == [Decimal("0.75"), Decimal("1.50")]
+    assert (column("sums", "s.s"), column("sums", "x`s"), column("sums", "d")) == ([Decimal("3.75")], [1], [2])
+    assert column("sums", "m") == [Decimal("1.250000")]
+    assert column("sums", "s.s", None) == [None]
+    assert column("lifted", "least") == [Decimal("0.75")]
+    assert column("latest", "größe") == [Decimal("0.75")]
+    assert column("top", "größe") == [Decimal("1.50")]
+    assert column("live", "s.s") == [Decimal("0.75"), Decimal("3.00")]
+    assert column("session", "s.s") == [Decimal("0.75"), Decimal("3.00")]
+    assert column("near", "o.k") == [0.5, 0.5, 0.5]
+    assert column("near", "o.k", None) == [None]
+    assert column("pairs", "n") == [3]
+    assert column("seen", "n.n") == [2, 3]
+
+
+# -- input that cannot be ------------------------------------------------------------------------------
+
+
+def refusal(folder: Path, spark: Any, build: Callable[[Any, Any], Any], schema: str = "") -> Invalid:
+    """What is said of an operator over two streams."""
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, schema or "k string, v long, m map<string, long>, at timestamp", event_time="at")
+        other = sources(pipeline, "k long, w long, at timestamp", "other", event_time="at")
+        build(rows, other).sink("told", DeltaUpsert("tables/told", keys=["k"]))
+        other.sink("other", DeltaAppend("tables/other"))
+
+    play = Play(folder / str(len(list(folder.iterdir()))), spark, declare)
+    play.feed([{"k": "a"}])
+    play.feed([{"k": 1}], "other")
+    with pytest.raises(Invalid) as caught:
+        play.checkpoint()
+    return caught.value
+
+
+def test_unfit_input_is_refused_with_the_operator_what_was_expected_and_what_to_do(tmp_path: Path, spark: Any) -> None:
+    def speak(*_: Any) -> None:
+        """Never called."""
+
+    given: dict[str, Callable[[Any, Any], Any]] = {
+        "'u': by names 'c', which its input does not have": lambda rows, _: rows.deduplicate(by="c", uid="u"),
+        "'u': by names what has no plain equality: 'm' is map": lambda rows, _: rows.latest(
+            by="m", order_by="v", uid="u"
+        ),
+        "'u': order_by names 'v desc'": lambda rows, _: rows.latest(by="k", order_by="v desc", uid="u"),
+        "'u': order_by names 'w'": lambda rows, _: rows.top_n(2, by="k", order_by="w desc", uid="u"),
+        "'u': by names 'K'": lambda rows, _: rows.aggregate(by="K", uid="u", n="count(*)"),
+        "'u': Spark refuses its expressions": lambda rows, _: rows.window(tumbling="1 h", by="k", uid="u", n="sum(m)"),
+        "'k' is string here, bigint there": lambda rows, other: rows.join(other, on="k", within="1 h", uid="u"),
+        "'u': order_by names what has no order: 'm'": lambda rows, _: rows.process(
+            by="k", state="n long", output="k string", order_by="m", uid="u"
+        )(speak),
+        "cannot be ordered|'u'": lambda rows, _: rows.top_n(1, by="k", order_by="m", uid="u"),
+    }
+    for text, build in given.items():
+        said = refusal(tmp_path, spark, build)
+        assert any(part in said.what for part in text.split("|")), (text, said.what)
+        assert said.help, said.what
+
+
+# -- code that changes ---------------------------------------------------------------------------------
+
+
+def code(**changed: Any) -> Callable[[Pipeline], None]:
+    """Declares operators; of some, something is changed."""
+    given: dict[str, Any] = {
+        "schema": "k string, v long, at timestamp",
+        "by": "k",
+        "s": "sum(v)",
+        "n": 2,
+        "size": "1 h",
+    }
+    given |= {"more": {}, "how": "left", "extra": True} | changed
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, given["schema"], event_time="at")
+
+        def put(stream: Any, name: str, *keys: str) -> None:
+            stream.sink(name, DeltaUpsert(f"tables/{name}", keys=keys, schema_evolution="add"))
+
+        put(rows.aggregate(by=given["by"], uid="sums", s=given["s"], **given["more"]), "sums", "k")
+        put(rows.latest(by="k", order_by="at", uid="newest"), "newest", "k")
+        put(rows.top_n(given["n"], by="k", order_by="v", uid="top"), "top", "k", "rank")
+        live = rows.window(tumbling=given["size"], by="k", emit="update", uid="live", s="sum(v)", **given["more"])
+        put(live, "live", "k", "window_start")
+        near = rows.join(
+            rows.deduplicate(by="k", uid="once"), on="k", within="1 h", how=given["how"], prefix="r_", uid="near"
+        )
+        near.sink("near", DeltaAppend("tables/near", schema_evolution="add"))
+        if given["extra"]:
+            put(rows.aggregate(by="v", uid="extra", k="max(k)"), "extra", "v")
+
+    return declare
+
+
+def test_state_goes_on_with_changed_code_or_is_refused_before_anything_runs(tmp_path: Path, spark: Any) -> None:
+    def row(k: str, v: int, minutes: int, **more: Any) -> Row:
+        return {"k": k, "v": v, "at": (START + timedelta(minutes=minutes)).isoformat(), **more}
+
+    play = Play(tmp_path, spark, code())
+    play.play([[row("a", 1, 0), row("b", 2, 1)]])
+
+    refused: Mapping[str, dict[str, Any]] = {
+        "aggregate 'sums': by is k, v, and was k": {"by": ["k", "v"]},
+        "aggregate 'sums': s is max(v), and was sum(v)": {"s": "max(v)"},
+        "top-n 'top': n is 3, and was 2": {"n": 3},
+        "window 'live': the window is tumbling 2 h, and was tumbling 1 h": {"size": "2 h"},
+        "join 'near': how is full, and was left": {"how": "full"},
+        "checkpoint 1 has state of extra, which pipeline 'play' no longer has": {"extra": False},
+    }
+    play.feed([row("a", 10, 5)])
+    for text, changed in refused.items():
+        play.build = code(**changed)
+        with pytest.raises(Invalid) as caught:
+            play.checkpoint()
+        assert text in str(caught.value)
+        assert play.coordinator.ledger.ids() == [1], "nothing was planned"
+    play.build = code(by=["k", "v"], s="max(v)", n=3)
+    with pytest.raises(Invalid, match=r"(?s)by is k, v.*s is max\(v\).*n is 3"):
+        play.checkpoint()
+
+    more = {"xs": "sum(x)", "nx": "count(x)", "dx": "count(distinct x)"}
+    play.build = code(schema="k string, x long, v long, at timestamp", s="SUM( v )", more=more)
+    play.checkpoint()
+    play.play([[row("a", 100, 6, x=5), row("c", 7, 7, x=6)]])
+    sums = {r["k"]: (r["s"], r["xs"], r["nx"], r["dx"]) for r in play.rows("tables/sums")}
+    assert sums == {"a": (111, 5, 1, 1), "b": (2, None, None, None), "c": (7, 6, 1, 1)}
+    assert {r["k"]: (r["s"], r["xs"], r["nx"], r["dx"]) for r in play.rows("tables/live")} == sums
+    assert {(r["k"], r["v"], r["x"]) for r in play.rows("tables/newest")} == {
+        ("a", 100, 5),
+        ("b", 2, None),
+        ("c", 7, 6),
+    }
+    top = {(r["k"], r["rank"], r["v"], r["x"]) for r in play.rows("tables/top")}
+    assert top == {("a", 1, 100, 5), ("a", 2, 10, None), ("b", 1, 2, None), ("c", 1, 7, 6)}
+    near = counted([{"k": r["k"], "v": r["v"], "r_v": r["r_v"]} for r in play.rows("tables/near")])
+    assert near == counted([{"k": k, "v": v, "r_v": w} for k, v, w in
+                            (("a", 1, 1), ("b", 2, 2), ("a", 10, 1), ("a", 100, 1), ("c", 7, 7))])  # fmt: skip
+
+    play.build = code(schema="k string, x long, v string, at timestamp", s="max(v)", more=more)
+    with pytest.raises(Invalid, match="s is max"):
+        play.play([[row("a", 1, 8)]])
+    play.build = code(schema="k string, x long, v decimal(9,2), at timestamp", more=more)
+    with pytest.raises(Invalid, match=r"'s' is decimal\(19,2\); the state has bigint"):
+        play.checkpoint()

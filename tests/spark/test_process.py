@@ -113,3 +113,27 @@ def newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in sorted(rows, key=lambda row: row["_checkpoint"]):
         found[row["k"]] = row
     return [row for row in found.values() if not row["_deleted"]]
+
+
+def test_a_state_by_event_time_lives_as_long_as_its_rows_say_however_far_a_checkpoint_reaches(
+    tmp_path: Path, spark: Any
+) -> None:
+    def counting(key: Any, rows: Any, state: Any, timers: Any) -> Iterator[dict[str, Any]]:
+        state.n = (state.n or 0) + rows.num_rows
+        yield {"k": key["k"], "n": state.n}
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, at timestamp", event_time="at")
+        made = rows.process(by="k", state="n long", output="k string, n long", state_ttl="1 h", ttl_time="event")(
+            counting
+        )
+        made.sink("counts", DeltaAppend("tables/counts"))
+
+    def rows(*given: tuple[str, float]) -> list[dict[str, Any]]:
+        begin = datetime(2026, 1, 1, tzinfo=UTC)
+        return [{"k": k, "at": (begin + timedelta(hours=hours)).isoformat()} for k, hours in given]
+
+    play = Play(tmp_path, spark, build)
+    play.play([rows(("a", 0), ("b", 0), ("a", 50)), rows(("a", 50.5), ("c", 52)), rows(("a", 52), ("b", 52))])
+    told = [(r["k"], r["n"]) for r in play.rows("tables/counts")]
+    assert sorted(told) == [("a", 2), ("a", 3), ("a", 4), ("b", 1), ("b", 1), ("c", 1)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.protocol import CONTROL
+from tidegate.checkpoint.verdicts import REJECTED
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
@@ -39,7 +40,8 @@ class Suspended:
 def suspended(view: View, tolerable: int) -> Suspended | None:
     """T4, read off the end of the log: nobody plans behind a suspension, so it is the last entry, or none is.
 
-    Failures count from the last completed checkpoint on, or from the last time that somebody resumed.
+    Failures count from the last completed checkpoint on, or from the last time that somebody resumed. One that was
+    rejected suspends at once: its rows would be held again.
     """
     last = view.get(view.last_id)
     if last is not None and last.control is not None:
@@ -51,6 +53,8 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
             break
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)
+        if entry.decision is not None and entry.decision.reason == REJECTED:
+            return Suspended(f"the rejection of checkpoint {entry.id}", entry.decision.detail)
     if len(failed) <= tolerable:
         return None
     decision = failed[0].decision
@@ -100,8 +104,15 @@ def refuse(coordinator: Coordinator, view: View, kind: str) -> None:
         _refuse_early(coordinator, view, coordinator.limits.min_pause)
 
 
-def busy(ids: tuple[int, ...]) -> Rejected:
-    """Others are at work."""
+def busy(ids: tuple[int, ...], held: str = "") -> Rejected:
+    """Others are at work, or wait for a person."""
+    if held:
+        return Rejected(
+            held,
+            expected="an answer to what its gates found",
+            help=f"look at it with `tidegate explain`, then say `tidegate approve` or `tidegate reject`, and {ids[0]}",
+            reason="CHECKPOINT_IN_PROGRESS",
+        )
     listed = ", ".join(map(str, ids))
     return Rejected(
         f"checkpoint {listed} is still open and max_concurrent_checkpoints allows no more",

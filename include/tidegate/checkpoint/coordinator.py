@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, intervals, protocol, publish, retention
+from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention
 from tidegate.checkpoint.intervals import Covered
+from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -22,7 +23,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.names import check_run
 from tidegate.model.place import Place
-from tidegate.model.records import Decision, Json, Manifest, Plan, Position, TablePart
+from tidegate.model.records import Decision, Json, Plan
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.sinks.base import SinkContext
@@ -66,7 +67,7 @@ class Outcome:
 
     id: int
     state: str
-    """completed, aborted, open, or retired."""
+    """completed, aborted, open, or retired. Open and HELD: it waits for a person."""
     reason: str = ""
     detail: str = ""
     counts: bool = False
@@ -103,11 +104,13 @@ class Coordinator:
         only_if_new: bool = False,
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
+        standing: bool = False,
     ) -> Triggered | Covered | None:
         """The run's checkpoint: the one that it has already, or a new one planned on the last.
 
         interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
+        standing: read nothing; the sources stay where they are. For what changes state by hand.
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
@@ -133,7 +136,7 @@ class Coordinator:
                     self._publish_or_wait()
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted)
+                plan = self._plan(answer, view, run, kind, wanted, standing)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 if self._create(plan, view):
@@ -146,11 +149,18 @@ class Coordinator:
         return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, asked)
 
     def _plan(
-        self, answer: protocol.CreateEntry, view: View, run: str, kind: str, wanted: protocol.Wanted | None
+        self,
+        answer: protocol.CreateEntry,
+        view: View,
+        run: str,
+        kind: str,
+        wanted: protocol.Wanted | None,
+        standing: bool,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
-        return Plans(self.graph, self.ledger, self.limits, self.place).make(answer, view, run, kind, wanted)
+        plans = Plans(self.graph, self.ledger, self.limits, self.place)
+        return plans.make(answer, view, run, kind, wanted, standing)
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""
@@ -166,7 +176,7 @@ class Coordinator:
         """The run gets nothing now. What is done already is published, all else is refused."""
         if isinstance(answer, protocol.Wait):
             control.refuse_suspended(self, view)
-            raise control.busy(answer.ids)
+            raise control.busy(answer.ids, holding.told_all(view, answer.ids))
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
@@ -196,6 +206,9 @@ class Coordinator:
         reasons = {}
         for entry in view.still_open():
             if entry.plan.run == run:
+                continue
+            if holding.awaits_person(entry):
+                self.complete(entry.id)  # whoever made it need not be there any more
                 continue
             reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
             if reason:
@@ -246,9 +259,12 @@ class Coordinator:
             elif isinstance(answer, protocol.Complete):
                 assert entry is not None
                 self._settle_acks(entry, base)
-                sha = self.ledger.create_manifest(self._manifest(entry, base))
+                sha = self.ledger.create_manifest(manifest_of(entry, base))
                 self.ledger.index_run(entry.plan)
                 self._decide(_decision(id, "completed", manifest=sha))
+            elif isinstance(answer, protocol.Held):
+                if not holding.answer_overdue(self.ledger, answer):
+                    return Outcome(id, "open", holding.HELD, holding.told_all(self.ledger.view(), [id]))
             else:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
@@ -258,6 +274,8 @@ class Coordinator:
         """W2: what the decision rests on survives a power loss before it does."""
         for acked in entry.acks.values():
             self.ledger.settle_ack(acked)
+        for answer in entry.answers.values():
+            self.ledger.settle_answer(answer)
         if base is not None:
             self.ledger.settle_decision(base.id)
 
@@ -338,27 +356,6 @@ class Coordinator:
                 help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
                 reason="NO_SUCH_CHECKPOINT",
             )
-
-    def _manifest(self, entry: Entry, base: Entry | None) -> Manifest:
-        """What completing `entry` makes true. Carries on what its base says of sources and sinks now gone."""
-        before = base.manifest if base else None
-        acks = [entry.acks[job] for job in entry.plan.acks]
-        positions = dict(before.positions) if before else {}
-        positions |= {name: Position(kind=r.kind, at=r.end) for name, r in entry.plan.sources.items()}
-        tables = {}
-        for name in [*(before.tables if before else ()), *entry.plan.commits]:
-            staged = [acked.ack.sinks[name] for acked in acks if name in acked.ack.sinks]
-            after = protocol.after_publish([before], name) if before else None
-            tables[name] = TablePart(after=after, committables=staged)
-        return Manifest(
-            **stamp(seams.new_id()),
-            id=entry.id,
-            base=base.id if base else None,
-            base_manifest=base.decision.manifest if base and base.decision else None,
-            positions=positions,
-            jobs={job: acked.handle for job, acked in entry.acks.items()},
-            tables=tables,
-        )
 
     # -- publish -------------------------------------------------------------------------------------
 

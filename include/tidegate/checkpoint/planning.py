@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from tidegate import seams
+from tidegate.checkpoint import control
+from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.errors import Invalid
 from tidegate.gates.base import GateContext
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
-from tidegate.operators import Operator
-from tidegate.operators.changes import changes, declared
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
+from tidegate.pipeline.meaning import refuse_other_meanings
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 from tidegate.state.record import DEFAULT_GROUPS
@@ -34,17 +37,27 @@ class Plans:
         self.limits = limits
         self.place = place
 
-    def make(self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None) -> Plan:
-        """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
+    def make(
+        self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None, standing: bool = False
+    ) -> Plan:
+        """The plan for the entry that the protocol allows next. Nothing counts until it is created.
+
+        standing: no source moves.
+        """
         interval = wanted.interval if wanted is not None else None
         self._check_sinks()
         base = view.get(answer.base)
         if base is not None:
             self._refuse_lost_states(base.plan)
             self._refuse_other_groups(base.plan)
-            self._refuse_other_operators(base.plan)
+            for acked in base.acks.values():
+                refuse_other_meanings(self.graph, acked.ack.memory, base.id)
         starts = self._starts(base)
-        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+        if standing:
+            sources = _standing(self.graph, base)
+        else:
+            sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+            sources |= requested(self.graph, self.ledger, self.place, view, base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         return Plan(
             **stamp(seams.new_id()),
@@ -57,8 +70,7 @@ class Plans:
             by_interval=self.graph.by_interval,
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
-            pins=self._pins(),
-            operators={name: declared(operator) for name, operator in self._operators().items() if operator.parts},
+            pins=self._pins(answer, view),
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
@@ -101,50 +113,34 @@ class Plans:
                 reason="MAX_PARALLELISM_CHANGED",
             )
 
-    def _refuse_other_operators(self, base: Plan) -> None:
-        """What operators hold means what it meant: types are looked at by the job, meanings can be here."""
-        found = [
-            f"{operator.kind} {name!r}: {text}"
-            for name, operator in self._operators().items()
-            if name in base.operators
-            for text in changes(base.operators[name], operator)
-        ]
-        if found:
-            raise Invalid(
-                "\n    ".join(
-                    [f"checkpoint {base.id} has state that the pipeline as it is now cannot go on from:", *found]
-                ),
-                expected="operators as they were when their state began; results may be added or left out",
-                help="give what has changed another name (an operator another uid), so that it begins afresh; or put "
-                "it back",
-                reason="STATE_CHANGED",
-            )
-
-    def _operators(self) -> dict[str, Operator]:
-        return {stage.name: stage.operator for stage in self.graph.stages if isinstance(stage, Operated)}
-
-    def _pins(self) -> dict[str, Payload]:
-        """What operators are to read beside their streams."""
+    def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
+        """What operators and gates are to read beside their streams."""
         found = {}
-        for name, operator in self._operators().items():
-            pinned = operator.pin(SourceContext(self.graph.name, name, self.place, self.ledger))
-            if pinned is not None:
-                found[name] = self.ledger.pack(pinned)
+        for stage in self.graph.stages:
+            part = stage.operator if isinstance(stage, Operated) else stage.gate if isinstance(stage, Gated) else None
+            context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
+            pinned = part.pin(context) if part is not None else None
+            if pinned is None:
+                continue
+            if isinstance(stage, Gated) and answer.base is not None and answer.base > view.settled:
+                raise control.busy((answer.base,))  # what it has for the table is not there yet
+            found[stage.name] = self.ledger.pack(pinned)
         return found
 
     def _starts(self, base: Entry | None) -> dict[str, Range]:
         """Where each source stands: where the base's plan ends (T5)."""
         if base is None:
             return {}
-        gone = sorted(set(base.plan.sources) - set(self.graph.sources))
+        declared = {name: part for name, part in base.plan.sources.items() if not name.startswith(QUARANTINE)}
+        gone = sorted(set(declared) - set(self.graph.sources))
         if gone:
             raise Invalid(
                 f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
-                expected=f"sources {', '.join(sorted(base.plan.sources))}",
+                expected=f"sources {', '.join(sorted(declared))}",
                 help="put the source back under its name, or start a new pipeline under a new name",
                 reason="SOURCE_REMOVED",
             )
-        for name, before in base.plan.sources.items():
+        for name, before in declared.items():
             kind = self.graph.sources[name].source.kind
             if kind != before.kind:
                 raise Invalid(
@@ -153,7 +149,7 @@ class Plans:
                     help="give the new source a name of its own",
                     reason="SOURCE_REPLACED",
                 )
-        return dict(base.plan.sources)
+        return declared
 
     def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)
@@ -168,6 +164,17 @@ class Plans:
             more=planned.more,
             summary=planned.summary,
         )
+
+
+def _standing(graph: Graph, base: Entry | None) -> dict[str, Range]:
+    """Nothing is read: each source stays where it is."""
+    before = base.plan.sources if base is not None else {}
+    kinds = {name: s.source.kind for name, s in graph.sources.items()} | {n: part.kind for n, part in before.items()}
+    ends = {name: before[name].end if name in before else None for name in kinds}
+    return {
+        name: Range(kind=kind, start=ends[name], end=ends[name], splits=Payload(data={}), empty=True, more=True)
+        for name, kind in kinds.items()
+    }
 
 
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:

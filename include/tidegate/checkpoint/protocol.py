@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.checkpoint.verdicts import REJECTED, Held, gate_failure, rejection, unanswered
 from tidegate.model.interval import Interval
 from tidegate.model.records import Handle, Manifest
 from tidegate.model.view import Entry, View
@@ -37,6 +38,7 @@ __all__ = [
     "CreateEntry",
     "Damaged",
     "DoneAlready",
+    "Held",
     "Misfit",
     "Nothing",
     "Publish",
@@ -314,7 +316,7 @@ def last_ack(base: Entry, job: str) -> Handle | None:
 
 def on_completion(
     entry: Entry | None, base: Entry | None, failure: tuple[str, str] | None = None
-) -> Abort | Complete | DoneAlready | Wait:
+) -> Abort | Complete | DoneAlready | Held | Wait:
     """Whether `entry` can be decided. `failure`: (reason, detail) if one of its jobs failed for good.
 
     All facts that this rests on are write-once, so no check can go stale.
@@ -325,25 +327,18 @@ def on_completion(
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
     if refused := gate_failure(entry):
         return Abort(entry.id, "GATE_FAILED", refused, counts=True)
+    if said_no := rejection(entry):
+        return Abort(entry.id, REJECTED, said_no, counts=False)
     missing = [job for job in entry.plan.acks if job not in entry.acks]
     if missing and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
     if missing:
         return Wait((entry.id,))
+    if holding := unanswered(entry):
+        return Held(entry.id, holding)
     if base is not None and not base.completed:
         return Wait((base.id,))
     return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
-
-
-def gate_failure(entry: Entry) -> str:
-    """D1: which verdicts say that the entry must not complete, and why; "" if none does."""
-    told = []
-    for acked in entry.acks.values():
-        for gate, verdict in acked.ack.gates.items():
-            if verdict.outcome == "abort":
-                whys = [verdict.why, *(f"{each.rule}: {each.why}" for each in verdict.broken if each.policy == "abort")]
-                told.append(f"gate {gate!r}: " + "; ".join(filter(None, whys)))
-    return "; ".join(told)[:2000]
 
 
 # -- publish (P1, P2, P4) ------------------------------------------------------------------------------

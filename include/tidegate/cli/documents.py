@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from tidegate.checkpoint import holding
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.records import Ack, Published
-from tidegate.model.view import Entry
+from tidegate.model.records import Ack, Published, Verdict
+from tidegate.model.view import Entry, View
 
 __all__ = ["clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
 
 
 def state_of(entry: Entry, published: Published | None) -> str:
-    """open, aborted, completed, or completed but not yet visible on every table."""
+    """open, held, aborted, completed, or completed but not yet visible on every table."""
     if entry.control is not None:
         return {"suspend": "suspended", "resume": "resumed"}[entry.control.action]
     if entry.decision is None:
-        return "open"
+        return "held" if holding.told_all(View((entry,)), [entry.id]) else "open"
     if entry.completed and published is None:
         return "completed, unpublished"
     return entry.decision.outcome
@@ -41,6 +43,7 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "seconds": seconds_between(plan.created, decision.created) if decision else None,
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
+        "gates": {name: _gate(said) for name, said in _verdicts(entry)},
         "missing_acks": [job for job in plan.acks if job not in entry.acks],
         "rows": _rows(entry),
         "tables": {
@@ -48,6 +51,16 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
             for name, table in (published.tables if published else {}).items()
         },
     }
+
+
+def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
+    return ((name, said) for _, acked in sorted(entry.acks.items()) for name, said in acked.ack.gates.items())
+
+
+def _gate(said: Verdict) -> dict[str, Any]:
+    broken = [{"rule": each.rule, "policy": each.policy, "rows": each.rows, "why": each.why} for each in said.broken]
+    told = {"outcome": said.outcome, "why": said.why, "rows": said.rows, "broken": broken}
+    return told | {"quarantined": said.quarantined, "released": said.released}
 
 
 def _job(ack: Ack) -> dict[str, Any]:

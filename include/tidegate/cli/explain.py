@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.checkpoint import holding
 from tidegate.cli.documents import clock, rows_text, seconds_between, state_of
 from tidegate.cli.output import Output
 from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, entry_of, find
 from tidegate.config import duration_text
 from tidegate.errors import TidegateError
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
 from tidegate.model.records import Ack, Control, Plan, Published
-from tidegate.model.view import Entry
+from tidegate.model.view import Entry, View
 from tidegate.runtime.runs import gone
 
 __all__ = ["add_parser", "run"]
@@ -24,6 +26,8 @@ __all__ = ["add_parser", "run"]
 REASONS = {
     "CANCELLED": "a person stopped it",
     "JOB_FAILED": "one of its jobs failed for good",
+    "GATE_FAILED": "a gate found what must not be published",
+    "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
@@ -97,7 +101,7 @@ def tell(target: Target, entry: Entry) -> Story:
         ],
         waits_for=waits,
         changes=list(_changes(entry, base)),
-        next_step=_next_step(entry, published, waits),
+        next_step=_next_step(target, entry, published, waits),
     )
 
 
@@ -121,7 +125,9 @@ def _planned(entry: Entry) -> Iterator[str]:
     if entry.interval is not None:
         yield f"Its run's data interval is {entry.interval} UTC.{_replaces(plan)}"
     for name, part in plan.sources.items():
-        if part.empty:
+        if name.startswith(QUARANTINE):
+            yield from [f"It takes up {part.summary} of gate {name.removeprefix(QUARANTINE)}."] * (not part.empty)
+        elif part.empty:
             yield f"Source {name} had nothing new."
         else:
             more = " More was waiting already: a bound of the source cut it short." if part.more else ""
@@ -146,7 +152,22 @@ def _acked(entry: Entry) -> Iterator[str]:
             f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
             f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
         )
+        yield from _judged(ack)
         yield from _event_time(ack)
+    for gate, said in entry.answers.items():
+        what = f"{'approved' if said.approve else 'rejected'} it at gate {gate}{f': {said.note}' if said.note else ''}"
+        yield f"At {clock(said.created)} UTC {said.by} {what}."
+
+
+def _judged(ack: Ack) -> Iterator[str]:
+    """What gates found."""
+    for gate, said in ack.gates.items():
+        aside = f", set {said.quarantined:,} aside" if said.quarantined else ""
+        back = f", let {said.released:,} back in from quarantine" if said.released else ""
+        why = f" ({said.why})" if said.why else ""
+        yield f"Gate {gate} judged {said.rows:,} rows{aside}{back}; its verdict is {said.outcome}{why}."
+        for each in said.broken:
+            yield f"Gate {gate}: rule {each.rule}: {each.why}; what follows is {each.policy}."
 
 
 def _event_time(ack: Ack) -> Iterator[str]:
@@ -236,6 +257,8 @@ def _waits_for(ledger: Ledger, entry: Entry, base: Entry | None, published: Publ
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if gone(entry.plan):
             yield "The process that made it is gone: the next run ends it and takes its input again."
+    elif held := holding.told_all(View((entry,)), [entry.id]):
+        yield f"All jobs have acknowledged it, but {held}."
     elif base is None or not base.open:
         yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
 
@@ -250,7 +273,9 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
     )
 
 
-def _next_step(entry: Entry, published: Published | None, waits: list[str]) -> str:
+def _next_step(target: Target, entry: Entry, published: Published | None, waits: list[str]) -> str:
+    if holding.told_all(View((entry,)), [entry.id]):
+        return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
     if entry.aborted and entry.decision is not None and entry.decision.reason == "JOB_FAILED":
         return "mend what the detail says, then run the pipeline again: the same input is planned once more"
     if entry.completed and published is None:
@@ -276,7 +301,7 @@ def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
         ("source", set(now.sources), set(then.sources)),
         ("sink", set(now.commits), set(then.commits)),
     ):
-        for name in sorted(ours ^ theirs):
+        for name in sorted(name for name in ours ^ theirs if what == "sink" or not name.startswith(QUARANTINE)):
             changed = True
             yield f"The {what} {name} {'is new' if name in ours else 'is gone'} since checkpoint {base.id}."
     if now.code_fingerprint != then.code_fingerprint:

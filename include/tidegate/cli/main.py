@@ -34,8 +34,13 @@ COMMANDS = {
     "explain": "what happened in a checkpoint, and why, in prose",
     "read": "rows of a sink's table as of one checkpoint",
     "state": "what operators remember as of one checkpoint",
+    "diff": "what differs between two checkpoints",
     "suspend": "let no run plan a checkpoint until `resume`",
     "resume": "let runs plan checkpoints again",
+    "approve": "let a checkpoint go on that a gate holds",
+    "reject": "abort a checkpoint that a gate holds",
+    "quarantine": "rows that gates have set aside: list, show, release, discard",
+    "suite": "suites of expectations: check, init, profile",
     "config": "the effective settings and where each came from",
     "doctor": "check the machine, the storage, the ledger and the tables",
     "spark": "start, look at or stop the embedded Spark server",
@@ -130,7 +135,7 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     return parser
 
 
-_MODULES = {"list": "listing", "config": "settings", "resume": "suspend"}
+_MODULES = {"list": "listing", "config": "settings", "resume": "suspend", "reject": "approve"}
 """Commands whose module has another name."""
 
 

@@ -133,6 +133,7 @@ _STYLES = {
     "cannot tell": "yellow",
     "note": "yellow",
     "open": "yellow",
+    "held": "bold yellow",
     "completed, unpublished": "yellow",
 }
 

@@ -10,15 +10,16 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tidegate import offline
 from tidegate.cli.output import Output
 from tidegate.cli.show import checkpoint_id
-from tidegate.cli.targets import Target, entry_of, find
-from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.cli.targets import Target, find
+from tidegate.errors import Invalid
 from tidegate.model.records import Published, PublishedTable
 from tidegate.state.table import STATE
-from tidegate.tables import Location, Snapshot, open_table
+from tidegate.tables import Snapshot
 
-__all__ = ["add_parser", "open_as_of", "plain", "published_as_of", "row_limit", "run", "shown"]
+__all__ = ["add_parser", "dataset", "open_as_of", "plain", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = published_as_of(target, args.checkpoint)
+    published = offline.published_as_of(target.ledger, args.checkpoint)
     if args.sink is None:
         return _list_tables(target, published, out)
     table = published.tables.get(args.sink)
@@ -79,29 +80,6 @@ def row_limit(text: str) -> int:
 # -- which version -------------------------------------------------------------------------------------
 
 
-def published_as_of(target: Target, id: int | None) -> Published:
-    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
-    ledger = target.ledger
-    if id is None:
-        for candidate in reversed(ledger.ids()):
-            if (found := ledger.published(candidate)) is not None:
-                return found
-        raise Rejected(
-            f"pipeline {target.name!r} has published nothing yet", help=f"run it: tidegate run {target.text}"
-        )
-    entry = entry_of(ledger, id)
-    found = ledger.published(id)
-    if found is not None:
-        return found
-    state = "is not decided yet" if entry.open else "was aborted" if entry.aborted else "is not on all tables yet"
-    raise Rejected(
-        f"checkpoint {id} of {target.name!r} {state}",
-        expected="a checkpoint that is completed and published",
-        help=target.command("explain", id),
-        reason="NOT_PUBLISHED",
-    )
-
-
 def _no_table(target: Target, published: Published, sink: str) -> Invalid:
     return Invalid(
         f"pipeline {target.name!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
@@ -112,17 +90,8 @@ def _no_table(target: Target, published: Published, sink: str) -> Invalid:
 
 
 def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
-    """The table at the version that was published, and only if that is still the same commit."""
-    snapshot = open_table(Location(table.uri, target.settings.storage_options), table.version)
-    if snapshot is None or snapshot.log_hash != table.log_hash:
-        state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"
-        raise Corrupt(
-            f"the table {table.uri} {state}",
-            expected=f"version {table.version} with log hash {table.log_hash[:16]}…",
-            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs",
-            reason="TABLE_DAMAGED",
-        )
-    return snapshot
+    """The table at the version that was published."""
+    return offline.open_as_of(table, target.settings.storage_options)
 
 
 def _list_tables(target: Target, published: Published, out: Output) -> int:
@@ -158,7 +127,7 @@ class Sample:
 def take(snapshot: Snapshot, limit: int) -> Sample:
     """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
     in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
-    data = _dataset(snapshot)
+    data = dataset(snapshot)
     rows: list[dict[str, Any]] = []
     for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
         if len(rows) >= limit:
@@ -169,10 +138,10 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
 
 def count_rows(snapshot: Snapshot) -> int:
     """How many rows there are."""
-    return int(_dataset(snapshot).count_rows())
+    return int(dataset(snapshot).count_rows())
 
 
-def _dataset(snapshot: Snapshot) -> Any:
+def dataset(snapshot: Snapshot) -> Any:
     """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
     import pyarrow.fs
     from deltalake.exceptions import DeltaError

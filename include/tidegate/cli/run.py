@@ -166,7 +166,7 @@ def _document(target: Target, progress: Progress, *, stopped: bool) -> dict[str,
 
 
 def _tables(target: Target) -> dict[str, dict[str, Any]]:
-    """What is in each sink's table as of the last checkpoint that is on all of them. States are for `tidegate state`."""
+    """What is in each sink's table as of the last checkpoint that is on all of them, but for states."""
     published = _last_published(target)
     found: dict[str, dict[str, Any]] = {}
     for name, table in (published.tables if published else {}).items():

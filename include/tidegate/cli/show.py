@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _facts(entry, summary, target.ledger, out)
     _sources(entry, out)
     _jobs(summary, out)
+    _gates(summary, out)
     _event_time(summary, out)
     _tables(summary, out)
     out.line(f"In prose:  {target.command('explain', entry.id)}", "dim")
@@ -114,6 +115,17 @@ def _jobs(summary: dict[str, Any], out: Output) -> None:
     columns = ["job", "attempt", "seconds", "sink", "rows", "files", "bytes"]
     if rows:
         out.table(columns, rows, right=["seconds", "rows", "files", "bytes"])
+
+
+def _gates(summary: dict[str, Any], out: Output) -> None:
+    """What gates found, and which rules were broken."""
+    rows: list[list[object]] = []
+    for name, said in summary["gates"].items():
+        rows.append([name, said["outcome"], said["rows"], said["quarantined"], said["released"], said["why"]])
+        rows += [["", f"  {e['policy']}", e["rows"], "", "", f"{e['rule']}: {e['why']}"] for e in said["broken"]]
+    columns = ["gate", "verdict", "rows", "quarantined", "released", "broken rules"]
+    if rows:
+        out.table(columns, rows, right=["rows", "quarantined", "released"])
 
 
 def _event_time(summary: dict[str, Any], out: Output) -> None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from tidegate import offline
 from tidegate.cli.documents import size_text
 from tidegate.cli.output import Output
-from tidegate.cli.read import open_as_of, plain, published_as_of, row_limit, shown
+from tidegate.cli.read import open_as_of, plain, row_limit, shown
 from tidegate.cli.show import checkpoint_id
-from tidegate.cli.targets import Target, entry_of, find
+from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid
-from tidegate.model.records import Published, PublishedTable
+from tidegate.model.records import Published
+from tidegate.offline import State
 from tidegate.state.columns import TOUCHED
-from tidegate.state.record import StateTable
-from tidegate.state.table import STATE, view_sql
+from tidegate.state.table import view_sql
 from tidegate.tables import Snapshot, query
 
-__all__ = ["State", "add_parser", "run", "states_of"]
+__all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,8 +44,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = published_as_of(target, args.checkpoint)
-    states = states_of(target, published)
+    published = offline.published_as_of(target.ledger, args.checkpoint)
+    states = offline.states_of(target.ledger, published)
     if args.operator is None:
         return _list(target, published, states, out)
     state = states.get(args.operator)
@@ -86,40 +83,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
 # -- which state ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class State:
-    """One keyed state as of a checkpoint."""
-
-    name: str
-    """The operator's uid, and the part behind a dot if it has several."""
-    table: PublishedTable
-    record: StateTable
-
-    @property
-    def columns(self) -> list[str]:
-        """Keys first, then what is kept of each."""
-        return self.record.shown
-
-
-def states_of(target: Target, published: Published) -> dict[str, State]:
-    """All keyed states as of a checkpoint, by operator and part."""
-    found = dict(_records(target, published.id))
-    return {
-        name.removeprefix(STATE): State(name.removeprefix(STATE), table, found[name])
-        for name, table in sorted(published.tables.items())
-        if name in found
-    }
-
-
-def _records(target: Target, id: int) -> Iterator[tuple[str, StateTable]]:
-    """What the acks that count say of each state."""
-    entry = entry_of(target.ledger, id)
-    assert entry.manifest is not None
-    for job, handle in entry.manifest.jobs.items():
-        for name, payload in target.ledger.chosen_ack(handle, job).states.items():
-            yield name, msgspec.convert(target.ledger.unpack(payload), StateTable)
-
-
 def _no_state(target: Target, published: Published, operator: str, states: dict[str, State]) -> Invalid:
     return Invalid(
         f"pipeline {target.name!r} has no state of an operator {operator!r} as of checkpoint {published.id}",
@@ -134,7 +97,7 @@ def _no_state(target: Target, published: Published, operator: str, states: dict[
 
 def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
     try:
-        return query(snapshot, sql)
+        return query({"version": snapshot}, sql)
     except Exception as error:
         if where is None or isinstance(error, MemoryError):
             raise

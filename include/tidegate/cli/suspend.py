@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import getpass
-import os
-import socket
 from typing import Any
 
 from tidegate.checkpoint import control
 from tidegate.cli.output import Output
+from tidegate.cli.people import who
 from tidegate.cli.targets import find
 from tidegate.errors import Rejected
 
@@ -38,18 +36,10 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
 
 
-def _user() -> str:
-    """In a container the user may have no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"user {os.getuid()}"
-
-
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    by = f"{_user()} on {socket.gethostname()}"
+    by = who()
     if args.command == "suspend":
         id = control.suspend(target.ledger, by, args.reason)
         out.document({"pipeline": target.name, "entry": id, "suspended": True})

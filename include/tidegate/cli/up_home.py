@@ -40,6 +40,9 @@ _LOCAL_SETTINGS = '''\
 """Written by `tidegate up`, again at each start."""
 
 import sys
+from pathlib import Path
+
+PROJECT = "…"
 
 if "scheduler" in sys.argv:
     import gc
@@ -48,6 +51,11 @@ if "scheduler" in sys.argv:
     import grpc
     import pandas
     import pyspark.sql.connect.session
+
+    if any(Path(PROJECT, "include", "expectations").glob("*.y*ml")):
+        from tidegate.gates.library import warm
+
+        warm()
 
     gc.collect()
     gc.freeze()
@@ -93,7 +101,8 @@ class Home:
         for folder in (self.folder, self.folder / "config", self.log("").parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
-        self.write_private(self.folder / "config" / "airflow_local_settings.py", _LOCAL_SETTINGS)
+        settings = _LOCAL_SETTINGS.replace('"…"', repr(str(self.project)))
+        self.write_private(self.folder / "config" / "airflow_local_settings.py", settings)
 
     def password(self) -> tuple[str, bool]:
         """The password of the UI's user, and whether it has just been made."""

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, Param
 from tidegate.config import FILE_NAME, Settings, load_settings
 from tidegate.dag import document, retries
 from tidegate.dag.assets import asset
+from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import Every
 from tidegate.pipeline import Pipeline
@@ -21,7 +22,7 @@ __all__ = ["build_dag"]
 
 
 def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, **dag_kwargs: Any) -> DAG:
-    """The DAG of a pipeline: `trigger`, a task for each job, `complete`. Each of its runs is one checkpoint.
+    """The DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
 
     schedule: a cron expression, a timetable or assets, instead of the setting `interval`.
     project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
@@ -87,7 +88,27 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
         upstream = [jobs[name] for name in _upstreams(graph, job)]
         jobs[job.name].set_upstream([trigger, *upstream])
     # Behind all of them, and behind `trigger` too: what `complete` does follows from each of their states.
-    complete.set_upstream([trigger, *jobs.values()])
+    gates = _gates(graph, jobs, control, shared)
+    complete.set_upstream([trigger, *jobs.values(), *gates])
+
+
+def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], shared: dict[str, Any]) -> list[Any]:
+    """A task for each gate, behind its job: light, for what it shows is in the ack."""
+    made = []
+    for job in graph.jobs:
+        for gated in job.gates:
+            task = GateOperator(
+                task_id=gate_task(gated.name),
+                gate=gated.name,
+                job=job.name,
+                task_display_name=f"gate {gated.name}",
+                doc_md=document.gate_text(gated),
+                **control,
+                **shared,
+            )
+            task.set_upstream(jobs[job.name])
+            made.append(task)
+    return made
 
 
 def _upstreams(graph: Graph, job: Job) -> list[str]:

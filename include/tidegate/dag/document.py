@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.config import Settings
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job, Node, Sinking
 
-__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "job_text", "picture"]
+__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text", "picture"]
 
 TRIGGER = """Plans this run's checkpoint. Ends checkpoints that are dead, publishes what is owed, asks the sources what
 is new, and writes down which input belongs to this run. It waits, deferred, while others are at work.
@@ -74,6 +75,17 @@ def job_text(job: Job) -> str:
     )
 
 
+def gate_text(gated: Gated) -> str:
+    """A gate task's documentation."""
+    rows = "\n".join(f"| `{key}` | {_cell(str(value))} |" for key, value in gated.gate.describe().items())
+    return (
+        f"Shows what gate `{gated.name}` ({gated.gate.kind}) found in the rows of `{gated.input}`: which rules broke, "
+        "how many rows, what follows. The job has judged them; this task only tells.\n\n| | |\n| --- | --- |\n"
+        f"{rows}\n\n**Red**: a rule says abort, or a person said no. **Deferred**: it waits for a person, under "
+        "*Required Actions* or `tidegate approve|reject`. **Skipped**: there is no verdict."
+    )
+
+
 def picture(graph: Graph) -> str:
     """The graph as a tree of text: each operator under the first one that it reads."""
     lines: list[tuple[str, str]] = []
@@ -99,6 +111,7 @@ def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str])
             yield f"{indent}{corner}{user.name}", "stage (above)"
         else:
             drawn.add(user.name)
+            kind = f"gate · {user.gate.kind}" if isinstance(user, Gated) else "stage"
             reads = f", reads {', '.join(user.inputs)}" if len(user.inputs) > 1 else ""
-            yield f"{indent}{corner}{user.name}", f"stage{reads}"
+            yield f"{indent}{corner}{user.name}", f"{kind}{reads}"
             yield from _below(graph, user.produces, indent + bar, drawn)

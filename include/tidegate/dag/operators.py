@@ -204,8 +204,10 @@ class JobOperator(Step):
 
     def _run(self, task: Task, plan: Plan, left: float) -> Ack:
         """In this process, with a session on a Spark server."""
+        from tidegate.runtime.gating import warm_gates
         from tidegate.runtime.run_job import run_job
 
+        warm_gates(task.coordinator.graph)
         with self.sessions(task) as sessions, deadline(left, sessions.cancel):
             task.step("getting Spark ready")
             return run_job(task.coordinator, plan.id, self.job, sessions(), task.step)
@@ -244,14 +246,17 @@ class CompleteOperator(Step):
             return self._completed(task, id)
 
     def _finish(self, task: Task, id: int) -> Finished:
+        from tidegate.checkpoint.holding import awaits_person
         from tidegate.runtime.finish import finish
 
         # First without a reason: all acks may be in, and what has expired is told as that.
         outcome = task.coordinator.complete(id)
         failure = _failure(task, id) if outcome.state == "open" else None
 
-        def wait() -> None:
+        def wait(why: str) -> None:
             entry, base = task.coordinator.entry_and_base(id)
+            if entry is not None and awaits_person(entry):
+                self.wait(task, Rejected(why, reason="HELD"), [id])
             if entry is not None and base is not None and base.open:
                 held = Rejected(f"checkpoint {id} waits for {base.id}, on which it rests", reason="BASE_IN_PROGRESS")
                 self.wait(task, held, [base.id])

@@ -30,13 +30,21 @@ ASK_AIRFLOW_S = 10.0
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fires when one of the checkpoints `ids` is decided, has the ack of `job`, or has no chance of either.
+    """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or has no
+    chance of any.
 
     look_again: fires after so many seconds in any case, for what no ledger tells.
     """
 
     def __init__(
-        self, root: str, project: str, pipeline: str, ids: list[int], job: str = "", look_again: float = 60.0
+        self,
+        root: str,
+        project: str,
+        pipeline: str,
+        ids: list[int],
+        job: str = "",
+        look_again: float = 60.0,
+        gate: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = root
@@ -45,10 +53,11 @@ class LedgerTrigger(BaseTrigger):
         self.ids = ids
         self.job = job
         self.look_again = look_again
+        self.gate = gate
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """No storage options in here: Airflow would keep them in its database."""
-        kept = ("root", "project", "pipeline", "ids", "job", "look_again")
+        kept = ("root", "project", "pipeline", "ids", "job", "look_again", "gate")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in kept}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -58,7 +67,7 @@ class LedgerTrigger(BaseTrigger):
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
             entries = await asyncio.to_thread(self._entries)
             why = next((why for entry in entries if (why := self._why(entry))), None)
-            if why is None and seams.monotonic() >= ask_airflow:
+            if why is None and not self.gate and seams.monotonic() >= ask_airflow:
                 why = await self._given_up(entries)
                 ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
             if why is not None:
@@ -85,6 +94,8 @@ class LedgerTrigger(BaseTrigger):
             return f"checkpoint {entry.id} is {entry.decision.outcome}"
         if self.job and self.job in entry.acks:
             return f"job {self.job} of checkpoint {entry.id} is done"
+        if self.gate and self.gate in entry.answers:
+            return f"gate {self.gate} of checkpoint {entry.id} is answered"
         if seen.expired and any(job not in entry.acks for job in entry.plan.acks):
             return f"checkpoint {entry.id} has expired"
         return None

@@ -2,5 +2,15 @@
 
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.expectations import Expectations
+from tidegate.gates.ready import Freshness, SchemaDrift, Volume
 
-__all__ = ["BrokenRule", "Expectations", "Gate", "GateContext", "Judgement"]
+__all__ = [
+    "BrokenRule",
+    "Expectations",
+    "Freshness",
+    "Gate",
+    "GateContext",
+    "Judgement",
+    "SchemaDrift",
+    "Volume",
+]

@@ -3,6 +3,8 @@
     call      when                                             may it fail?
     problems  when the pipeline is validated                   –
     check     before a checkpoint is planned                   yes: the checkpoint is declined
+    warm      before Spark is asked for, in a thread           –
+    pin       when a checkpoint is planned                     yes: the checkpoint is declined
     judge     in a job, once per attempt, possibly doubled     yes: the attempt is retried
 
 What a gate finds goes into the job's ack, so it speaks of exactly the rows that the ack names, and the decision
@@ -16,27 +18,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
+from tidegate.config.keys import seconds_in
 from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.model.records import Hold, Json
+from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy"]
+__all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "policy_problems"]
 
-Policy = Literal["abort", "quarantine", "warn"]
-"""What follows when a rule is broken: the checkpoint is aborted; the bad rows are set aside; it is only told."""
+Policy = Literal["abort", "hold", "quarantine", "warn"]
+"""What follows when a rule is broken: the checkpoint is aborted; it waits for a person; the bad rows are set aside; or
+it is only told."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 @dataclass(frozen=True)
 class GateContext:
-    """Whose rows are judged."""
+    """Whose rows are judged, and what is known of those before."""
 
     pipeline: str
     gate: str
     place: Place
     checkpoint: int = 0
+    clock: str = ""
+    """When the checkpoint was planned, in UTC, as ISO 8601: the same for every attempt."""
+    memory: Json = field(default_factory=dict)
+    """What the gate told to remember (`Judgement.memory`) in the last completed checkpoint."""
+    pinned: tuple[Json, SourceContext] | None = None
+    """What `pin` answered when the checkpoint was planned."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,10 @@ class Judgement:
     split: tuple[DataFrame, DataFrame] | None = field(default=None, compare=False, repr=False)
     """The rows that go on; and those for quarantine, with the names of the rules that they broke in RULES. None: all
     go on. Both are to be read once the job stages, from the same rows that were judged."""
+    kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
+    """What was persisted in Spark and is let go once the job has staged."""
+    memory: Json = field(default_factory=dict)
+    """What the gate wants to know at the next checkpoint, if this one is completed. Short."""
 
     RULES: ClassVar[str] = "_tidegate_rules"
 
@@ -73,6 +88,12 @@ class Gate(ABC):
     kind: ClassVar[str]
     at_most: float = 1.0
     """The share of rows above which quarantine aborts instead."""
+    hold_for: float | str | None = "1 day"
+    """How long a verdict that says hold waits for an answer; None: for ever."""
+    unanswered: Literal["approve", "reject"] = "reject"
+    """What counts when nobody has answered by then."""
+    remembers: bool = False
+    """Whether it goes by earlier checkpoints (`Judgement.memory`), of which interval pipelines have none."""
 
     @abstractmethod
     def describe(self) -> Json:
@@ -83,12 +104,29 @@ class Gate(ABC):
         """Whether it may set rows aside, so that it needs a table for them."""
         return False
 
+    @property
+    def hold_record(self) -> Hold:
+        """How long it waits for a person, for the verdict."""
+        limit = seconds_in(self.hold_for) if self.hold_for is not None else None
+        return Hold(limit_s=limit, default=self.unanswered)
+
     def problems(self) -> list[str]:
         """What is wrong with the declaration itself, all at once."""
         return []
 
+    def interval_problems(self) -> list[str]:
+        """Why it cannot serve a pipeline whose runs read by data interval, in any order."""
+        return ["it goes by earlier checkpoints, and intervals come in any order"] if self.remembers else []
+
     def check(self, context: GateContext) -> None:  # noqa: B027
         """Refuse (Invalid) what can be known to be wrong before anything is planned."""
+
+    def warm(self) -> None:  # noqa: B027
+        """Do what takes long and needs no rows, such as an import. Called in a thread, while Spark is got ready."""
+
+    def pin(self, context: SourceContext) -> Json | None:
+        """What it is to read beside its rows, such as a table's version: the same for every attempt. None: nothing."""
+        return None
 
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
@@ -102,3 +140,17 @@ def policy_problems(policies: Mapping[str, object]) -> list[str]:
         for what, policy in policies.items()
         if policy not in POLICIES
     ]
+
+
+def hold_problems(gate: Gate) -> list[str]:
+    """What is wrong with how long a gate waits for a person."""
+    found = []
+    try:
+        right = gate.hold_for is None or seconds_in(gate.hold_for) >= 0
+    except ValueError:
+        right = False
+    if not right:
+        found.append(f'hold_for is {gate.hold_for!r}: expected a duration such as "1 day", or None')
+    if gate.unanswered not in ("approve", "reject"):
+        found.append(f'unanswered is {gate.unanswered!r}: expected "approve" or "reject"')
+    return found

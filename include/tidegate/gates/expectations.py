@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite
 from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json
+from tidegate.operators.inputs import same
+from tidegate.sources.base import SourceContext
+from tidegate.sources.delta import DeltaTable
+from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Expectations"]
 
 FOLDER = "include/expectations"
+EVERY_FILE = 1_000_000_000
+_NEW = "_tidegate_new"
 
 
 class Expectations(Gate):
@@ -33,6 +39,10 @@ class Expectations(Gate):
         A broken rule that speaks of no single rows (a mean, say) cannot be quarantined: it aborts.
     at_most: the share of rows that may go into quarantine; more abort the checkpoint.
     private: columns of which no value is told in verdicts.
+    over: a Delta table's path: the suite is judged over its rows and the new ones together, as it will be once they are
+        published. keys: the new rows replace those with the same keys there, as DeltaUpsert(keys=…) does. Only new
+        rows can go into quarantine.
+    hold_for, unanswered: with "hold", how long to wait for a person, and whether to "approve" or "reject" then.
     """
 
     kind: ClassVar[str] = "expectations"
@@ -44,15 +54,28 @@ class Expectations(Gate):
         on_failure: Policy | Mapping[str, Policy] = "abort",
         at_most: float = 1.0,
         private: Sequence[str] = (),
+        over: str | None = None,
+        keys: Sequence[str] = (),
+        hold_for: float | str | None = "1 day",
+        unanswered: Literal["approve", "reject"] = "reject",
     ) -> None:
         self.suite = suite
         self.on_failure = on_failure
         self.at_most = at_most
         self.private = (private,) if isinstance(private, str) else tuple(private)
+        self.over = over
+        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.hold_for = hold_for
+        self.unanswered = unanswered
 
     def describe(self) -> Json:
         policies = dict(self._policies())
-        return {"suite": self.suite, "on_failure": policies, "at_most": self.at_most, "private": list(self.private)}
+        told = {"suite": self.suite, "on_failure": policies, "at_most": self.at_most, "private": list(self.private)}
+        if self.over is not None:
+            told |= {"over": self.over, "keys": list(self.keys)}
+        if "hold" in policies.values():
+            told |= {"hold_for": self.hold_for, "unanswered": self.unanswered}
+        return told
 
     @property
     def quarantines(self) -> bool:
@@ -71,7 +94,14 @@ class Expectations(Gate):
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         elif self.at_most < 1 and not self.quarantines:
             problems.append("at_most limits what goes into quarantine, but on_failure quarantines nothing")
+        if self.over is not None:
+            problems += [f"over: {problem}" for problem in DeltaTable(self.over).problems()]
+        elif self.keys:
+            problems.append("keys tell which rows of a table are replaced, but there is no over=…")
         return problems
+
+    def interval_problems(self) -> list[str]:
+        return [] if self.over is None else ["over: the table's rows of the same interval would be judged, too"]
 
     def path(self, place: Place) -> Path:
         """The suite's file."""
@@ -93,15 +123,65 @@ class Expectations(Gate):
     def check(self, context: GateContext) -> None:
         self.load(context.place)
 
+    def warm(self) -> None:
+        from tidegate.gates.library import warm
+
+        warm()
+
+    def pin(self, context: SourceContext) -> Json | None:
+        if self.over is None:
+            return None
+        try:
+            return DeltaTable(self.over, max_files=EVERY_FILE).plan(None, context).splits
+        except Invalid as error:
+            if error.reason != "NO_TABLE":
+                raise
+            return None  # the first checkpoint makes it
+
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judge import judge, split
 
+        if context.pinned is not None:
+            return self._judge_over(frame, context)
         judged = judge(self.load(context.place), frame, self.private)
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
         apart = split(frame, taken, Judgement.RULES) if taken else None
-        return Judgement(judged.rows, broken, judged.record(), apart)
+        return Judgement(judged.rows, broken, judged.record(), apart, judged.kept)
+
+    def _judge_over(self, frame: DataFrame, context: GateContext) -> Judgement:
+        """The same over the table and the new rows. Of what is told apart only the new ones are anybody's to take."""
+        from pyspark.sql import functions as f
+
+        from tidegate.gates.judge import judge, split
+
+        both = frame.withColumn(_NEW, f.lit(True)).unionByName(
+            self._held(frame, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
+        )
+        judged = judge(self.load(context.place), both.drop(_NEW), self.private)
+        failed = [finding for finding in judged.findings if not finding.success]
+        broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
+        taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
+        apart = None
+        if taken:
+            good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, taken, Judgement.RULES))
+            apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
+        return Judgement(frame.count(), broken, judged.record(), apart, judged.kept)
+
+    def _held(self, frame: DataFrame, context: GateContext) -> DataFrame:
+        """The table's rows as the plan has fixed them, without those that the new ones replace."""
+        assert context.pinned is not None
+        assert self.over is not None
+        splits, where = context.pinned
+        table = DeltaTable(self.over, max_files=EVERY_FILE)
+        table.verify(splits, where)
+        rows = table.read(frame.sparkSession, splits, where)
+        if not self.keys:
+            return rows
+        asides = [f"_aside{number}" for number in range(len(self.keys))]
+        new = frame.selectExpr(*(f"{quoted(key)} AS {aside}" for key, aside in zip(self.keys, asides, strict=True)))
+        return rows.join(new, same(self.keys, asides, nulls=True), "left_anti")
 
     def _policy(self, finding: Finding) -> Policy:
         """What follows from a broken rule."""

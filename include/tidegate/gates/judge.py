@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded, kept
+from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
 from tidegate.gates.suite import Rule, Suite
 from tidegate.model.records import Json
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Judged", "compiled", "judge", "split"]
 
 SAMPLE_LENGTH = 256
+BROADCAST_ROWS = 500_000
+"""Up to so many repeated rows, their values are sent to each worker."""
 _BROKEN = "_tidegate_broken"
 
 
@@ -31,6 +33,8 @@ class Finding:
     """Great Expectations' result of it, its samples few and short."""
     leaf: Leaf | None = field(compare=False, repr=False)
     """How the rows that break it are told; None if it speaks of no rows, or could not be judged."""
+    repeated: DataFrame | None = field(default=None, compare=False, repr=False)
+    """Of a rule of uniqueness: the values that are there more than once."""
 
     @property
     def bad(self) -> int | None:
@@ -51,6 +55,8 @@ class Judged:
     suite: Suite
     rows: int
     findings: tuple[Finding, ...]
+    kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
+    """What is kept in Spark for whoever asks on, and is to be let go."""
 
     def record(self) -> Json:
         """Great Expectations' result of the whole suite."""
@@ -77,8 +83,9 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = ()) -> Judg
     walk = Walk(known.expectations, frame, known)
     leaves: dict[Any, Leaf] = {**known.first, "rows": Count((), None)}
     rows = 0
+    repeated: dict[Leaf, DataFrame] = {}
     while leaves:
-        for key, value in evaluate(frame, leaves).items():
+        for key, value in evaluate(frame, leaves, repeated).items():
             if isinstance(value, Failed):
                 walk.failed[key] = value.error
             elif key == "rows":
@@ -87,11 +94,11 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = ()) -> Judg
                 walk.take(key, value)
         leaves = walk.step(reading=True)
     findings = tuple(
-        _finding(rule, walk, expectation, private)
+        _finding(rule, walk, expectation, private, repeated)
         for rule, expectation in zip(suite.rules, known.expectations, strict=True)
     )
     _add_samples(frame, [finding for finding in findings if finding.bad and not private_of(finding.rule, private)])
-    return Judged(suite, rows, findings)
+    return Judged(suite, rows, findings, tuple(repeated.values()))
 
 
 _compiled: dict[tuple[str, str, int], Compiled] = {}
@@ -121,7 +128,7 @@ def split(frame: DataFrame, findings: Sequence[Finding], named: str) -> tuple[Da
     marks = []
     for number, finding in enumerate(findings):
         if isinstance(finding.leaf, Repeats):
-            frame, mark = _repeated(frame, finding.leaf, f"{_BROKEN}{number}")
+            frame, mark = _repeated(frame, finding, f"{_BROKEN}{number}")
         else:
             assert isinstance(finding.leaf, Count)
             mark = _counts(finding.leaf)
@@ -141,14 +148,17 @@ def _counts(leaf: Count) -> Column:
     return f.coalesce(guarded(every), f.lit(False))
 
 
-def _repeated(frame: DataFrame, leaf: Repeats, mark: str) -> tuple[DataFrame, Column]:
+def _repeated(frame: DataFrame, finding: Finding, mark: str) -> tuple[DataFrame, Column]:
     """The rows, with a column that is true where a row's values are there more than once."""
     from pyspark.sql import functions as f
 
+    leaf = finding.leaf
+    assert isinstance(leaf, Repeats)
+    assert finding.repeated is not None
     names = [f"{mark}_{number}" for number in range(len(leaf.columns))]
-    keys = [f.col(column).alias(name) for column, name in zip(leaf.columns, names, strict=True)]
-    times = kept(frame, leaf.guards).groupBy(*keys).agg(f.count(f.lit(1)).alias(f"{mark}_times"))
-    repeated = times.where(f.col(f"{mark}_times") > 1)
+    repeated = finding.repeated.toDF(*names, f"{mark}_times")
+    if (finding.bad or 0) <= BROADCAST_ROWS:
+        repeated = f.broadcast(repeated)  # so that not every row is moved to find a few
     same = [f.col(column).eqNullSafe(f.col(name)) for column, name in zip(leaf.columns, names, strict=True)]
     joined = frame.join(repeated, reduce(lambda all, one: all & one, same), "left")
     found = f.col(f"{mark}_times").isNotNull()
@@ -166,7 +176,9 @@ def private_of(rule: Rule, private: Collection[str]) -> bool:
     return bool(private) and (rule.type == "unexpected_rows_expectation" or not spoken_of.isdisjoint(private))
 
 
-def _finding(rule: Rule, walk: Walk, expectation: Any, private: Collection[str]) -> Finding:
+def _finding(
+    rule: Rule, walk: Walk, expectation: Any, private: Collection[str], repeated: Mapping[Leaf, DataFrame]
+) -> Finding:
     result = walk.result(expectation)
     said = result.setdefault("result", {})
     hidden = private_of(rule, private)
@@ -178,7 +190,7 @@ def _finding(rule: Rule, walk: Walk, expectation: Any, private: Collection[str])
     if hidden and result["exception_info"]["raised_exception"]:
         result["exception_info"]["exception_message"] = "not told: the column is private"  # it may hold a value
     leaf = walk.row_leaf(expectation) if rule.kind.tells_rows and "unexpected_count" in said else None
-    return Finding(rule, bool(result["success"]), _short(result), leaf)
+    return Finding(rule, bool(result["success"]), _short(result), leaf, repeated.get(leaf) if leaf else None)
 
 
 def _short(value: Any) -> Any:
@@ -203,10 +215,9 @@ def _add_samples(frame: DataFrame, findings: Sequence[Finding]) -> None:
             _tell(finding, samples)
     for finding in findings:
         if isinstance(finding.leaf, Repeats):
-            columns = finding.leaf.columns
-            times = kept(frame, finding.leaf.guards).groupBy(*columns).agg(f.count(f.lit(1)).alias(_BROKEN))
-            texts = f.array(*[_text(frame, column) for column in columns])
-            rows = times.where(f.col(_BROKEN) > 1).select(texts).limit(SAMPLES).collect()
+            assert finding.repeated is not None
+            texts = f.array(*[_text(frame, column) for column in finding.leaf.columns])
+            rows = finding.repeated.select(texts).limit(SAMPLES).collect()
             _tell(finding, [row[0] for row in rows])
 
 

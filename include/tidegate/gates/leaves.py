@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.state.kept import keep
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Aggregate", "Count", "Distinct", "Failed", "Leaf", "Repeats", "evaluate", "kept"]
+__all__ = ["TIMES", "Aggregate", "Count", "Distinct", "Failed", "Leaf", "Repeats", "evaluate", "kept"]
+
+TIMES = "_tidegate_times"
 
 Guards: TypeAlias = "tuple[Column | str, ...]"
 """Conditions that a row must all meet to be looked at: a rule's `row_condition`, `ignore_row_if` and what else."""
@@ -63,14 +67,17 @@ class Failed:
     error: Exception
 
 
-def evaluate(frame: DataFrame, leaves: Mapping[Any, Leaf]) -> dict[Any, Any]:
-    """The number for each leaf, or Failed. Raises only if the rows themselves cannot be read."""
+def evaluate(frame: DataFrame, leaves: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
+    """The number for each leaf, or Failed. Raises only if the rows themselves cannot be read.
+
+    repeated: gets, for each Repeats, the values that are there more than once, kept in Spark: they are asked for again.
+    """
     groups: dict[Hashable, dict[Any, Leaf]] = {}
     for key, leaf in leaves.items():
         groups.setdefault(_group(key, leaf), {})[key] = leaf
     found: dict[Any, Any] = {}
     for group in groups.values():
-        found |= _together(frame, group)
+        found |= _together(frame, group, repeated)
     return found
 
 
@@ -86,25 +93,26 @@ def _group(key: Hashable, leaf: Leaf) -> Hashable:
     return "all" if isinstance(leaf, Count) and not leaf.alone else key
 
 
-def _together(frame: DataFrame, group: Mapping[Any, Leaf]) -> dict[Any, Any]:
+def _together(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
     try:
-        return _ask(frame, group)
+        return _ask(frame, group, repeated)
     except Exception as error:
         if len(group) == 1:
             frame.limit(1).count()  # if even that fails, it is not the rule's fault
             return dict.fromkeys(group, Failed(error))
     half = len(group) // 2  # one of them is at fault
-    return _together(frame, dict(list(group.items())[:half])) | _together(frame, dict(list(group.items())[half:]))
+    halves = list(group.items())[:half], list(group.items())[half:]
+    return _together(frame, dict(halves[0]), repeated) | _together(frame, dict(halves[1]), repeated)
 
 
-def _ask(frame: DataFrame, group: Mapping[Any, Leaf]) -> dict[Any, Any]:
+def _ask(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
     from pyspark.sql import functions as f
 
     first = next(iter(group.values()))
     if isinstance(first, Repeats):
-        times = f.count(f.lit(1)).alias("times")
-        groups = kept(frame, first.guards).groupBy(*map(_named, first.columns)).agg(times).where("times > 1")
-        rows = groups.agg(f.coalesce(f.sum("times"), f.lit(0))).collect()
+        groups = kept(frame, first.guards).groupBy(*map(_named, first.columns)).agg(f.count(f.lit(1)).alias(TIMES))
+        repeated[first] = keep(groups.where(f.col(TIMES) > 1))
+        rows = repeated[first].agg(f.coalesce(f.sum(TIMES), f.lit(0))).collect()
     elif isinstance(first, Distinct):
         values = kept(frame, first.guards).select(_named(first.name).alias("value")).where("value is not null")
         rows = values.distinct().agg(f.count(f.lit(1))).collect()

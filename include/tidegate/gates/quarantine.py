@@ -1,11 +1,14 @@
 """Where rows go that a gate sets aside: a Delta table of the gate's own, beside the pipeline's ledger.
 
-It is published like a sink, in the same decision as the good rows: so every row is in exactly one of both places.
+It is published like a sink, in the same decision as the good rows: so every row is in exactly one of both places. What
+is to become of rows there is asked by requests (`ledger/asked.py`), which the next plan takes up. In the decision in
+which a row goes on, or is given up, it is marked here: so it does so once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.interval import Interval
@@ -13,16 +16,23 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging
 from tidegate.sinks.delta import DeltaAppend
+from tidegate.sinks.delta_upsert import DeltaUpsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
+__all__ = ["OWN_COLUMNS", "QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
 
 QUARANTINE = "quarantine."
 """Begins the names of quarantines among the tables of a plan. A dot is in no name that users give."""
 
 ID, CHECKPOINT, STREAM = "_tidegate_id", "_tidegate_checkpoint", "_tidegate_stream"
+RULES = "_tidegate_rules"
+SETTLED, SETTLED_IN, SETTLED_BY = "_tidegate_settled", "_tidegate_settled_in", "_tidegate_settled_by"
+"""What has become of a row: null while it waits, then "released" or "discarded"; in which checkpoint; and by whom."""
+OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY)
+
+_MARKED = "marked"
 
 
 def quarantine_name(gate: str) -> str:
@@ -34,8 +44,10 @@ def with_origin(rows: DataFrame, checkpoint: int, stream: str) -> DataFrame:
     """Rows for quarantine, each with an id of its own, and where it came from."""
     from pyspark.sql import functions as f
 
+    types = {SETTLED: "string", SETTLED_IN: "long", SETTLED_BY: "string"}
+    nothing = {name: f.lit(None).cast(kind) for name, kind in types.items()}
     origin = {ID: f.expr("uuid()"), CHECKPOINT: f.lit(checkpoint).cast("long"), STREAM: f.lit(stream)}
-    return rows.withColumns(origin)
+    return rows.withColumns({**origin, **nothing})
 
 
 class QuarantineSink(ExactlyOnceSink):
@@ -47,8 +59,16 @@ class QuarantineSink(ExactlyOnceSink):
         self.gate = gate
         self.folder = f"quarantine/{gate}"
 
+    def path(self, home: str) -> str:
+        """Where the table lies, below the pipeline's own folder."""
+        return f"{home}/{self.folder}"
+
     def _table(self, context: SinkContext) -> DeltaAppend:
-        return DeltaAppend(f"{context.home}/{self.folder}", schema_evolution="add")
+        return DeltaAppend(self.path(context.home), schema_evolution="add")
+
+    def _marking(self, context: SinkContext) -> DeltaUpsert:
+        """The same table, for rows that are there already: found by their ids, files written anew at publication."""
+        return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="add")
 
     def target(self, place: Place) -> str:
         return self.folder
@@ -65,11 +85,19 @@ class QuarantineSink(ExactlyOnceSink):
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._table(context).prepare(frame, context, staging)
 
+    def prepare_marked(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        """Stage new rows, and rows that are in the table, with what has become of them."""
+        prepared = self._marking(context).prepare(frame, context, staging)
+        return replace(prepared, committable={_MARKED: prepared.committable}) if prepared.committable else prepared
+
     def head(self, context: SinkContext) -> Head:
         return self._table(context).head(context)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        return self._table(context).publish(publication, head, context)
+        if not any(_MARKED in each for each in publication.committables):
+            return self._table(context).publish(publication, head, context)
+        plain = tuple(each.get(_MARKED, each) for each in publication.committables)
+        return self._marking(context).publish(replace(publication, committables=plain), head, context)
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return DeltaAppend(self.folder).trace(committables)
@@ -90,4 +118,6 @@ class QuarantineSink(ExactlyOnceSink):
         self._table(context).discard(context, staging)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        self._table(context).retire(context, staging)
+        """What publishers wrote that lost their race; of an append there is nothing."""
+        if not context.by_interval:
+            self._marking(context).retire(context, staging)

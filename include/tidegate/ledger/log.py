@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 
 from tidegate.errors import Corrupt
-from tidegate.ledger.records import Records, folder
+from tidegate.ledger.asked import Asked
+from tidegate.ledger.records import folder
 from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
 from tidegate.model.interval import Interval
@@ -19,8 +20,8 @@ TOO_LATE = "TOO_LATE"
 """Why an entry is aborted whose id had been used, decided and retired while its creator slept."""
 
 
-class Log(Records):
-    """Reads, and never writes. A listing only proposes, and what is read may be old when it is used."""
+class Log(Asked):
+    """Reads the log, and never writes to it. A listing only proposes, and what is read may be old when it is used."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
         super().__init__(store, pipeline)
@@ -208,7 +209,9 @@ class Log(Records):
         if decision is not None and decision.manifest is not None:
             manifest = self.manifest(plan.id, decision.manifest)
         acks = {job: acked for job in plan.acks if (acked := self.ack(plan.id, job)) is not None}
-        return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest)
+        held = {gate for acked in acks.values() for gate, said in acked.ack.gates.items() if said.outcome == "hold"}
+        answers = {gate: found for gate in sorted(held) if (found := self.answer(plan.id, gate)) is not None}
+        return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest, answers=answers)
 
     def decision(self, id: int) -> Decision | None:
         """What was decided about `id`, if anything."""

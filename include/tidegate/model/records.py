@@ -8,6 +8,8 @@
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
+      holds/<gate>.json      Answer           what a person, or the time limit, says to a verdict that holds
+    asked/<gate>/<number>.json Request        what is to become of rows in the gate's quarantine
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
@@ -141,8 +143,6 @@ class Plan(Record, frozen=True, kw_only=True):
     sources: dict[str, Range]
     pins: dict[str, Payload] = {}
     """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
-    operators: dict[str, Json] = {}
-    """How what remembers was declared, by uid: the next plan's operators must be able to go on from its state."""
     triggers: list[str]
     acks: list[str]
     commits: list[str]
@@ -182,19 +182,30 @@ class BrokenRule(Struct, frozen=True, kw_only=True):
     """A gate's rule that failed, and what follows from it."""
 
     rule: str
-    policy: Literal["abort", "quarantine", "warn"]
+    policy: Literal["abort", "hold", "quarantine", "warn"]
     severity: str
     rows: int | None
     """How many rows broke it; None if it speaks of no rows."""
     why: str
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
-    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete."""
+class Hold(Struct, frozen=True, kw_only=True):
+    """How long a verdict waits for a person, and what counts if nobody answers."""
 
-    outcome: Literal["pass", "warn", "quarantine", "abort"]
+    limit_s: float | None
+    default: Literal["approve", "reject"]
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete; `hold`: not before
+    somebody approves."""
+
+    outcome: Literal["pass", "warn", "quarantine", "hold", "abort"]
     rows: int
     quarantined: int
+    released: int = 0
+    """Rows from quarantine that went on with those that passed."""
+    hold: Hold | None = None
     why: str = ""
     """What beside its rules led to the outcome."""
     broken: list[BrokenRule]
@@ -218,6 +229,48 @@ class Ack(Record, frozen=True, kw_only=True):
     """What is small and remembered, per operator and source: watermarks, counters."""
     gates: dict[str, Verdict] = {}
     stats: JobStats
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """The answer to a verdict that holds checkpoint `id`. The first one counts: a person's, or the time limit's."""
+
+    title: ClassVar[str] = "answer"
+
+    id: Id
+    gate: str
+    ack: Handle
+    """Of what exactly."""
+    approve: bool
+    by: str
+    note: str = ""
+
+
+class Request(Record, frozen=True, kw_only=True):
+    """What is to become of rows in quarantine. The next plan takes up all that are there, in their order.
+
+    It is about rows that wait there, were set aside by checkpoint `seen` or before, and meet all that is given.
+    """
+
+    title: ClassVar[str] = "request"
+
+    number: Id
+    gate: str
+    action: Literal["release", "discard", "withdraw"]
+    """Let them go on from where the gate stands; keep them out for good; or, take back an earlier request."""
+    seen: int = 0
+    ids: list[str] = []
+    checkpoints: list[int] = []
+    rules: list[str] = []
+    correct: dict[str, str | None] = {}
+    """Values, as texts, that columns get on release."""
+    withdraws: Id | None = None
+    by: str
+    note: str = ""
+
+    def flaw(self) -> str | None:
+        if (self.action == "withdraw") != (self.withdraws is not None):
+            return "a withdrawal names a request, all else none"
+        return None
 
 
 class TablePart(Struct, frozen=True, kw_only=True):

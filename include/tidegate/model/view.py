@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, Control, Decision, Handle, Manifest, Plan
+from tidegate.model.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan
 
 __all__ = ["Acked", "Entry", "View"]
 
@@ -29,6 +29,8 @@ class Entry:
     acks: Mapping[str, Acked] = field(default_factory=dict)
     decision: Decision | None = None
     manifest: Manifest | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    """What was said to the gates that hold it."""
 
     @property
     def id(self) -> int:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, parse
-from tidegate.operators.inputs import analysed, need_columns
+from tidegate.operators.functions import Function, meanings, parse
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.operators.lifting import lift
 from tidegate.state.columns import DELETED, OWN, quoted
 
@@ -64,8 +64,11 @@ class Aggregate(Operator):
     def describe(self) -> Json:
         return {"by": self.by, "functions": self.functions, **self.expiry.describe()}
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
+
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not self.functions:
             found.append('it computes nothing: name at least one, such as orders="count(*)"')
         found += [told for name, text in self.functions.items() if isinstance(told := parse(name, text), str)]
@@ -98,8 +101,9 @@ class Aggregate(Operator):
         functions = self._parsed()
         if gone is not None:
             functions = [told for each in functions if isinstance(told := each.over_updates(), Function)]
-        need_columns(rows, self.by, "by", context)
-        types = self._types(rows, functions, context)
+        need_keys(rows, self.by, "by", context)
+        refuse_own(rows, context, OURS)
+        types = result_types(functions, rows, context)
         functions = [each.typed(types[each.name]) for each in functions]
         state = context.state(self.by, ttl=self.expiry.ttl(context))
         results: list[Any] = [*map(quoted, self.by), *(each.result(types[each.name]) for each in functions)]
@@ -108,11 +112,13 @@ class Aggregate(Operator):
             changed = state.merge(lifted.rows, lifted.ops)
             before = None if was_empty else state.of(changed)
             new = changed.select(*results)
-            return {"": new, "-": new.where("false") if before is None else _like(changed, before).select(*results)}
+            if before is None:
+                return {"": new, "-": new.where("false")}
+            return {"": new, "-": recalled(state, before, changed, context).select(*results)}
         partial = self._partial(rows, gone, functions, context)
         before = state.of(partial)
         if before is not None:
-            before = _like(partial, before)
+            before = recalled(state, before, partial, context)
         merged = partial if before is None else self._merged(partial.unionByName(before), partial, functions)
         if gone is None:
             changed = state.put(merged)
@@ -120,14 +126,6 @@ class Aggregate(Operator):
             changed = state.put(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(f"NOT {DELETED}")
         new = changed.select(*results)
         return {"": new, "-": new.where("false") if before is None else before.select(*results)}
-
-    def _types(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> dict[str, str]:
-        """What Spark's own aggregates give over all rows; Invalid if it refuses them."""
-        from pyspark.sql import functions as F
-
-        columns = [F.expr(each.spark).alias(each.name) for each in functions]
-        schema = analysed(lambda: rows.agg(*columns).schema, rows, context)
-        return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def _partial(
         self, rows: DataFrame, gone: DataFrame | None, functions: Sequence[Function], context: OperatorContext
@@ -197,9 +195,3 @@ class Aggregate(Operator):
         found = after.groupBy(*map(quoted, self.by)).agg(step.alias("_step"))
         columns = [F.col("_step").alias(name) for each in members for name in each.columns]
         return found.select(*map(quoted, self.by), *columns)
-
-
-def _like(now: DataFrame, before: DataFrame) -> DataFrame:
-    """What was kept before, as what is kept now: functions may have been taken out, and put in."""
-    known = [quoted(name) for name in before.columns if name in now.columns]
-    return now.limit(0).unionByName(before.select(*known), allowMissingColumns=True)

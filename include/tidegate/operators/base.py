@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tidegate.model.records import Json
+from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +78,8 @@ class OperatorContext:
     """Only for an operator that `uses_event_time`."""
     event_time: str | None = None
     """The column that the operator goes by: its own choice, or the one that its sources agree on."""
+    event_times: Sequence[str | None] = ()
+    """By input, the column that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
@@ -100,7 +103,7 @@ class OperatorContext:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""
-        kept = frame.persist()
+        kept = keep(frame)
         self.kept.append(kept)
         return kept
 
@@ -111,16 +114,16 @@ class Operator(ABC):
     kind: ClassVar[str]
     event_time: str | None = None
     """The column that it goes by. None: the one that its sources declare."""
-    free: ClassVar[frozenset[str]] = frozenset({"state_ttl", "ttl_time"})
-    """Of what `describe` says: what may change though it goes on from its state, as that does not depend on it."""
+    instead: ClassVar[str] = "put it in front of that"
+    """What to do if it cannot take a stream that replaces rows."""
 
     @property
     def uses_event_time(self) -> bool:
         """Whether it asks for watermarks: they cost a look at each source's times."""
         return False
 
-    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
-        """What is wrong for it with the columns of event time that its sources declare."""
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        """What is wrong for it with the columns of event time that the sources of each input declare."""
         return []
 
     @property
@@ -172,6 +175,13 @@ class Operator(ABC):
     @abstractmethod
     def describe(self) -> Json:
         """The declaration for fingerprints and `explain`."""
+
+    def meaning(self, over_updates: bool) -> Json:
+        """What it is that the operator remembers. What is named here today and was named before must be the same.
+
+        over_updates: an input replaces rows. "event_time": its own choice for each input; for None, what sources say.
+        """
+        return {}
 
     def problems(self) -> list[str]:
         """What is wrong with the declaration itself, all at once."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import columns_of, event_micros, need_columns, refuse_own, row_id, same
+from tidegate.operators.event_time import time_problems
+from tidegate.operators.inputs import columns_of, event_micros, key_problems, need_keys, refuse_own, row_id, same
 from tidegate.operators.within import LATE, bounds_in, need_time, split_late, watermark_micros
 from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["Deduplicate"]
 
@@ -40,6 +41,9 @@ class Deduplicate(Operator):
         """Whether it needs watermarks."""
         return self.within is not None
 
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
+
     @property
     def outputs(self) -> tuple[str, ...]:
         return (LATE,) if self.within is not None else ()
@@ -47,8 +51,11 @@ class Deduplicate(Operator):
     def describe(self) -> Json:
         return {"by": self.by, "within": self.within, "event_time": self.event_time}
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "within a time": self.within is not None, "event_time": [self.event_time]}
+
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if self.within is not None:
             bounds = bounds_in(self.within)
             found += [bounds] if isinstance(bounds, str) else []
@@ -56,11 +63,11 @@ class Deduplicate(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
-        need_columns(rows, self.by, "by", context)
+        need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
         if self.within is None:
             return {"": self._for_ever(rows, context)}
-        on_time, late = split_late(rows, need_time(self.event_time, context), context)
+        on_time, late = split_late(rows, need_time(self.event_time, 0, context), context)
         return {"": self._within(on_time, rows.columns, context), LATE: late}
 
     def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
@@ -68,7 +75,7 @@ class Deduplicate(Operator):
 
         by = list(map(quoted, self.by))
         state = context.state(self.by)
-        time = [event_micros(rows, self.event_time, context)] if self.event_time else []
+        time = self._time(rows, context)
         row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
         found = rows.groupBy(*by).agg(row)
         if not state.is_empty:
@@ -80,6 +87,13 @@ class Deduplicate(Operator):
         found = context.keep(found)
         state.put(found.select(*by))
         return found.select("_row.*")
+
+    def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
+        """What makes a row earlier than another: nothing, if neither it nor its sources say."""
+        if self.event_time is None and context.event_times[0] not in rows.columns:
+            return []
+        micros = event_micros(rows, self.event_time or str(context.event_times[0]), context)
+        return [micros.isNull(), micros]
 
     def _within(self, rows: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame:
         """Each key's times in order: one is new if it is far enough from all that are new before it, or were given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["at_micros", "duration_problem", "micros_in", "micros_of", "time_micros"]
+__all__ = ["at_micros", "duration_problem", "micros_in", "micros_of", "time_micros", "time_problems"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
@@ -41,6 +42,17 @@ def duration_problem(name: str, value: object, least: int = 1) -> str | None:
         return None if micros_in(value) >= least else f"{name}={value!r} is too short: {expected}"
     except ValueError as error:
         return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
+
+
+def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") -> list[str]:
+    """What is wrong with event time where an operator needs it. columns: those that the sources declare."""
+    if not columns:
+        return [f'none of {whose} sources has event time: name the column, pipeline.source(…, event_time="at")']
+    if chosen is None and len(columns) > 1:
+        return [f'{whose} sources have several columns of event time ({", ".join(columns)}): name one, event_time="…"']
+    if chosen is not None and (not isinstance(chosen, str) or not chosen):
+        return [f"event_time={chosen!r}: name a column"]
+    return []
 
 
 def time_micros(frame: DataFrame, column: str, what: str) -> Column:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import Bad, seconds_in
 from tidegate.model.records import Json
-from tidegate.state.ttl import Ttl
+from tidegate.state.ttl import Ttl, micros
 
 if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
 
 __all__ = ["NEVER", "Expiry"]
+
+
+@dataclass(frozen=True)
+class EventTtl(Ttl):
+    """Expiry by event time. A checkpoint may reach over days of it, and its rows may be as new as its last: so what is
+    written counts as written when it ends, and what has expired is judged by when it begins. Never too early."""
+
+    written: datetime | None
+
+    @property
+    def touched(self) -> int | None:
+        """What rows that are written now say of it."""
+        return None if self.written is None else micros(self.written)
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,7 @@ class Expiry:
     after: str | float | None
     """How long a key's row lives after it last changed. None: for ever."""
     time: str = "processing"
-    """What the time is told by: "processing" is the checkpoint's own clock, "event" the watermark as of its base."""
+    """What the time is told by: "processing" is the checkpoint's own clock, "event" the watermark."""
 
     @property
     def uses_event_time(self) -> bool:
@@ -54,8 +67,10 @@ class Expiry:
         """When rows expire, in one attempt."""
         if self.after is None:
             return None
-        now = context.watermarks.before if self.time == "event" else context.clock
-        return Ttl(timedelta(seconds=self._seconds), now)
+        lasts = timedelta(seconds=self._seconds)
+        if self.time == "event":
+            return EventTtl(lasts, context.watermarks.before, context.watermarks.now)
+        return Ttl(lasts, context.clock)
 
 
 NEVER: Final = Expiry(None)

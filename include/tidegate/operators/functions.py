@@ -8,6 +8,7 @@ A shape whose partials are all sums can also take rows back, which inputs that r
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from tidegate.state.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["FUNCTIONS", "Function", "parse"]
+__all__ = ["FUNCTIONS", "Function", "meanings", "parse"]
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,15 @@ class Function:
             return f"{self.call.name}({distinct}{self.argument})"
         return self._filled(self.shape.spark)
 
+    def in_windows(self) -> Function:
+        """The same where a key's values are few: an exact `count(distinct …)` keeps them with it."""
+        if not self.call.distinct:
+            return self
+        known = " AND ".join(f"({each}) IS NOT NULL" for each in self.call.arguments).replace("{", "{{")
+        values = f"collect_set(CASE WHEN {known.replace('}', '}}')} THEN struct({{x}}) END)"
+        merged = "array_distinct(flatten(collect_list({p})))"
+        return replace(self, shape=Shape({"": values}, {"": merged}, "coalesce(CAST(cardinality({p}) AS BIGINT), 0L)"))
+
     def over_updates(self) -> Function | str:
         """The same over an input that replaces its rows; or why it cannot be."""
         shape = _BACK.get(self.call.name, self.shape)
@@ -235,6 +245,15 @@ def parse(name: str, text: object) -> Function | str:
         shape = _DISTINCT
     bounded = replace(call, where=None) if call.where is None else call.filtered(keep_last=shape.bound)
     return Function(name, bounded, shape)
+
+
+def meanings(functions: Mapping[str, str]) -> dict[str, object]:
+    """What each result is, for comparison with what it was: however it is written."""
+    return {
+        name: f"{told.call.name}({'distinct ' if told.call.distinct else ''}{', '.join(told.call.arguments)})"
+        for name, text in functions.items()
+        if isinstance(told := parse(name, text), Function)
+    }
 
 
 def _unfit(call: Call, shape: Shape) -> str | None:

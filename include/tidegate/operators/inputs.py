@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from tidegate.errors import Invalid
 from tidegate.state.columns import quoted
+from tidegate.state.evolution import refusals
+from tidegate.tables import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from tidegate.operators.base import OperatorContext
+    from tidegate.operators.functions import Function
+    from tidegate.state.keyed import KeyedState
 
-__all__ = ["OWN", "analysed", "columns_of", "event_micros", "need_columns", "refuse_own", "row_id", "same"]
+__all__ = [
+    "OWN",
+    "analysed",
+    "columns_of",
+    "event_micros",
+    "key_problems",
+    "need_columns",
+    "need_keys",
+    "recalled",
+    "refuse_own",
+    "result_types",
+    "row_id",
+    "same",
+]
 
-OWN = ("_group", "_checkpoint", "_deleted", "_row", "_at", "_n", "_was", "_now", "_matched", "_new", "_top", "_aside")
+OWN = (
+    *("_group", "_checkpoint", "_deleted", "_touched"),
+    *("_row", "_at", "_n", "_was", "_now", "_before", "_copy", "_matched", "_new", "_top", "_hit", "_first", "_aside"),
+)
 """Names that operators and states use beside a row's own columns."""
 
 T = TypeVar("T")
+
+
+def key_problems(names: Sequence[object], what: str = "by") -> list[str]:
+    """What is wrong with a declared key. `what`: the argument that names it."""
+    if not names:
+        return [f"it has no key: name the columns in {what}=[…]"]
+    if unfit := [name for name in names if not isinstance(name, str) or not name]:
+        return [f"{what} names {', '.join(map(repr, unfit))}: expected names of columns"]
+    texts = [str(name).casefold() for name in names]
+    return [f"{what} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], what: str, context: OperatorContext) -> None:
@@ -30,6 +64,19 @@ def need_columns(frame: DataFrame, names: Iterable[str], what: str, context: Ope
             expected=f"columns of the input: {', '.join(frame.columns)}",
             help=f"correct {what}, or add the column in a stage before",
             reason="UNKNOWN_COLUMN",
+        )
+
+
+def need_keys(frame: DataFrame, names: Sequence[str], what: str, context: OperatorContext) -> None:
+    """Invalid if the input lacks one of these columns, or if it is of a type that cannot be a key."""
+    need_columns(frame, names, what, context)
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
+        raise Invalid(
+            f"operator {context.uid!r}: {what} names what has no plain equality: {', '.join(unfit)}",
+            expected="keys of which two values are the same or not: no maps, variants, or nulls without a type",
+            help="make a column of it in a stage before, such as to_json(…) or a field of it",
+            reason="BAD_KEY",
         )
 
 
@@ -92,16 +139,79 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
         ) from error
 
 
+def result_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> dict[str, str]:
+    """What Spark's own aggregates give over all rows at once; Invalid if it refuses them."""
+    from pyspark.sql import functions as F
+
+    schema = analysed(lambda: rows.agg(*(F.expr(f.spark).alias(f.name) for f in functions)).schema, rows, context)
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def recalled(state: KeyedState, held: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
+    """What a state holds, in the columns and types of what is put into it today: null in columns that are new.
+
+    Invalid if the state cannot go on with these types: before anything is computed with both.
+    """
+    from pyspark.sql import functions as F
+
+    assert state.base is not None
+    now = from_spark(msgspec.json.decode(like.schema.json()))
+    if problems := refusals(state.base.columns, now, state.keys):
+        raise Invalid(
+            "\n    ".join([f"operator {context.uid!r} cannot go on from what it remembers:", *problems]),
+            expected="input of the types that it had; columns may be added, left out, or become wider",
+            help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh",
+            reason="STATE_CHANGED",
+        )
+    there = {field.name: field.dataType.simpleString() for field in held.schema.fields}
+    columns = []
+    for field in like.schema.fields:
+        column = F.col(quoted(field.name)) if field.name in there else F.lit(None)
+        same_type = there.get(field.name) == field.dataType.simpleString()  # but for what may be null in it
+        columns.append((column if same_type else column.cast(field.dataType)).alias(field.name))
+    return held.select(*columns)
+
+
 def row_id(frame: DataFrame) -> Column:
-    """128 bits that tell rows apart by all that they hold, as text: the same in every attempt and checkpoint."""
+    """128 bits that tell rows apart by all that they hold, as text: the same in every attempt and checkpoint.
+
+    It stays the same if columns are added that are null, change places, or become wider.
+    """
     from pyspark.sql import functions as F
 
     columns = []
-    for field in frame.schema.fields:
+    for field in sorted(frame.schema.fields, key=lambda field: field.name):
         column = F.col(quoted(field.name))
-        if "map<" in field.dataType.simpleString():  # two equal maps may hold their entries in two orders
-            column = F.to_json(F.struct(column), {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"})
-        # What is null leaves a hash as it was: (null, 1) must not look like (1, null).
-        columns += [column.isNull(), column]
+        # What is null leaves a hash as it was: so a column tells its name, too, if it has a value.
+        columns += [F.when(column.isNotNull(), F.lit(field.name)), _hashed(column, field.dataType)]
     first, second = F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)
     return F.concat(F.lpad(F.hex(first), 16, "0"), F.lpad(F.hex(second), 16, "0"))
+
+
+def _hashed(column: Column, kind: DataType) -> Column:
+    """A value in a form of which no two have the same hash but by chance: nulls, lengths and the order of maps."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    def entry(value: Column, inner: DataType) -> list[Column]:
+        return [value.isNull(), _hashed(value, inner)]
+
+    if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType):
+        return column.cast("long")
+    if isinstance(kind, T.FloatType):
+        return column.cast("double")
+    if isinstance(kind, T.DecimalType):
+        return column.cast(T.DecimalType(38, kind.scale))
+    if isinstance(kind, T.ArrayType):
+        inner = kind.elementType
+        return F.struct(F.size(column), F.transform(column, lambda each: F.struct(*entry(each, inner))))
+    if isinstance(kind, T.MapType):  # two equal maps may hold their entries in two orders
+        key, value = kind.keyType, kind.valueType
+        entries = F.transform(
+            F.map_entries(column), lambda each: F.struct(*entry(each["key"], key), *entry(each["value"], value))
+        )
+        return F.struct(F.size(column), F.array_sort(entries))
+    if isinstance(kind, T.StructType):
+        fields = [part for f in kind.fields for part in entry(column.getField(f.name), f.dataType)]
+        return F.struct(*fields) if fields else F.lit(0)
+    return F.to_json(column) if isinstance(kind, T.VariantType) else column

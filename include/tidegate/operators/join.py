@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import same
-from tidegate.operators.sides import Side, check_sides, copies, joined_columns, side_rows
+from tidegate.operators.event_time import time_problems
+from tidegate.operators.inputs import key_problems, same
+from tidegate.operators.sides import Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
 from tidegate.operators.within import bounds_in, need_time, split_late, watermark_micros
 from tidegate.sources.delta import DeltaTable
 from tidegate.state.columns import quoted
@@ -38,7 +39,7 @@ EVERY_FILE = 1_000_000_000
 
 def join_problems(on: Sequence[str], how: str, allowed: Sequence[str]) -> list[str]:
     """What every join may have wrong."""
-    found = [] if on else ["it has no key: name the columns that both sides have in on=[…]"]
+    found = key_problems(on, "on")
     if how not in allowed:
         found.append(f"how={how!r}: expected {' or '.join(allowed)}")
     return found
@@ -93,6 +94,9 @@ class IntervalJoin(Operator):
         within = list(self.within) if isinstance(self.within, tuple) else self.within
         return {"on": self.on, "within": within, "how": self.how, "prefix": self.prefix, "times": list(self.times)}
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"on": self.on, "how": self.how, "event_time": list(self.times)}
+
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
         found = join_problems(self.on, self.how, ("inner", "left", "full"))
@@ -100,12 +104,18 @@ class IntervalJoin(Operator):
             found.append(f"event_time={self.times!r}: give one column, or one for each side")
         return found + ([bounds] if isinstance(bounds, str) else [])
 
-    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        if len(self.times) != 2 or len(columns) != 2:
+            return []
+        sides = ("the left side's", "the right side's")
+        each = zip(columns, self.times, sides, strict=True)
+        return [problem for names, chosen, side in each for problem in time_problems(names, chosen, side)]
 
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
         check_sides(inputs, self.on, self.prefix, context)
-        times = [need_time(name, context) for name in self.times]
+        times = [need_time(name, place, context) for place, name in enumerate(self.times)]
         (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
@@ -179,6 +189,9 @@ class LatestJoin(Operator):
     def describe(self) -> Json:
         return {"on": self.on, "how": self.how, "prefix": self.prefix}
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"on": self.on, "how": self.how}
+
     def problems(self) -> list[str]:
         found = join_problems(self.on, self.how, ("inner", "left"))
         if self.how == "full":
@@ -190,7 +203,8 @@ class LatestJoin(Operator):
 
         check_sides(inputs, self.on, self.prefix, context)
         on = list(map(quoted, self.on))
-        changes = [self._changes(frame, place, context) for place, frame in enumerate(inputs)]
+        withdrawn = context.withdrawn or (None, None)
+        changes = [changed_rows(frame, gone, self.on, context) for frame, gone in zip(inputs, withdrawn, strict=True)]
         left_keys, right_keys = (
             frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
         )
@@ -203,41 +217,13 @@ class LatestJoin(Operator):
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return {"": self._pairs(left, right, columns, "_n"), "-": self._pairs(left, right, columns, "_was")}
 
-    def _changes(self, frame: DataFrame, place: int, context: OperatorContext) -> DataFrame:
-        """By how many copies of each row a side changes."""
-        from pyspark.sql import functions as F
-
-        rows = side_rows(frame, frame, self.on)
-        gone = context.withdrawn[place] if context.withdrawn else None
-        if gone is not None:
-            names = [quoted(name) for name in rows.columns if name != "_n"]
-            taken = side_rows(gone, frame, self.on).select(*names, (-F.col("_n")).alias("_n"))
-            rows = rows.unionByName(taken)
-            values = [
-                F.first(name).alias(name.strip("`")) for name in names if name not in (*map(quoted, self.on), "`_row`")
-            ]
-            rows = rows.groupBy(*map(quoted, self.on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
-        return context.keep(rows)
-
     def _side(self, part: str, changes: DataFrame, touched: DataFrame, context: OperatorContext) -> DataFrame:
         """A side's rows under the changed keys, with how many copies there were and are; what changed is stored."""
         from pyspark.sql import functions as F
 
-        keys = [*map(quoted, self.on), "_row"]
         state = context.state([*self.on, "_row"], part)
-        both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
-        before = state.of(touched, on=self.on)
-        if before is not None:
-            old = before.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False))
-            both = both.unionByName(old)
-        values = [name for name in changes.columns if name not in (*self.on, "_row", "_n")]
-        found = both.groupBy(*keys).agg(
-            *(F.first(quoted(name)).alias(name) for name in values),
-            F.sum("_n").alias("_n"),
-            F.max("_was").alias("_was"),
-            F.max("_touched").alias("_touched"),
-        )
-        found = context.keep(found)
+        gone = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
+        found = context.keep(met(state, changes, touched, self.on, gone is not None, context))
         stored = found.where("_touched").drop("_was", "_touched")
         state.put(stored.withColumn("_deleted", F.col("_n") <= 0), deletes=True)
         return found
@@ -258,6 +244,10 @@ class TableJoin(Operator):
     """A Delta table at `path`, looked up by `on`. The plan fixes the version that every attempt reads."""
 
     kind: ClassVar[str] = "join"
+    instead: ClassVar[str] = (
+        "put it in front of that, or make the table a source and join with its latest rows, for by another version of "
+        "the table other rows would be taken back than were given"
+    )
 
     def __init__(self, path: str, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
         self.table = DeltaTable(path, max_files=EVERY_FILE)

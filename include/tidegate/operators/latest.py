@@ -1,25 +1,35 @@
 """One row per key, or the first few, by an order that rows carry themselves: whatever the order in which they come.
 
 Rows that are equal in that order are told apart by all that they hold, so that each attempt and each way to cut the
-input gives the same. Both replace rows that they gave before.
+input gives the same. Both replace rows that they gave before. Over an input that replaces rows itself they keep all
+of a key's rows, because the next one may have to take the place of one that is taken back.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import columns_of, need_columns, refuse_own, row_id, same
+from tidegate.operators.inputs import (
+    columns_of,
+    key_problems,
+    need_columns,
+    need_keys,
+    recalled,
+    refuse_own,
+    row_id,
+    same,
+)
+from tidegate.operators.ranking import RANK, By, ranked
 from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, WindowSpec
+    from pyspark.sql import DataFrame
 
-__all__ = ["RANK", "Latest", "TopN"]
-
-RANK = "rank"
+__all__ = ["Latest", "TopN"]
 
 
 class Latest(Operator):
@@ -35,25 +45,41 @@ class Latest(Operator):
     def updates(self) -> bool:
         return True
 
+    @property
+    def takes_updates(self) -> bool:
+        return True
+
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return set(keys) == set(self.by)
+        return not over_updates and set(keys) == set(self.by)
 
     def describe(self) -> Json:
         return {"by": self.by, "order_by": self.order_by}
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "order_by": self.order_by, "over a stream that replaces rows": over_updates}
+
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not self.order_by:
             found.append("nothing says which row is the latest: name the columns in order_by=[…]")
         return found
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
-
-        rows = inputs[0]
-        need_columns(rows, self.by, "by", context)
+        rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
         refuse_own(rows, context)
+        if gone is None:
+            return self._of_new_rows(rows, context)
+        refuse_own(rows, context, [RANK])
+        order = [By(name, ascending=False) for name in self.order_by]
+        now, before = ranked(rows, gone, self.by, [*order, By("_row", ascending=False)], 1, context)
+        return {"": now.drop(RANK), "-": before.drop(RANK)}
+
+    def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
+        """The greatest of what is new and what is held: the others are forgotten."""
+        from pyspark.sql import functions as F
+
         by, columns = list(map(quoted, self.by)), columns_of(rows)
         state = context.state(self.by)
         found = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
@@ -62,14 +88,15 @@ class Latest(Operator):
             found = context.keep(found)
             before = state.of(found)
         if before is not None:
-            both = found.unionByName(before.select(*columns, F.lit(False).alias("_new")))
+            before = recalled(state, before, found.select(*columns), context)
+            both = found.unionByName(before.withColumn("_new", F.lit(False)))
             found = context.keep(self._greatest(both, rows).where("_new"))
         new = state.put(found.select(*by, *(name for name in columns if name not in by))).select(*columns)
         if before is None:
             return {"": new, "-": new.where("false")}
         aside = found.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(by)))
         same_key = same(self.by, aside.columns, nulls=True)
-        return {"": new, "-": before.select(*columns).join(aside, same_key, "left_semi")}
+        return {"": new, "-": before.join(aside, same_key, "left_semi")}
 
     def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
         """Of copies of a row the one that was there before."""
@@ -94,68 +121,44 @@ class TopN(Operator):
     def updates(self) -> bool:
         return True
 
+    @property
+    def takes_updates(self) -> bool:
+        return True
+
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return set(keys) == {*self.by, RANK}
+        return not over_updates and set(keys) == {*self.by, RANK}
 
     def describe(self) -> Json:
         return {"n": self.n, "by": self.by, "order_by": self.order_by}
 
+    def meaning(self, over_updates: bool) -> Json:
+        order = [f"{each.name} {'asc' if each.ascending else 'desc'}" for each in map(_by, self.order_by)]
+        return {"n": self.n, "by": self.by, "order_by": order, "over a stream that replaces rows": over_updates}
+
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= 10_000:
             found.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
         if not self.order_by:
             found.append("nothing says which rows come first: name the columns in order_by=[…]")
         for text in self.order_by:
-            words = text.split()
-            if not words or len(words) > 2 or (len(words) == 2 and words[1].lower() not in ("asc", "desc")):
+            if not isinstance(text, str) or not _by(text).name:
                 found.append(f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"')
         return found
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
-
-        rows = inputs[0]
-        need_columns(rows, self.by, "by", context)
-        need_columns(rows, [text.split()[0] for text in self.order_by], "order_by", context)
+        rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        order = [_by(text) for text in self.order_by]
+        need_keys(rows, self.by, "by", context)
+        need_columns(rows, [each.name for each in order], "order_by", context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
-        by, columns = list(map(quoted, self.by)), columns_of(rows)
-        state = context.state(self.by)
-        found = rows.withColumn("_new", F.lit(True))
-        before = None if state.is_empty else state.of(rows.select(*by).distinct())
-        if before is not None:
-            before = context.keep(before)
-            found = found.unionByName(self._rows(before, columns).select(*columns, F.lit(False).alias("_new")))
-        top = found.withColumn(RANK, F.row_number().over(self._order(rows))).where(f"{RANK} <= {self.n}")
-        values = [name for name in columns if name not in by]
-        # With a column of its own, because a struct of none cannot be stored.
-        packed = F.collect_list(F.struct(RANK, F.struct(*values, F.lit(0).alias("_n")).alias("_row")))
-        kept = top.groupBy(*by).agg(packed.alias("_top"), F.max("_new").alias("_new"))
-        new = state.put(kept.where("_new").drop("_new"))
-        given = self._rows(new, columns)
-        if before is None:
-            return {"": given, "-": given.where("false")}
-        aside = new.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(by)))
-        replaced = before.join(aside, same(self.by, aside.columns, nulls=True), "left_semi")
-        return {"": given, "-": self._rows(replaced, columns)}
+        now, before = ranked(rows, gone, self.by, [*order, By("_row", ascending=True)], self.n, context)
+        return {"": now, "-": before}
 
-    def _rows(self, kept: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """A row for each one in a key's list."""
-        from pyspark.sql import functions as F
 
-        by = list(map(quoted, self.by))
-        each = kept.select(*by, F.explode("_top").alias("_top"))
-        values = (name if name in by else F.col(f"_top._row.{name}") for name in columns)
-        return each.select(*values, F.col(f"_top.{RANK}").alias(RANK))
-
-    def _order(self, rows: DataFrame) -> WindowSpec:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-        order = []
-        for text in self.order_by:
-            name, *way = text.split()
-            column = F.col(quoted(name))
-            order.append(column.asc_nulls_last() if [w.lower() for w in way] == ["asc"] else column.desc_nulls_last())
-        return Window.partitionBy(*map(quoted, self.by)).orderBy(*order, row_id(rows))
+def _by(text: str) -> By:
+    """A column, maybe with asc or desc behind it: names may have spaces."""
+    found = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
+    assert found is not None
+    return By(found[1], ascending=(found[2] or "").lower() == "asc")

@@ -53,10 +53,8 @@ def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> L
             texts[f"{function.name}{suffix}"] = text
     if not ops or ops.keys() != texts.keys():
         return None
-    types = {
-        field.name: field.dataType.simpleString()
-        for field in rows.groupBy(*by).agg(*(column for f in functions for column in f.partials())).schema.fields
-    }
+    partials = rows.groupBy(*map(quoted, by)).agg(*(column for f in functions for column in f.partials()))
+    types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
     columns = (f"CAST({text} AS {types[name]}) AS {quoted(name)}" for name, text in texts.items())
     return Lifted(rows.selectExpr(*map(quoted, by), *columns), ops)
 

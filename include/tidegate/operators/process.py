@@ -7,6 +7,9 @@
 
 What the function gives is staged once and read back for all three, so that they belong together even if the function
 gives something else each time. Runs in Spark's Python workers through Arrow; nothing comes to the driver.
+
+Rows come as soon as they are there, and then the timers that the watermark has passed. `in_order`: rows wait until the
+watermark has passed them, too, and everything comes in order of event time: so nothing depends on how input was cut.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ import msgspec
 from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.process_worker import Work
+from tidegate.operators.event_time import time_problems
+from tidegate.operators.expiry import NEVER, Expiry
+from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own, row_id
+from tidegate.operators.process_worker import AT, ROW, Work
+from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.operators.within import LATE, need_time
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.ddl import DdlError, parse_ddl, quote
 from tidegate.sources.reading import empty_frame
@@ -27,19 +35,23 @@ from tidegate.tables import from_spark
 from tidegate.tables.arrow import arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, GroupedData
+
+    from tidegate.state.keyed import KeyedState
 
 __all__ = ["Process"]
 
 TIMERS = "timers"
 TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"
+TAKEN = (TIMERS, "due_event", "due_clock", "_timers")
+"""Columns of the timers' state."""
+METHODS = ("clear", "as_dict")
 
 
 class Process(Operator):
     """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due."""
 
     kind: ClassVar[str] = "process"
-    free = frozenset({"output", "state", "order_by"})
 
     def __init__(
         self,
@@ -48,31 +60,54 @@ class Process(Operator):
         output: str,
         state: str,
         order_by: Sequence[str] = (),
+        *,
+        in_order: bool = False,
+        event_time: str | None = None,
+        expiry: Expiry = NEVER,
     ) -> None:
         self.by = [by] if isinstance(by, str) else list(by)
         self.function = function
         self.output = output
         self.state = state
         self.order_by = [order_by] if isinstance(order_by, str) else list(order_by)
+        self.in_order = in_order
+        self.event_time = event_time
+        self.expiry = expiry
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return ("", TIMERS)
+        return ("", TIMERS, WAITING) if self.in_order else ("", TIMERS)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (LATE,) if self.in_order else ()
 
     @property
     def uses_event_time(self) -> bool:
         return True
 
     def describe(self) -> Json:
-        return {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
+        told: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
+        waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
+        return told | waits | self.expiry.describe()
+
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "in order of event time": self.in_order}
+
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time) if self.in_order else []
 
     def code(self) -> object:
         return self.function
 
     def problems(self) -> list[str]:
-        found = [] if self.by else ["it has no key: name the columns in by=[…]"]
+        found = key_problems(self.by)
         if not callable(self.function):
             found.append(f"what it calls is a {type(self.function).__name__}, not a function")
+        found += [
+            f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
+        ]
+        found += self.expiry.problems()
         for what, ddl in (("output", self.output), ("state", self.state)):
             try:
                 columns = parse_ddl(ddl)
@@ -82,22 +117,34 @@ class Process(Operator):
             names = [column.name for column in columns]
             found += [f"{what}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"]
             if what == "state":
+                found += [f"state: {name!r} is what state.{name}() is: rename it" for name in names if name in METHODS]
                 found += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
         return found
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        self._refuse_missing(inputs[0], context)
-        rows = context.keep(inputs[0])
+        from pyspark.sql import functions as F
+
+        rows = inputs[0]
+        self._refuse_unfit(rows, context)
+        late = {}
+        if self.in_order:
+            ready, late[LATE] = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
+        else:
+            ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
+        rows = context.keep(ready)
         made = context.stage(self._called(rows, self._wanted(rows, context), context))
         self._put(made, context)
         fields = [f"_out.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.output)]
-        return {"": made.where("_kind = 0").selectExpr(*fields)}
+        return {"": made.where("_kind = 0").selectExpr(*fields), **late}
+
+    def _states(self, context: OperatorContext) -> KeyedState:
+        return context.state(self.by, ttl=self.expiry.ttl(context))
 
     def _put(self, made: DataFrame, context: OperatorContext) -> None:
         """What the function has changed, into the two states."""
         keys = [f"_key.{quote(key)} AS {quote(key)}" for key in self.by]
         values = [f"_state.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.state)]
-        states, timers = context.state(self.by), context.state(self.by, TIMERS)
+        states, timers = self._states(context), context.state(self.by, TIMERS)
         changed = made.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
         states.put(changed, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
@@ -109,7 +156,7 @@ class Process(Operator):
         """Every key that the function is called for, with its state and timers."""
         from pyspark.sql import functions as F
 
-        states, timers = context.state(self.by), context.state(self.by, TIMERS)
+        states, timers = self._states(context), context.state(self.by, TIMERS)
         keys = [quote(key) for key in self.by]
         own = zip(keys, self.by, strict=True)
         wanted = rows.select(*keys)
@@ -117,8 +164,13 @@ class Process(Operator):
             wanted = wanted.unionByName(set_timers.where(_due(context)).select(*keys))
         # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
         wanted = context.keep(wanted.distinct().select(*(F.col(key).alias(name) for key, name in own)))
-        fields = {column.name: column.type for column in parse_ddl(self.state)}
-        found = self._with(wanted, states.of(wanted), fields)
+        declared = parse_ddl(self.state)
+        held = states.of(wanted)
+        if held is not None:
+            kinds = dict(wanted.dtypes)
+            like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *declared])
+            held = recalled(states, held, like, context)
+        found = self._with(wanted, held, {column.name: column.type for column in declared})
         found_timers = timers.of(wanted)
         if found_timers is not None:
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
@@ -152,25 +204,36 @@ class Process(Operator):
             uid=context.uid,
             function=self.function,
             schema=arrow_schema(schema, [column.name for column in columns]),
+            rows=rows.columns,
+            held=wanted.columns,
             keys=self.by,
             values=[column.name for column in state],
             order_by=self.order_by,
             clock=context.clock,
             watermark=context.watermarks.now,
         )
-        grouped = rows.groupBy(*self.by).cogroup(wanted.groupBy(*self.by))
+        grouped = _numbered(rows, self.by).cogroup(_numbered(wanted, self.by))
         # Spark counts the arguments, that of a method's own object too.
         return grouped.applyInArrow(lambda rows, held: work(rows, held), shape.schema)
 
-    def _refuse_missing(self, rows: DataFrame, context: OperatorContext) -> None:
-        missing = [name for name in (*self.by, *self.order_by) if name not in rows.columns]
-        if missing:
+    def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
+        need_keys(rows, self.by, "by", context)
+        need_columns(rows, self.order_by, "order_by", context)
+        refuse_own(rows, context)
+        kinds = {name: rows.schema[name].dataType.simpleString() for name in self.order_by}
+        if unfit := [f"{name!r} is {kind}" for name, kind in kinds.items() if "<" in kind or kind == "variant"]:
             raise Invalid(
-                f"process {context.uid!r} has no column {', '.join(map(repr, missing))} in its input",
-                expected=f"one of {', '.join(rows.columns)}",
-                help="correct by= or order_by=",
-                reason="UNKNOWN_COLUMN",
+                f"operator {context.uid!r}: order_by names what has no order: {', '.join(unfit)}",
+                expected="numbers, texts, times or truth values",
+                help="make a column of it in a stage before",
+                reason="BAD_ORDER",
             )
+
+
+def _numbered(frame: DataFrame, by: Sequence[str]) -> GroupedData:
+    """Grouped by its keys, with numbers for names: Spark stumbles over dots in them on the way to Python."""
+    places = [f"c{frame.columns.index(name)}" for name in by]
+    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns)))).groupBy(*places)
 
 
 def _due(context: OperatorContext) -> Column:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KeyState", "Timer", "Timers", "Work"]
+__all__ = ["AT", "ROW", "KeyState", "Timer", "Timers", "Work"]
+
+AT, ROW = "_at", "_row"
+"""Columns beside the rows' own: when they come, if they come in order, and what tells them apart."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_CALLS = 10_000
 
 
 class KeyState:
@@ -54,26 +59,20 @@ class Timers:
     """The key's timers, and where time stands. A timer fires once; setting one of the same name moves it."""
 
     def __init__(self, timers: Iterable[Timer], watermark: datetime | None, now: datetime) -> None:
-        everything = list(timers)
         self.watermark = watermark
         """Up to here event time is complete; None: not known."""
         self.now = now
         """The checkpoint's own clock."""
-        self.fired = [timer for timer in everything if self._due(timer)]
-        """Those that are due, earliest first. They are gone now, unless they are set again."""
-        self.fired.sort(key=lambda timer: (timer.at, timer.kind, timer.name))
-        self._set = {(t.kind, t.name): t for t in everything if not self._due(t)}
-
-    def _due(self, timer: Timer) -> bool:
-        limit = self.watermark if timer.kind == "event" else self.now
-        return limit is not None and timer.at <= limit
+        self.fired: list[Timer] = []
+        """Those that this call is for, of one moment. They are gone now, unless they are set again."""
+        self._set = {(t.kind, t.name): t for t in timers}
 
     def event(self, at: datetime, name: str = "") -> None:
-        """Call again once the watermark has come to `at`."""
+        """Call again once the watermark has come to `at`: in this checkpoint still, if it has."""
         self._set["event", name] = Timer("event", name, _utc(at))
 
     def clock(self, at: datetime, name: str = "") -> None:
-        """Call again in the first checkpoint that is planned at `at` or later."""
+        """Call again in the first checkpoint behind this one that is planned at `at` or later."""
         self._set["clock", name] = Timer("clock", name, _utc(at))
 
     def cancel(self, name: str = "") -> None:
@@ -82,8 +81,18 @@ class Timers:
             self._set.pop((kind, name), None)
 
     def pending(self) -> list[Timer]:
-        """Those that have not fired."""
+        """Those that have not fired, earliest first."""
         return sorted(self._set.values(), key=lambda timer: (timer.at, timer.kind, timer.name))
+
+    def _due(self, kind: str, limit: datetime | None) -> list[Timer]:
+        """The timers of the first moment up to the limit."""
+        due = [t for t in self.pending() if t.kind == kind and limit is not None and t.at <= limit]
+        return [t for t in due if t.at == due[0].at]
+
+    def _fire(self, due: list[Timer]) -> None:
+        for timer in due:
+            del self._set[timer.kind, timer.name]
+        self.fired = due
 
 
 @dataclass
@@ -93,6 +102,8 @@ class Work:
     uid: str
     function: Callable[..., Any]
     schema: pa.Schema
+    rows: list[str]
+    held: list[str]
     keys: list[str]
     values: list[str]
     order_by: list[str]
@@ -102,15 +113,16 @@ class Work:
     def __call__(self, rows: pa.Table, held: pa.Table) -> pa.Table:
         import pyarrow as pa
 
+        rows, held = rows.rename_columns(self.rows), held.rename_columns(self.held)
         before = held.to_pylist()[0]
         key = {name: before[name] for name in self.keys}
         values = {name: _python(before[name], held.schema.field(name).type) for name in self.values}
         state = KeyState(copy.deepcopy(values))
         known = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
         timers = Timers(known, self.watermark and _utc(self.watermark), _utc(self.clock))
-        if self.order_by:
-            rows = rows.sort_by([(name, "ascending") for name in self.order_by])
-        made = [{"_kind": 0, "_out": out, "_key": key} for out in self._called(key, rows, state, timers)]
+        rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
+        given = self._calls(key, rows, state, timers)
+        made: list[dict[str, Any]] = [{"_kind": 0, "_out": out, "_key": key} for out in given]
         if state.as_dict() != values:
             gone = not any(value not in (None, [], {}) for value in state.as_dict().values())
             made.append({"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": gone})
@@ -118,6 +130,36 @@ class Work:
             left = [{"kind": t.kind, "name": t.name, "at": t.at} for t in timers.pending()]
             made.append({"_kind": 2, "_key": key, "_timers": left, "_deleted": not left})
         return pa.Table.from_pylist(made, schema=self.schema)
+
+    def _calls(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> Iterator[dict[str, Any]]:
+        """Everything that is due, in order: the clock's timers; rows and event time's timers; what these make due."""
+        none, calls = rows.slice(0, 0), 0
+        clock = [timer for timer in timers.pending() if timer.kind == "clock" and timer.at <= timers.now]
+        for at in sorted({timer.at for timer in clock}):  # what these set anew is for the next checkpoint
+            timers._fire(
+                [timer for timer in clock if timer.at == at and timers._set.get((timer.kind, timer.name)) == timer]
+            )
+            if timers.fired:
+                yield from self._called(key, none, state, timers)
+        for moment, part in _moments(rows):
+            while due := timers._due("event", moment):
+                calls = self._count(calls, due)
+                timers._fire(due)
+                yield from self._called(key, none, state, timers)
+            timers._fire([])
+            yield from self._called(key, part, state, timers)
+        while due := timers._due("event", timers.watermark):
+            calls = self._count(calls, due)
+            timers._fire(due)
+            yield from self._called(key, none, state, timers)
+
+    def _count(self, calls: int, due: list[Timer]) -> int:
+        if calls == MOST_CALLS:
+            raise ValueError(
+                f"process {self.uid!r} has set {calls} timers in a row that were due at once, the last for "
+                f"{due[0].at}: set them behind timers.watermark"
+            )
+        return calls + 1
 
     def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[dict[str, Any]]:
         """The rows that the function gives, as dicts."""
@@ -135,6 +177,18 @@ class Work:
             if unknown := set(row) - set(self.schema.field("_out").type.names):
                 raise ValueError(f"process {self.uid!r} gave columns that its output does not have: {sorted(unknown)}")
         return found
+
+
+def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:
+    """Rows that are sorted by time, moment by moment. Rows without one are one moment."""
+    times = rows[AT].to_pylist()
+    rows = rows.drop_columns([AT, ROW])
+    begin = 0
+    for end in range(1, len(times) + 1):
+        if end == len(times) or times[end] != times[begin]:
+            at = times[begin]
+            yield None if at is None else EPOCH + timedelta(microseconds=at), rows.slice(begin, end - begin)
+            begin = end
 
 
 def _utc(at: datetime) -> datetime:

@@ -37,8 +37,7 @@ class Sessions:
         made = w.context.keep(self._made(rows))
         any_new = self._look(made)
         fresh = made.where("_fate = 0").drop("_fate", "_island", "_rows")
-        held = w.state.rows()
-        held = None if held is None else held.where(ends_after(w.over))
+        held = w.held(fresh, ends_after(w.over))
         streams = self._merged(fresh, held) if any_new else self._closing(fresh, held)
         given = {name: w.results(frame) for name, frame in streams.items()}
         return {**given, "late": late} if w.side else given

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid
-from tidegate.operators.inputs import need_columns, refuse_own, row_id, same
+from tidegate.operators.inputs import need_keys, recalled, refuse_own, row_id, same
 from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Side", "check_sides", "copies", "joined_columns", "side_rows"]
+__all__ = ["Side", "changed_rows", "check_sides", "copies", "joined_columns", "met", "side_rows"]
 
 
 @dataclass
@@ -41,6 +41,7 @@ class Side:
         rows = self.arrived.select("*", F.lit(False).alias("_matched"), F.lit(True).alias("_new"))
         before = self.state.of(self.touched, on=self.on)
         if before is not None:
+            before = recalled(self.state, before, rows.drop("_new"), context)
             rows = rows.unionByName(before.withColumn("_new", F.lit(False)))
         self.met = context.keep(rows)
         return self.met
@@ -86,6 +87,7 @@ class Side:
             keys = [*self.on, "_row"]
             asides = [f"_aside{n}" for n in range(len(keys))]
             here = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
+            old = recalled(self.state, old, now.select(*names), context)
             old = context.keep(old.join(here, same(keys, asides, nulls=True), "left_anti").select(*names))
             gone, alone = gone.unionByName(old), alone.unionByName(old)
         self.state.put(live.unionByName(gone.withColumn("_deleted", F.lit(True))), deletes=True)
@@ -101,6 +103,55 @@ def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequen
     grouped = named.groupBy(*map(quoted, on), "_row")
     firsts = (F.first(quoted(name)).alias(name) for name in [*values, *extra])
     return grouped.agg(*firsts, F.count("*").alias("_n"))
+
+
+def changed_rows(frame: DataFrame, gone: DataFrame | None, on: Sequence[str], context: OperatorContext) -> DataFrame:
+    """By how many copies of each row (`_n`) a stream changes. gone: the rows that it takes back."""
+    from pyspark.sql import functions as F
+
+    rows = side_rows(frame, frame, on)
+    if gone is not None:
+        names = [quoted(name) for name in rows.columns if name != "_n"]
+        rows = rows.unionByName(side_rows(gone, frame, on).select(*names, (-F.col("_n")).alias("_n")))
+        values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
+        rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
+    return context.keep(rows)
+
+
+def met(
+    state: KeyedState,
+    changes: DataFrame,
+    touched: DataFrame,
+    on: Sequence[str],
+    over_updates: bool,
+    context: OperatorContext,
+) -> DataFrame:
+    """All rows under the keys in `touched`: how many copies there are with the changes, and how many `_was` without.
+
+    `_touched`: whether the row has changed. over_updates: changes may take back rows, which are found by all they hold.
+    """
+    from pyspark.sql import functions as F
+
+    both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
+    before = state.of(touched, on=on)
+    if before is not None:
+        if over_updates and (lost := [name for name in before.columns if name not in changes.columns]):
+            raise Invalid(
+                f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, lost))}, and takes back rows "
+                "that had",
+                expected="every column that there was, as long as rows are taken back by all that they hold",
+                help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
+                reason="STATE_CHANGED",
+            )
+        old = recalled(state, before, changes, context)
+        both = both.unionByName(old.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False)))
+    values = [name for name in changes.columns if name not in (*on, "_row", "_n")]
+    return both.groupBy(*map(quoted, on), "_row").agg(
+        *(F.first(quoted(name)).alias(name) for name in values),
+        F.sum("_n").alias("_n"),
+        F.max("_was").alias("_was"),
+        F.max("_touched").alias("_touched"),
+    )
 
 
 def copies(rows: DataFrame, count: str) -> DataFrame:
@@ -131,7 +182,7 @@ def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | Non
     """Invalid if the sides cannot be joined: keys that are missing or differ in type, other columns of one name."""
     left, right = sides
     for side in sides:
-        need_columns(side, on, "on", context)
+        need_keys(side, on, "on", context)
         refuse_own(side, context)
     kinds = [{field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides]
     unlike = [

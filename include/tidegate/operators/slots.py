@@ -129,12 +129,12 @@ class Slots:
         staying = fresh.where(ends_after(w.over_next)) if ends.reach(w.over_next) else fresh
         if (ops := merges_of(w.parsed)) is not None:
             return w.state.merge(staying, {END: "max", **ops})
-        return w.state.put(w.merged(w.state.of(staying), staying))
+        return w.state.put(w.merged(w.held_of(staying), staying))
 
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.state.rows(f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        held = w.held(fresh, common=f"{ends_after(w.before)} AND {ends_by(w.now)}")
         self._keep(fresh, ends)
         closing = fresh.where(ends_by(w.now))
         if not w.allowed and not self._any_ends:
@@ -143,7 +143,7 @@ class Slots:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:
             return {"": w.merged(held, closing)}
-        given_before = w.state.of(closing.where(ends_by(w.before)))
+        given_before = w.held_of(closing.where(ends_by(w.before)))
         assert given_before is not None
         return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
 
@@ -158,9 +158,9 @@ class Slots:
     def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Every window that has changed."""
         w = self.windowing
-        before = w.state.of(fresh)
+        before = w.held_of(fresh)
         ending = fresh.where(ends_by(w.over_next))
-        ended = w.merged(w.state.of(ending), ending)
+        ended = w.merged(w.held_of(ending), ending)
         kept = self._keep(fresh, ends)
         changed = ended if kept is None else kept.unionByName(ended)
         return {"": changed, "-": fresh.where("false") if before is None else before}

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.config.keys import seconds_in
+from tidegate.config.keys import duration_text, seconds_in
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import duration_problem, micros_in
-from tidegate.operators.functions import parse
+from tidegate.operators.event_time import duration_problem, micros_in, time_problems
+from tidegate.operators.functions import meanings, parse
+from tidegate.operators.inputs import key_problems
 from tidegate.operators.sessions import Sessions
 from tidegate.operators.slots import Slots
 from tidegate.operators.windowing import END, START, Windowing
@@ -38,7 +39,6 @@ class Window(Operator):
     """Aggregates per window and key. Of `tumbling`, `hopping` and `session` one is given."""
 
     kind: ClassVar[str] = "window"
-    free = frozenset({"emit", "late", "allowed_lateness"})
 
     def __init__(
         self,
@@ -100,6 +100,12 @@ class Window(Operator):
             "allowed_lateness": self.allowed_lateness,
         }
 
+    def meaning(self, over_updates: bool) -> Json:
+        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
+        window = f"{kind} {' every '.join(dict.fromkeys(sizes))}"
+        return {"by": self.by, "event_time": [self.event_time], "the window": window} | meanings(self.functions)
+
     def problems(self) -> list[str]:
         found = self._duration_problems()
         if not self.functions:
@@ -108,6 +114,7 @@ class Window(Operator):
             found.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
         if self.late not in ("drop", "side"):
             found.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
+        found += key_problems(self.by) if self.by else []
         for name in self.by:
             if name in (START, END) or name.startswith("_"):
                 found.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
@@ -151,22 +158,20 @@ class Window(Operator):
             ]
         return []
 
-    def event_time_problems(self, columns: Sequence[str]) -> list[str]:
-        if not columns:
-            return ['none of its sources has event time: name the column, pipeline.source(…, event_time="at")']
-        if self.event_time is None and len(columns) > 1:
-            return [f'its sources have several columns of event time ({", ".join(columns)}): name one, event_time="…"']
-        return []
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         windowing = Windowing(
             context=context,
+            rows=inputs[0],
             by=self.by,
             functions=self.functions,
             on_update=self.emit == "update",
             side=self.late == "side",
             allowed=micros_in(self.allowed_lateness),
         )
+        windowing.refuse_unfit()
         if self.session is not None:
             return Sessions(windowing, micros_in(self.session)).run(inputs[0])
         size, slide = self._sizes

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.event_time import at_micros, micros_of, time_micros
 from tidegate.operators.functions import Function, parse
+from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
 from tidegate.sources.ddl import quote
+from tidegate.state.columns import OWN
 from tidegate.state.expiry import Over
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = ["END", "START", "Windowing", "ends_after", "ends_by"]
 
 START: Final = "window_start"
 END: Final = "window_end"
+TAKEN: Final = ("_pane", "_rows", "_start", "_time", "_fate", "_begins", "_island", "_new", "_begin", "_finish", *OWN)
+"""Names that windows use beside the keys and partial results."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Windowing:
     """One attempt at a window operator."""
 
     context: OperatorContext
+    rows: DataFrame
     by: Sequence[str]
     functions: Mapping[str, str]
     on_update: bool
@@ -72,19 +76,39 @@ class Windowing:
 
     @cached_property
     def parsed(self) -> list[Function]:
-        """The declared aggregates."""
-        return [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
+        """The declared aggregates, for input of its types."""
+        found = [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
+        return [each.in_windows().typed(self.types[each.name]) for each in found]
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The types that Spark gives the results."""
+        found = [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
+        return result_types(found, self.rows, self.context)
+
+    def refuse_unfit(self) -> None:
+        """Invalid if the input lacks a key, or has columns of names that windows use."""
+        need_keys(self.rows, self.by, "by", self.context)
+        refuse_own(self.rows, self.context, TAKEN)
+
+    def held(self, like: DataFrame, where: str | None = None, *, common: str | None = None) -> DataFrame | None:
+        """The windows that are not over, in the columns of `like`. None: the state has never held any.
+
+        common: a condition on what a window has always had, so that files can be skipped by it.
+        """
+        rows = self.state.rows(common)
+        if rows is None:
+            return None
+        rows = recalled(self.state, rows, like, self.context)
+        return rows if where is None else rows.where(where)
+
+    def held_of(self, keys: DataFrame) -> DataFrame | None:
+        """Those of them that are among `keys`, which have all columns."""
+        rows = self.state.of(keys)
+        return None if rows is None else recalled(self.state, rows, keys, self.context)
 
     def micros(self, rows: DataFrame) -> Column:
-        """The rows' event time; Invalid if they lack it, or a key."""
-        missing = [name for name in self.by if name not in rows.columns]
-        if missing:
-            raise Invalid(
-                f"window {self.context.uid!r}: by names {', '.join(map(repr, missing))}, which its input does not have",
-                expected=f"columns of the input: {', '.join(rows.columns)}",
-                help="correct by, or add the column in a stage before",
-                reason="UNKNOWN_COLUMN",
-            )
+        """The rows' event time; Invalid if they lack it."""
         assert self.context.event_time is not None
         return time_micros(rows, self.context.event_time, f"window {self.context.uid!r}")
 
@@ -94,7 +118,7 @@ class Windowing:
 
     def merged(self, held: DataFrame | None, fresh: DataFrame) -> DataFrame:
         """One row per window and key: what was held and what is new."""
-        both = fresh if held is None else fresh.unionByName(held.select(*map(quote, fresh.columns)))
+        both = fresh if held is None else fresh.unionByName(held)
         return self.grouped(both, [*self.keys, END])
 
     def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
@@ -108,7 +132,7 @@ class Windowing:
     def results(self, windows: DataFrame) -> DataFrame:
         """What the user asked for: the window, the keys, and the results."""
         names = [quote(name) for name in (START, END, *self.by)]
-        return windows.select(*names, *(each.result() for each in self.parsed))
+        return windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
 
     def count(self, **counted: int | None) -> None:
         """Tell of rows that no window took."""

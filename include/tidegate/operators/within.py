@@ -52,9 +52,9 @@ def watermark_micros(watermark: datetime | None) -> int | None:
     return None if watermark is None else (watermark - _EPOCH) // timedelta(microseconds=1)
 
 
-def need_time(name: str | None, context: OperatorContext) -> str:
-    """The column that tells an input's event time: the operator's own choice, or the one of its sources."""
-    found = name or getattr(context, "event_time", None)
+def need_time(name: str | None, place: int, context: OperatorContext) -> str:
+    """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
+    found = name or context.event_times[place]
     if not isinstance(found, str):
         raise Invalid(
             f"operator {context.uid!r} goes by event time, and nothing says which column has it",
@@ -66,8 +66,13 @@ def need_time(name: str | None, context: OperatorContext) -> str:
 
 
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """The rows with their time in `_at`, and, as they were, those that are late or have none."""
-    timed = rows.withColumn("_at", event_micros(rows, name, context))
+    """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
+    timed = context.keep(rows.withColumn("_at", event_micros(rows, name, context)))
     before = watermark_micros(context.watermarks.before)
     on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {before}, false)"
+    found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
+    assert found is not None
+    for what, rows_of in zip(("late", "without_time"), found, strict=True):
+        if rows_of:
+            context.counts[what] = context.counts.get(what, 0) + rows_of
     return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

@@ -194,6 +194,10 @@ class Stream:
         output: str,
         state: str,
         order_by: str | Sequence[str] = (),
+        in_order: bool = False,
+        event_time: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Callable[[Callable[..., Any]], Stream]:
         """Decorate a function that is called for each key with new rows, or with a timer that is due.
@@ -205,13 +209,26 @@ class Stream:
 
         output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
         order_by: columns that a key's rows are sorted by. It may be called again for one checkpoint; one call counts.
+        in_order: rows wait for the watermark and come in order of event time, moment by moment, timers in between: then
+            nothing depends on how input is cut. Late rows go to the output "late". event_time: as for `window`.
+        state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
         """
 
         def declare(function: Callable[..., Any]) -> Stream:
             name = uid or getattr(function, "__name__", "process").replace("<lambda>", "process")
             keys = [by] if isinstance(by, str) else by
             order = [order_by] if isinstance(order_by, str) else order_by
-            return self.apply(Process(keys, function, output, state, order), uid=name)
+            operator = Process(
+                keys,
+                function,
+                output,
+                state,
+                order,
+                in_order=in_order,
+                event_time=event_time,
+                expiry=Expiry(state_ttl, ttl_time),
+            )
+            return self.apply(operator, uid=name)
 
         return declare
 

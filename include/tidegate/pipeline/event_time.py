@@ -41,10 +41,10 @@ def input_of(stage: str) -> str:
     return f"> {stage}"
 
 
-def column_of(operator: Operator, into: Origins, sources: Mapping[str, Sourcing]) -> str | None:
-    """The column that an operator goes by: its own choice, or the one that its sources agree on."""
+def column_of(into: Origins, sources: Mapping[str, Sourcing]) -> str | None:
+    """The column that the sources of a stream agree on."""
     names = {sources[name].event_time for name in into}
-    return operator.event_time or (names.pop() if len(names) == 1 else None)
+    return names.pop() if len(names) == 1 else None
 
 
 def delay_s(sourcing: Sourcing, default: object) -> float:
@@ -61,9 +61,10 @@ def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) ->
     for stage in ordered:
         operator = _operator(stage)
         if operator is not None and operator.uses_event_time:
-            columns = {str(by_name[name].event_time) for name in found[input_of(stage.name)]}
+            of_inputs = [found.get(name, {}) for name in stage.inputs]
+            columns = [sorted({str(by_name[name].event_time) for name in into}) for into in of_inputs]
             what = f"{operator.kind} {stage.name!r}"
-            problems += [f"{what}: {problem}" for problem in operator.event_time_problems(sorted(columns))]
+            problems += [f"{what}: {problem}" for problem in operator.event_time_problems(columns)]
     return problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.gates.base import Gate
+from tidegate.gates.base import Gate, hold_problems
 from tidegate.gates.quarantine import QuarantineSink, quarantine_name
 
 __all__ = ["Gated", "gate_problems"]
@@ -38,14 +38,19 @@ class Gated:
         return {quarantine_name(self.name): QuarantineSink(self.name)} if self.gate.quarantines else {}
 
 
-def gate_problems(stages: Iterable[object]) -> list[str]:
+def gate_problems(stages: Iterable[object], *, by_interval: bool) -> list[str]:
     """What is wrong with the gates' declarations."""
     problems = []
     for stage in stages:
         if not isinstance(stage, Gated):
             continue
         if isinstance(stage.gate, Gate):
-            problems += [f"gate {stage.name!r}: {problem}" for problem in stage.gate.problems()]
+            found = [*stage.gate.problems(), *hold_problems(stage.gate)]
+            if by_interval:
+                found += [
+                    f"in a pipeline that reads by data interval: {each}" for each in stage.gate.interval_problems()
+                ]
+            problems += [f"gate {stage.name!r}: {problem}" for problem in found]
         else:
             problems.append(f"gate {stage.name!r} is a {type(stage.gate).__name__}, not a Gate such as Expectations(…)")
     return problems

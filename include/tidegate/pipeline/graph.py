@@ -136,6 +136,11 @@ class Graph:
         return {**self.sinks, **states, **aside}
 
     @property
+    def operators(self) -> tuple[Operated, ...]:
+        """The stages that remember."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
+
+    @property
     def gates(self) -> tuple[Gated, ...]:
         """The gates, in the order in which rows come to them."""
         return tuple(stage for stage in self.stages if isinstance(stage, Gated))
@@ -202,7 +207,7 @@ def build_graph(
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks),
         *_operator_problems(sources, stages),
-        *gate_problems(stages),
+        *gate_problems(stages, by_interval=any(getattr(s.source, "by_interval", False) for s in sources)),
         *_interval_problems(sources, sinks),
     ]
     ordered: list[Node] = []

@@ -49,7 +49,7 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[s
             problems += [f"{what}: {problem}" for problem in operator.update_problems()]
         else:
             problems.append(
-                f"{what} takes {', '.join(given)}, which replaces rows that it gave before: put it in front of that"
+                f"{what} takes {', '.join(given)}, which replaces rows that it gave before: {operator.instead}"
             )
     for sinking in sinks:
         if sinking.input in updating and isinstance(sinking.sink, Sink):

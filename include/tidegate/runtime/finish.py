@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
+from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Unavailable
 from tidegate.pipeline.hooks import Suspension
@@ -36,14 +37,14 @@ def finish(
     failure: tuple[str, str] | None,
     *,
     give_up: GiveUp,
-    wait: Callable[[], None],
+    wait: Callable[[str], None],
     step: Callable[[str], None] = lambda _: None,
 ) -> Finished:
-    """Bring checkpoint `id` to its end. `wait` is called, again and again, while those that it rests on are open."""
+    """Bring checkpoint `id` to its end. `wait` is called, with the reason, while it cannot be decided yet."""
     step("completing")
     while (outcome := coordinator.complete(id, failure)).state == "open":
         end_lower(coordinator, id, give_up)
-        wait()
+        wait(outcome.detail or f"checkpoint {id} waits for those that it rests on")
     suspension = suspended_by(coordinator, id) if outcome.counts else None
     step("publishing")
     report = coordinator.publish()
@@ -80,7 +81,10 @@ def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
 def end_lower(coordinator: Coordinator, id: int, give_up: GiveUp) -> None:
     """Several at once are decided in their order. Whoever waits for lower ones does what can be done about them."""
     for entry in coordinator.ledger.view().still_open():
-        if entry.id < id and coordinator.complete(entry.id).state == "open":
+        if entry.id >= id:
+            continue
+        outcome = coordinator.complete(entry.id)
+        if outcome.state == "open" and outcome.reason != HELD:
             reason = give_up(entry.plan)
             if reason:
                 coordinator.abort(entry.id, reason)

@@ -1,37 +1,63 @@
-"""Run the gates of a job: judge, set bad rows aside, and keep the verdicts for the ack."""
+"""Run the gates of a job: judge, set bad rows aside, let others back in, and keep the verdicts for the ack."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.gates.base import GateContext, Judgement
-from tidegate.gates.quarantine import CHECKPOINT, ID, STREAM, quarantine_name, with_origin
-from tidegate.model.records import BrokenRule, Verdict
+from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name, with_origin
+from tidegate.model.records import Ack, BrokenRule, Json, Plan, Verdict
 from tidegate.pipeline.gated import Gated
+from tidegate.pipeline.graph import Graph
+from tidegate.runtime.releasing import Returning, returning
 from tidegate.sinks.base import Prepared, Staging
+from tidegate.sources.base import SourceContext
+from tidegate.state.kept import keep, let_go
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Gating"]
+__all__ = ["Gating", "warm_gates"]
 
 TOLD = 100
 """So many broken rules are told in a verdict itself; all are in its results."""
+
+_WORST = ("abort", "hold", "quarantine", "warn")
+
+
+_warming: list[threading.Thread] = []
+
+
+def warm_gates(graph: Graph) -> None:
+    """Let the gates do beforehand what takes long, such as importing Great Expectations: beside Spark's work."""
+
+    def warm() -> None:
+        for gated in graph.gates:
+            with contextlib.suppress(Exception):  # it is told when the gate judges
+                gated.gate.warm()
+
+    if graph.gates and not any(thread.is_alive() for thread in _warming):
+        _warming[:] = [threading.Thread(target=warm, daemon=True, name="warm-gates")]
+        _warming[0].start()
 
 
 class Gating:
     """The gates' side of one attempt."""
 
-    def __init__(self, coordinator: Coordinator, staging: Staging) -> None:
+    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Ack | None) -> None:
         self.coordinator = coordinator
+        self.plan = plan
         self.staging = staging
+        self.before = prev.memory if prev is not None else {}
         self.verdicts: dict[str, Verdict] = {}
         self.staged: dict[str, Prepared] = {}
         """What goes into quarantine, by the tables' names."""
+        self.memory: dict[str, Json] = {}
         self.kept: list[DataFrame] = []
 
     @property
@@ -41,32 +67,59 @@ class Gating:
 
     def run(self, stage: Gated, frame: DataFrame) -> DataFrame:
         """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do."""
-        _refuse_own_columns(stage, frame)
-        frame = frame.persist()
+        frame = keep(frame)
         self.kept.append(frame)
+        if stage.gate.quarantines:
+            _refuse_own_columns(stage, frame)
+        if any(thread.is_alive() for thread in _warming):
+            frame.count()  # so Spark computes the rows meanwhile
         seams.fault("S5.gate.before")
-        context = GateContext(self.coordinator.graph.name, stage.name, self.coordinator.place, self.staging.checkpoint)
-        judgement = stage.gate.judge(frame, context)
+        judgement = stage.gate.judge(frame, self._context(stage))
+        self.kept += judgement.kept
         good, bad = judgement.split or (frame, None)
-        if stage.gate.quarantines and (bad is not None or self.staging.interval is not None):
-            self._set_aside(stage, bad, frame)
-        self.verdicts[stage.name] = self._verdict(stage, judgement)
+        back = returning(self.coordinator, self.plan, stage, frame) if stage.gate.quarantines else None
+        if back is not None:
+            self.kept.append(back.rows)
+        if stage.gate.quarantines and (bad is not None or back is not None or self.staging.interval is not None):
+            self._set_aside(stage, bad, frame, back)
+        self.verdicts[stage.name] = self._verdict(stage, judgement, back)
+        if judgement.memory:
+            self.memory[_remembered(stage)] = judgement.memory
         seams.fault("S5.gate.after")
-        return good
+        return back.joined(good) if back is not None else good
 
-    def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame) -> None:
+    def _context(self, stage: Gated) -> GateContext:
+        graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
+        payload = self.plan.pins.get(stage.name)
+        where = SourceContext(graph.name, stage.name, place, ledger)
+        return GateContext(
+            pipeline=graph.name,
+            gate=stage.name,
+            place=place,
+            checkpoint=self.staging.checkpoint,
+            clock=self.plan.created,
+            memory=self.before.get(_remembered(stage), {}),
+            pinned=(ledger.unpack(payload), where) if payload is not None else None,
+        )
+
+    def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame, back: Returning | None) -> None:
         from pyspark.sql import functions as f
 
         if bad is None:  # an interval that is made again replaces what it has set aside before, also by nothing
             bad = frame.where("false").withColumn(Judgement.RULES, f.array().cast("array<string>"))
         rows = with_origin(bad, self.staging.checkpoint, stage.input)
         for name, sink in stage.quarantine.items():
-            self.staged[name] = sink.prepare(rows, self.coordinator.context(name), self.staging)
+            context = self.coordinator.context(name)
+            if back is None:
+                self.staged[name] = sink.prepare(rows, context, self.staging)
+            else:
+                rows = rows.unionByName(back.marked(), allowMissingColumns=True)
+                self.staged[name] = sink.prepare_marked(rows, context, self.staging)
 
-    def _verdict(self, stage: Gated, judgement: Judgement) -> Verdict:
+    def _verdict(self, stage: Gated, judgement: Judgement, back: Returning | None) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
-        aside = prepared.rows if prepared is not None else 0
+        aside = (prepared.rows if prepared is not None else 0) - (back.settled if back is not None else 0)
         broken = [
             BrokenRule(rule=each.rule, policy=each.policy, severity=each.severity, rows=each.rows, why=each.why)
             for each in judgement.broken
@@ -79,6 +132,8 @@ class Gating:
             outcome, why = "abort", f"{aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
         elif unsplit:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
+        elif any(each.policy == "hold" for each in broken):
+            outcome = "hold"
         elif aside:
             outcome = "quarantine"
         elif broken:
@@ -87,6 +142,8 @@ class Gating:
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
             quarantined=aside,
+            released=back.released if back is not None else 0,
+            hold=gate.hold_record if outcome == "hold" else None,
             why=why,
             broken=sorted(broken, key=lambda each: _WORST.index(each.policy))[:TOLD],
             policy=gate.describe(),
@@ -96,16 +153,17 @@ class Gating:
     def let_go(self) -> None:
         """Free what was kept in Spark."""
         for frame in self.kept:
-            with contextlib.suppress(Exception):
-                frame.unpersist()
+            let_go(frame)
 
 
-_WORST = ("abort", "quarantine", "warn")
+def _remembered(stage: Gated) -> str:
+    """Under which name an ack keeps what a gate remembers. A dot is in no name that users give."""
+    return f"gate.{stage.name}"
 
 
 def _refuse_own_columns(stage: Gated, frame: DataFrame) -> None:
     """Columns that quarantine adds."""
-    taken = sorted({ID, CHECKPOINT, STREAM, Judgement.RULES}.intersection(frame.columns))
+    taken = sorted(set(OWN_COLUMNS).intersection(frame.columns))
     if taken:
         raise Invalid(
             f"gate {stage.name!r}: stream {stage.input!r} has column {', '.join(taken)}",

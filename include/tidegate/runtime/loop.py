@@ -18,6 +18,7 @@ from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
 from tidegate.runtime.finish import end_lower, finish, suspended_by
+from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
 
@@ -199,8 +200,8 @@ def _one(
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
     failure = ("JOB_FAILED", str(error)) if error is not None else None
 
-    def wait() -> None:
-        observer.waiting(f"checkpoint {plan.id} waits for those that it rests on")
+    def wait(why: str) -> None:
+        observer.waiting(why)
         seams.sleep(POLL_S)
 
     finished = finish(
@@ -232,6 +233,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
     def attempt() -> Ack:
         observer.step(plan, "getting Spark ready")
+        warm_gates(coordinator.graph)
         return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
 
     while True:

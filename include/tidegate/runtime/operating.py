@@ -13,12 +13,15 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import TidegateError
 from tidegate.model.records import Ack, Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Operated
+from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
 from tidegate.sources.base import SourceContext
 from tidegate.state.expiry import Over, without_over
+from tidegate.state.kept import let_go
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
@@ -53,6 +56,8 @@ class Operating:
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        if prev is not None:
+            refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
 
     def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
@@ -67,12 +72,13 @@ class Operating:
             states=lambda part, keys, ttl, over: self._state(stage, part, keys, spark, ttl, over),
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
+            event_times=self.event_times.columns(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
             kept=self.kept,
         )
-        given = stage.operator.run(frames, context)
+        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if context.remember:
             self.memory[stage.name] = context.remember
         if context.counts:
@@ -112,6 +118,11 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
+    def as_of_base(self, stage: Operated, part: str, spark: SparkSession) -> KeyedState | None:
+        """One of its states, without the operator. None: it has never held anything."""
+        base = self.base(state_sink_name(stage.name, part))
+        return self._state(stage, part, base.keys, spark, None, None) if base is not None else None
+
     def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
         """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
@@ -139,7 +150,8 @@ class Operating:
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
         before: Mapping[str, Json] = self.prev.memory if self.prev else {}
-        return {**before, **self.memory, **self.event_times.memory()}
+        meaning = meaning_of(self.coordinator.graph)
+        return {**before, **self.memory, **self.event_times.memory(), **meaning}
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""
@@ -147,5 +159,4 @@ class Operating:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
         for frame in self.kept:
-            with contextlib.suppress(Exception):
-                frame.unpersist()
+            let_go(frame)

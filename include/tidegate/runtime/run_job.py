@@ -22,6 +22,7 @@ from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
 from tidegate.pipeline.gated import Gated
@@ -31,6 +32,7 @@ from tidegate.runtime.operating import Operating, withdrawn_name
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
+from tidegate.state.kept import keep, let_go
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,13 +51,9 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
     done, prev = attempt.ask()
     if done is not None:
         return done
-    with attempt.released_on_failure(), translated():
+    with attempt.released_on_failure(), attempt.fenced_if_ended(), translated():
         seams.fault("S3.inputs.after")
-        try:
-            streams = attempt.read(spark)
-        except (Corrupt, Invalid):
-            attempt.refuse_ended()  # retention may have taken what is being read
-            raise
+        streams = attempt.read(spark)
         with attempt.run(streams, spark):
             staged = attempt.stage(streams) if not attempt.gating.aborts else {}
             attempt.operating.finish(attempt.job.operators)
@@ -103,10 +101,10 @@ class Attempt:
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
         before = None
-        if answer.prev is not None and self.job.operators:
+        if answer.prev is not None and (self.job.operators or self.job.gates):
             before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
         self.operating = Operating(self.coordinator, self.plan, self.staging, before)
-        self.gating = Gating(self.coordinator, self.staging)
+        self.gating = Gating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
 
     def refuse_ended(self) -> None:
@@ -115,6 +113,16 @@ class Attempt:
         answer = protocol.on_job(entry, base, self.job.name)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
+
+    @contextlib.contextmanager
+    def fenced_if_ended(self) -> Iterator[None]:
+        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it."""
+        try:
+            yield
+        except (Corrupt, Invalid, Unavailable) as error:
+            with contextlib.suppress(Corrupt, Invalid, Rejected, Unavailable):
+                self.refuse_ended()
+            raise error
 
     def _fenced(self, why: str) -> Fenced:
         return Fenced(
@@ -160,8 +168,7 @@ class Attempt:
             self.operating.let_go()
             self.gating.let_go()
             for frame in kept:
-                with contextlib.suppress(Exception):
-                    frame.unpersist()
+                let_go(frame)
 
     def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
         """Let rows pass, or not. Rows that are replaced have passed before."""
@@ -185,7 +192,7 @@ class Attempt:
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
             if self.graph.users(name) > 1:
-                streams[name] = streams[name].persist()
+                streams[name] = keep(streams[name])
                 kept.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
@@ -216,7 +223,7 @@ class Attempt:
             prev=prev,
             sinks=sinks | self.operating.changed,
             states=self.operating.finished,
-            memory=self.operating.remembered(),
+            memory=self.operating.remembered() | self.gating.memory,
             gates=self.gating.verdicts,
             stats=JobStats(
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
@@ -262,7 +269,8 @@ class Attempt:
 
 def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
     """The plan says what is read and what is published: other rows would be staged for nobody, or be missing."""
-    planned = {f"source {name}": part.kind for name, part in plan.sources.items()}
+    aside = {name for name, part in plan.sources.items() if name.startswith(QUARANTINE)}  # not what is declared
+    planned = {f"source {name}": part.kind for name, part in plan.sources.items() if name not in aside}
     planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
     there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
     there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")

@@ -25,6 +25,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError
 from tidegate.pipeline import Pipeline
+from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.opening import open_coordinator
 from tidegate.runtime.processes import ProcessId, is_alive
 from tidegate.runtime.run_job import run_job
@@ -62,6 +63,7 @@ def _work(request: Request) -> None:
         _end_with(ProcessId.from_json(request.task))
     pipeline = find_pipeline(request.pipeline, request.declared_in)
     coordinator, _ = open_coordinator(pipeline, request.project)
+    warm_gates(coordinator.graph)
     with _session() as spark:
         run_job(coordinator, request.checkpoint, request.job, spark, lambda what: print(what, flush=True))
 

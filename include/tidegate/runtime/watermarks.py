@@ -71,9 +71,13 @@ class EventTimes:
             self._operators[stage.name] = now
         return Watermarks(before, now)
 
+    def columns(self, stage: Operated) -> tuple[str | None, ...]:
+        """By input of an operator, the column that its sources declare, if they agree on one."""
+        return tuple(column_of(self.origins[name], self.graph.sources) for name in stage.inputs)
+
     def column(self, stage: Operated) -> str | None:
-        """The column that an operator goes by."""
-        return column_of(stage.operator, self.origins[input_of(stage.name)], self.graph.sources)
+        """The column that an operator goes by: its own choice, or the one that all its sources agree on."""
+        return stage.operator.event_time or column_of(self.origins[input_of(stage.name)], self.graph.sources)
 
     def _now(self, into: Mapping[str, float]) -> datetime | None:
         """The least over the sources that are not idle."""

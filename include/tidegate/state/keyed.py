@@ -30,6 +30,7 @@ from tidegate.state import workers
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quoted
 from tidegate.state.compaction import Batch, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
+from tidegate.state.kept import keep, let_go
 from tidegate.state.record import StateFile, StateTable, state_file
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
@@ -177,7 +178,7 @@ class KeyedState:
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
             return self.put(partial)
-        with _kept(partial):
+        with _kept(partial) as partial:
             before = self.of(partial)
             assert before is not None
             known = [name for name in before.columns if name in types]
@@ -306,7 +307,7 @@ class KeyedState:
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
-        with _kept(frame):
+        with _kept(frame) as frame:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
@@ -368,14 +369,13 @@ def key_group(keys: Sequence[str], groups: int) -> Column:
 
 
 @contextlib.contextmanager
-def _kept(frame: DataFrame) -> Iterator[None]:
-    """Compute the frame once, however often it is used in the block."""
-    frame.persist()
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once, however often it is used in the block."""
+    kept = keep(frame)
     try:
-        yield
+        yield kept
     finally:
-        with contextlib.suppress(Exception):
-            frame.unpersist()
+        let_go(kept)
 
 
 def _once(files: Sequence[StateFile]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -87,12 +87,15 @@ def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int 
     return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
 
 
-def query(snapshot: Snapshot, sql: str) -> pa.Table:
-    """What an SQL query over the version, under the name `version`, gives: for people who look."""
+def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
+    """What an SQL query over some versions, under these names, gives: for people who look."""
     import pyarrow as pa
     from deltalake import QueryBuilder
 
-    return pa.table(QueryBuilder().register("version", snapshot.handle).execute(sql))
+    builder = QueryBuilder()
+    for name, snapshot in tables.items():
+        builder = builder.register(name, snapshot.handle)
+    return pa.table(builder.execute(sql))
 
 
 def _quoted(name: str) -> str:

@@ -33,10 +33,7 @@ class ToyFrame:
 
     rows: list[Row]
 
-    def persist(self) -> ToyFrame:
-        return self
-
-    def unpersist(self) -> ToyFrame:
+    def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
 
 

@@ -12,7 +12,10 @@ from tidegate.model.place import Place
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        (Expectations("o", on_failure="stop"), "policy 'stop' for severity critical: expected abort, quarantine, warn"),
+        (
+            Expectations("o", on_failure="stop"),
+            "policy 'stop' for severity critical: expected abort, hold, quarantine, warn",
+        ),
         (Expectations("o", on_failure={"fatal": "abort"}), "on_failure names severity 'fatal': expected critical,"),
         (Expectations("o", on_failure="quarantine", at_most=5), "at_most is 5: expected a share from 0 to 1"),
         (Expectations("o", at_most=0.1), "on_failure quarantines nothing"),

@@ -106,7 +106,19 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
 @EACH
 def test_each_missing_field_is_refused(name):
     optional = {"control", "generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
-    optional |= {"states", "memory", "gates", "pins"}
+    optional |= {
+        "states",
+        "memory",
+        "gates",
+        "pins",
+        "note",
+        "seen",
+        "ids",
+        "checkpoints",
+        "rules",
+        "correct",
+        "withdraws",
+    }
     whole = fields(name)
     for field in set(whole) - optional:
         left = {key: value for key, value in whole.items() if key != field}

@@ -88,6 +88,36 @@ def test_sources_that_do_not_agree_on_a_column_need_it_named() -> None:
     two_sources(event_time="at").graph()
 
 
+def test_each_side_of_a_join_has_its_own_column_and_must_have_one() -> None:
+    def joined(**of_right: Any) -> Pipeline:
+        pipeline = Pipeline("events")
+        left = pipeline.source("left", files("left"), event_time="at")
+        right = pipeline.source("right", files("right"), **of_right)
+        near = left.join(right, on="k", within="1 h", uid="near")
+        near.sink("near", DeltaAppend("tables/near"))
+        return pipeline
+
+    joined(event_time="paid_at").graph()
+    assert "join 'near': none of the right side's sources has event time" in one_problem(joined())
+
+
+def test_what_forgets_by_event_time_must_have_it() -> None:
+    def declared(**options: Any) -> Pipeline:
+        pipeline = Pipeline("events")
+        rows = pipeline.source("rows", files())
+        if "within" in options:
+            rows.deduplicate(by="k", uid="it", **options).sink("it", DeltaAppend("tables/it"))
+        else:
+            made = rows.process(by="k", state="n long", output="k string", uid="it", **options)(print)
+            made.sink("it", DeltaAppend("tables/it"))
+        return pipeline
+
+    declared(in_order=False).graph()
+    declared(within=None).graph()
+    assert "deduplicate 'it': none of its sources has event time" in one_problem(declared(within="1 h"))
+    assert "process 'it': none of its sources has event time" in one_problem(declared(in_order=True))
+
+
 def test_what_follows_a_window_waits_for_what_the_window_may_hold_back() -> None:
     graph = two_sources(event_time="at", allowed_lateness="5 min").graph()
     found = origins(graph.sources, graph.stages)

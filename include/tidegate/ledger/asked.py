@@ -1,0 +1,66 @@
+"""What people tell a pipeline: answers to verdicts that hold, and requests about rows in quarantine."""
+
+from __future__ import annotations
+
+from tidegate import seams
+from tidegate.ledger.records import Created, Records, folder
+from tidegate.model.names import entry_name
+from tidegate.model.records import Answer, Request
+
+__all__ = ["Asked"]
+
+
+class Asked(Records):
+    """Records that people make. Each is settled by a create, like all others."""
+
+    def create_answer(self, answer: Answer) -> Created[Answer]:
+        """D5: what counts is what comes back, a person's answer or the time limit's."""
+        seams.fault("S7.answer.before")
+        made = self._create(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
+        seams.fault("S7.answer.after")
+        return made
+
+    def answer(self, id: int, gate: str) -> Answer | None:
+        """What was said to the gate's verdict on checkpoint `id`, if anything."""
+        path = f"{folder(id)}/holds/{gate}.json"
+        found = self._read(path, Answer, id)
+        if found is not None and found.gate != gate:
+            raise self._misplaced(path, f"gate {found.gate!r}")
+        return found
+
+    def settle_answer(self, answer: Answer) -> None:
+        """W2: before a checkpoint is decided by it."""
+        self.store.settle(f"{folder(answer.id)}/holds/{answer.gate}.json")
+
+    def age_of_ack(self, id: int, job: str) -> float | None:
+        """Seconds since the job acked, by the store's clock alone."""
+        return self.store.age(f"{folder(id)}/acks/{job}.json")
+
+    def create_request(self, request: Request) -> Created[Request]:
+        """Put a request behind those that the caller has seen."""
+        seams.fault("Q1.request.before")
+        made = self._create(_request_path(request.gate, request.number), request)
+        seams.fault("Q1.request.after")
+        return made
+
+    def requests(self, gate: str, after: int = 0) -> list[Request]:
+        """The requests behind number `after`, in order. What a listing does not show yet is in the next one."""
+        found: list[Request] = []
+        while (request := self._request(gate, after + len(found) + 1)) is not None:
+            found.append(request)
+        return found
+
+    def settle_request(self, request: Request) -> None:
+        """W2: before a plan goes on from behind it."""
+        self.store.settle(_request_path(request.gate, request.number))
+
+    def _request(self, gate: str, number: int) -> Request | None:
+        path = _request_path(gate, number)
+        found = self._read(path, Request)
+        if found is not None and (found.gate, found.number) != (gate, number):
+            raise self._misplaced(path, f"request {found.number} of gate {found.gate!r}")
+        return found
+
+
+def _request_path(gate: str, number: int) -> str:
+    return f"asked/{gate}/{entry_name(number)}.json"

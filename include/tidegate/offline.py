@@ -1,0 +1,201 @@
+"""For notebooks and scripts: read tables and state as of a checkpoint, give operators history, change state by hand.
+
+    from tidegate import offline
+
+    offline.read(spark, "orders", "revenue", checkpoint=42)          # a sink's table, as a DataFrame
+    offline.read_state(spark, "orders", "totals")                    # what an operator remembers: a row per key
+    offline.bootstrap(pipeline, spark, "totals", {"paid": history})  # as if these rows had come before
+    offline.edit_state(pipeline, spark, "totals", lambda rows: rows.where("customer_id <> 7"))
+
+Pipelines are named where they are only looked at. Those that change something take the pipeline's own code, and make
+a checkpoint of it: whole or not at all, as every checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.config import load_settings
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.model.names import check_name
+from tidegate.model.records import Published, PublishedTable
+from tidegate.state.record import StateTable
+from tidegate.state.table import STATE, view_sql
+from tidegate.tables import Location, Snapshot, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.pipeline import Pipeline
+
+__all__ = ["State", "bootstrap", "edit_state", "open_as_of", "published_as_of", "read", "read_state", "states_of"]
+
+
+def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
+    """A sink's table exactly as of a checkpoint; by default the last that is published."""
+    ledger = _ledger(pipeline)
+    published = published_as_of(ledger, checkpoint)
+    table = published.tables.get(sink)
+    if table is None:
+        raise Invalid(
+            f"pipeline {pipeline!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
+            expected=" or ".join(published.tables) or "a sink that has taken rows by then",
+            help="name a sink of the pipeline",
+            reason="NO_SUCH_SINK",
+        )
+    return _version(spark, table)
+
+
+def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: int | None = None) -> DataFrame:
+    """What an operator remembers (`uid`, or `uid.part`) as of a checkpoint: its keys, each with what is kept of it."""
+    ledger = _ledger(pipeline)
+    published = published_as_of(ledger, checkpoint)
+    states = states_of(ledger, published)
+    if operator not in states:
+        raise Invalid(
+            f"pipeline {pipeline!r} has no state of an operator {operator!r} as of checkpoint {published.id}",
+            expected=" or ".join(states) or "an operator that has remembered something by then",
+            help="operators are named by their uid",
+            reason="NO_SUCH_STATE",
+        )
+    state = states[operator]
+    return spark.sql(view_sql(state.record, "{versions}"), versions=_version(spark, state.table))
+
+
+def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: DataFrame | Mapping[str, DataFrame]) -> int:
+    """Let an operator take rows as if they had come by its inputs; what it gives for them goes nowhere.
+
+    rows: a DataFrame, or one for each input by the stream's name. Answers with the checkpoint that it has become.
+    """
+    from tidegate.runtime import editing
+
+    coordinator = _coordinator(pipeline, spark)
+    if not isinstance(rows, Mapping):
+        inputs = next((stage.inputs for stage in coordinator.graph.stages if stage.name == operator), ("",))
+        rows = {inputs[0]: rows}
+    return editing.bootstrap(coordinator, spark, operator, rows).id
+
+
+def edit_state(
+    pipeline: Pipeline, spark: SparkSession, operator: str, change: Callable[[DataFrame], DataFrame], part: str = ""
+) -> int:
+    """Put `change(rows)` in place of what an operator remembers. Keys that it does not give are forgotten.
+
+    Output that was published stays as it is. Answers with the checkpoint that it has become.
+    """
+    from tidegate.runtime import editing
+
+    return editing.edit_state(_coordinator(pipeline, spark), spark, operator, change, part).id
+
+
+# -- as of a checkpoint --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class State:
+    """One keyed state as of a checkpoint."""
+
+    name: str
+    """The operator's uid, and the part behind a dot if it has several."""
+    table: PublishedTable
+    record: StateTable
+
+    @property
+    def columns(self) -> list[str]:
+        """Keys first, then what is kept of each."""
+        return self.record.shown
+
+
+def published_as_of(ledger: Ledger, id: int | None) -> Published:
+    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
+    name = ledger.pipeline
+    if id is None:
+        for candidate in reversed(ledger.ids()):
+            if (found := ledger.published(candidate)) is not None:
+                return found
+        raise Rejected(f"pipeline {name!r} has published nothing yet", help=f"run it: tidegate run {name}")
+    entry = ledger.entry(id)
+    if entry is None:
+        ids = ledger.ids()
+        raise Rejected(
+            f"pipeline {name!r} has no checkpoint {id}",
+            expected=f"one of those that it has: {f'{ids[0]} to {ids[-1]}' if ids else 'none yet'}",
+            help="older ones were retired: the setting num_retained says how many completed ones are kept",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    found = ledger.published(id)
+    if found is not None:
+        return found
+    state = "is not decided yet" if entry.open else "was aborted" if entry.aborted else "is not on all tables yet"
+    raise Rejected(
+        f"checkpoint {id} of {name!r} {state}",
+        expected="a checkpoint that is completed and published",
+        help=f"tidegate explain {name} {id}",
+        reason="NOT_PUBLISHED",
+    )
+
+
+def states_of(ledger: Ledger, published: Published) -> dict[str, State]:
+    """All keyed states as of a checkpoint, by operator and part."""
+    found = dict(_records(ledger, published.id))
+    return {
+        name.removeprefix(STATE): State(name.removeprefix(STATE), table, found[name])
+        for name, table in sorted(published.tables.items())
+        if name in found
+    }
+
+
+def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, StateTable]]:
+    """What the acks that count say of each state."""
+    entry = ledger.entry(id)
+    if entry is None or entry.manifest is None:
+        return
+    for job, handle in entry.manifest.jobs.items():
+        for name, payload in ledger.chosen_ack(handle, job).states.items():
+            yield name, msgspec.convert(ledger.unpack(payload), StateTable)
+
+
+def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:
+    """The table at the version that was published, and only if that is still the same commit."""
+    snapshot = open_table(Location(table.uri, options), table.version)
+    if snapshot is None or snapshot.log_hash != table.log_hash:
+        state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"
+        raise Corrupt(
+            f"the table {table.uri} {state}",
+            expected=f"version {table.version} with log hash {table.log_hash[:16]}…",
+            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs",
+            reason="TABLE_DAMAGED",
+        )
+    return snapshot
+
+
+def _version(spark: SparkSession, table: PublishedTable) -> DataFrame:
+    open_as_of(table, load_settings().storage_options)
+    return spark.read.format("delta").option("versionAsOf", table.version).load(table.uri)
+
+
+def _ledger(pipeline: str) -> Ledger:
+    settings = load_settings()
+    ledger = open_ledger(settings.root, check_name("pipeline", pipeline), dict(settings.storage_options))
+    if ledger.identity() is None:
+        raise Invalid(
+            f"there is no pipeline {pipeline!r} in {settings.root}",
+            expected="a pipeline that has been run, by its name",
+            help="`tidegate list` shows what is there; `tidegate config` shows where `root` comes from",
+            reason="NO_SUCH_PIPELINE",
+        )
+    return ledger
+
+
+def _coordinator(pipeline: Pipeline, spark: SparkSession) -> Coordinator:
+    from tidegate.runtime.opening import open_coordinator
+
+    coordinator, _ = open_coordinator(pipeline, ".")
+    coordinator.spark = lambda: spark
+    return coordinator

@@ -1,0 +1,85 @@
+"""The first rows of each key in an order: which they are now, and which they were, where that differs.
+
+A row is kept once, with how many copies of it there are. Only the first rows are, unless the input takes rows back:
+then all are kept, for any may come first again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidegate.operators.sides import changed_rows, met
+from tidegate.state.columns import DELETED, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["RANK", "By", "ranked"]
+
+RANK: Final = "rank"
+COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
+"""How many copies of a row there are, and how many rows are before it: now, and before."""
+
+
+@dataclass(frozen=True)
+class By:
+    """A column to go by. Null comes last, either way."""
+
+    name: str
+    ascending: bool
+
+    @property
+    def column(self) -> Column:
+        """For Spark."""
+        from pyspark.sql import functions as F
+
+        column = F.col(quoted(self.name))
+        return column.asc_nulls_last() if self.ascending else column.desc_nulls_last()
+
+
+def ranked(
+    rows: DataFrame, gone: DataFrame | None, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
+) -> tuple[DataFrame, DataFrame]:
+    """The rows that have taken a place among the first `n` of their key, with `rank`; and those that have lost theirs.
+
+    gone: the rows that the input takes back; None: it takes none back.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    changes = changed_rows(rows, gone, by, context)
+    touched = context.keep(changes.select(*map(quoted, by)).distinct())
+    found = met(context.state([*by, "_row"]), changes, touched, by, gone is not None, context)
+    above = Window.partitionBy(*map(quoted, by)).orderBy(*(each.column for each in order))
+    above = above.rowsBetween(Window.unboundedPreceding, -1)
+    for count, place in COUNTED:
+        place_of = F.coalesce(F.sum(F.greatest(F.col(count), F.lit(0))).over(above), F.lit(0))
+        found = found.withColumn(place, place_of.cast("long"))
+    found = context.keep(found)
+    _put(found, gone is not None, n, context, by)
+    # Of one row: where its copies stand, from which place to which.
+    now, before = (f"{place}, least({place} + greatest({count}, 0), {n})" for count, place in COUNTED)
+    moved = found.where(f"NOT struct({now}) <=> struct({before})")
+    columns = list(map(quoted, rows.columns))
+    return tuple(  # type: ignore[return-value]
+        moved.where(f"{count} > 0 AND {place} < {n}")
+        .withColumn(RANK, F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))")))
+        .select(*columns, RANK)
+        for count, place in COUNTED
+    )
+
+
+def _put(found: DataFrame, all_rows: bool, n: int, context: OperatorContext, by: Sequence[str]) -> None:
+    """Store what changed: of all rows, or of the first ones only."""
+    state = context.state([*by, "_row"])
+    aside = ("_was", "_touched", "_now", "_before")
+    if all_rows:
+        stored, stays = found.where("_touched"), "_n > 0"
+    else:
+        stays = f"_n > 0 AND _now < {n}"
+        stored = found.where(f"(_touched AND {stays}) OR (_was > 0 AND NOT ({stays}))")
+    state.put(stored.selectExpr("*", f"NOT ({stays}) AS {DELETED}").drop(*aside), deletes=True)

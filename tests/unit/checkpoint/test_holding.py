@@ -1,0 +1,157 @@
+"""A verdict that holds: nothing counts until somebody approves, and every answer is one record that everybody obeys."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from tests.unit.checkpoint.kit import World, quietly
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator
+from tidegate.checkpoint.holding import TIME_LIMIT, answer
+from tidegate.errors import Invalid, Rejected
+from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
+from tidegate.model.place import Place
+from tidegate.model.records import Json
+from tidegate.testing.toys import ToySink, ToySource
+
+
+class Holds(Gate):
+    """Holds what has a certain row."""
+
+    kind = "holds"
+
+    def __init__(self, row: int, hold_for: Any = None, unanswered: Any = "reject") -> None:
+        self.row, self.hold_for, self.unanswered = row, hold_for, unanswered
+
+    def describe(self) -> Json:
+        return {"row": self.row}
+
+    def judge(self, frame: Any, context: GateContext) -> Judgement:
+        offsets = [offset for offset, _ in frame.rows]
+        broken = (BrokenRule("row", "hold", rows=1, why=f"{self.row} is odd"),) if self.row in offsets else ()
+        return Judgement(len(offsets), broken)
+
+
+class GatedWorld(World):
+    gates: tuple[Gate, ...] = (Holds(5),)
+
+    def coordinator(self) -> Coordinator:
+        pipeline = Pipeline(self.name)
+        stream = pipeline.source("in", ToySource(self.feed, self.bound))
+        for number, gate in enumerate(self.gates, 1):
+            stream = stream.gate(gate, name=f"g{number}")
+        for name, skip in self.sinks.items():
+            stream.sink(name, ToySink(name, self.tables, skip))
+        return Coordinator(pipeline.graph(), self.ledger, self.limits, Place("/"))
+
+    def held(self, run: str = "two") -> int:
+        """A checkpoint went well, and the next one is held."""
+        self.checkpoint("one", rows=6)
+        id = self.trigger(run)
+        self.work(id)
+        return id
+
+    def ack_age(self, id: int, seconds: float) -> None:
+        os.utime(self.path(id, "acks/main.json"), (time.time() - seconds,) * 2)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return GatedWorld(tmp_path)
+
+
+def test_what_is_held_is_nowhere_and_nothing_is_planned_on_it(world):
+    id = world.held()
+    outcome = world.coordinator().complete(id)
+    assert (outcome.state, outcome.reason) == ("open", "HELD")
+    assert outcome.detail == f"checkpoint {id} is held by gate 'g1', until somebody approves or rejects it"
+    world.age(id, 10_000)  # its own timeout has stopped: what it waits for is a person
+    refused = quietly(lambda: world.coordinator().trigger("three", give_up=lambda plan: "RUN_GONE"))
+    assert (refused.reason, "held by gate 'g1'" in str(refused)) == ("CHECKPOINT_IN_PROGRESS", True)
+    assert world.state(id) == "open"
+    assert world.offsets("a") == [1, 2, 3]
+    assert world.coordinator().complete(id, ("JOB_FAILED", "the run is over")).state == "open"
+
+
+def test_approved_it_goes_on_exactly_as_it_was_staged(world):
+    id = world.held()
+    (said,) = answer(world.ledger, id, None, approve=True, by="ann", note="a known case")
+    assert (said.approve, said.by, said.ack.entry) == (True, "ann", id)
+    # Whoever made it is gone: the next run completes it before it plans anything.
+    quietly(lambda: world.coordinator().trigger("three", give_up=lambda plan: "RUN_GONE"))
+    assert world.state(id) == "completed"
+    world.checkpoint("four")
+    world.exact()
+    assert world.ledger.ack(id, "main").ack.gates["g1"].outcome == "hold"
+
+
+def test_rejected_it_is_aborted_and_the_pipeline_suspended_until_somebody_resumes(world):
+    id = world.held()
+    answer(world.ledger, id, "g1", approve=False, by="ann", note="wrong feed")
+    outcome = world.coordinator().complete(id)
+    assert (outcome.state, outcome.reason, outcome.counts) == ("aborted", "GATE_REJECTED", False)
+    assert outcome.detail == "gate 'g1': rejected by ann: wrong feed"
+    with pytest.raises(Rejected, match="wrong feed") as refused:
+        world.coordinator().trigger("three")
+    assert refused.value.reason == "SUSPENDED"
+    assert world.coordinator().resume("ann") is not None
+    again = world.trigger("four")
+    assert world.ledger.entry(again).plan.sources["in"].start == world.ledger.entry(id).plan.sources["in"].start
+    world.work(again)
+    assert world.coordinator().complete(again).reason == "HELD", "the same rows are held again"
+
+
+def test_the_first_answer_counts(world):
+    id = world.held()
+    answer(world.ledger, id, None, approve=True, by="ann")
+    with pytest.raises(Rejected, match="approved at gate 'g1' by ann") as late:
+        answer(world.ledger, id, "g1", approve=False, by="bob")
+    assert late.value.reason == "ANSWERED"
+    assert world.coordinator().complete(id).state == "completed"
+    with pytest.raises(Rejected, match=f"checkpoint {id} is completed"):
+        answer(world.ledger, id, None, approve=False, by="bob")
+
+
+@pytest.mark.parametrize(("default", "state"), [("reject", "aborted"), ("approve", "completed")])
+def test_the_time_limit_answers_for_those_who_do_not(world, default, state):
+    world.gates = (Holds(5, hold_for="1 min", unanswered=default),)
+    id = world.held()
+    assert world.coordinator().complete(id).state == "open"
+    world.ack_age(id, 61)
+    assert world.coordinator().complete(id).state == state
+    said = world.ledger.answer(id, "g1")
+    assert (said.by, said.note, said.approve) == (TIME_LIMIT, "nobody answered within 60 s", default == "approve")
+
+
+def test_each_gate_is_answered_by_itself_or_all_at_once(world):
+    world.gates = (Holds(5), Holds(6))
+    id = world.held()
+    answer(world.ledger, id, "g2", approve=True, by="ann")
+    assert "gate 'g1'," in world.coordinator().complete(id).detail
+    with pytest.raises(Invalid, match="no verdict of a gate 'g3'"):
+        answer(world.ledger, id, "g3", approve=True, by="ann")
+    answer(world.ledger, id, None, approve=True, by="bob")
+    assert world.coordinator().complete(id).state == "completed"
+
+
+def test_what_is_not_held_cannot_be_answered(world):
+    world.checkpoint("one", rows=6)
+    id = world.trigger("two")
+    with pytest.raises(Rejected, match=f"no gate holds checkpoint {id}"):
+        answer(world.ledger, id, None, approve=True, by="ann")
+    with pytest.raises(Rejected, match="checkpoint 9 is not there"):
+        answer(world.ledger, 9, None, approve=True, by="ann")
+
+
+def test_how_long_to_wait_is_checked_when_the_pipeline_is():
+    world_of = Holds(1, hold_for="soon", unanswered="maybe")
+    pipeline = Pipeline("p")
+    pipeline.source("in", ToySource(None)).gate(world_of, name="g").sink("a", ToySink("a", None, 0))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "gate 'g': hold_for is 'soon'" in refused.value.what
+    assert "gate 'g': unanswered is 'maybe'" in refused.value.what

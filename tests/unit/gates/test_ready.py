@@ -1,0 +1,96 @@
+"""Gates that go by earlier checkpoints: what they let pass, what they remember, what they refuse to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate import Pipeline
+from tidegate.errors import Invalid
+from tidegate.gates import Freshness, Gate, GateContext, SchemaDrift, Volume
+from tidegate.model.place import Place
+from tidegate.testing.toys import ToyFeed, ToyIntervals, ToySink, ToySource
+
+NOON = "2026-03-01T12:00:00+00:00"
+MICROS = 1_772_366_400_000_000  # the same
+
+
+def context(**memory: object) -> GateContext:
+    return GateContext("p", "g", Place("/"), clock=NOON, memory=memory)
+
+
+def story(gate: Volume, counts: list[int]) -> list[bool]:
+    """Whether each of these counts passes, in checkpoints that follow each other; a bad one is aborted."""
+    memory, passed = {}, []
+    for count in counts:
+        judged = gate.judge_rows(count, context(**memory))
+        passed.append(not judged.broken)
+        memory = judged.memory if passed[-1] else memory
+    return passed
+
+
+def test_a_volume_is_compared_with_the_median_of_those_before():
+    assert story(Volume(0.5, after=3), [1, 100, 100, 150, 151, 50, 49]) == [True, True, True, True, False, True, False]
+    judged = Volume(0.1).judge_rows(70, context(rows=[100] * 5))
+    assert judged.broken[0].why == "70 rows; the median of the last 5 checkpoints is 100: 70% of it"
+    assert judged.results == {"success": False, "rows": 70, "median": 100, "of": 5}
+
+
+def test_a_volume_goes_by_no_more_than_it_is_told_to():
+    assert Volume(of=3, after=1).judge_rows(9, context(rows=[1, 2, 9, 9, 9])).memory == {"rows": [9, 9, 9]}
+    assert story(Volume(0.5, of=2, after=1), [10, 14, 18, 24, 30]) == [True] * 5, "it follows what grows slowly"
+
+
+def test_a_volume_may_have_a_least_that_counts_from_the_first_checkpoint_on():
+    assert [each.rule for each in Volume(least=1).judge_rows(0, context()).broken] == ["least"]
+    assert story(Volume(0.5, after=1), [0, 0, 1]) == [True, True, False]
+
+
+def test_freshness_is_the_age_of_the_newest_row_when_the_checkpoint_was_planned():
+    gate = Freshness("at", "1 hour")
+    hour = 3_600_000_000
+    assert gate.judge_newest(5, MICROS - hour, context()).broken == ()
+    (broken,) = gate.judge_newest(5, MICROS - hour - 1, context()).broken
+    assert broken.why == "the newest row is of 2026-03-01 10:59:59 UTC, older than 1 hour at 12:00:00"
+    assert gate.judge_newest(5, MICROS, context()).memory == {"newest": MICROS}
+    assert [each.why for each in gate.judge_newest(0, None, context()).broken] == ["there is no row yet"]
+
+
+def test_a_schema_may_only_change_as_it_is_allowed_to():
+    before = {"id": "bigint", "v": "double", "w": "string"}
+    now = {"id": "string", "v": "double", "x": "int"}
+    assert SchemaDrift().judge_columns(1, before, context()).broken == (), "there is nothing before the first"
+    judged = SchemaDrift().judge_columns(1, now, context(columns=before))
+    assert {each.rule: each.why for each in judged.broken} == {
+        "added": "x int",
+        "removed": "w string",
+        "type": "id: bigint was, string is",
+    }
+    assert judged.memory == {"columns": now}
+    allowed = SchemaDrift(allow=["added", "type"]).judge_columns(1, now, context(columns=before))
+    assert [each.rule for each in allowed.broken] == ["removed"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "told"),
+    [
+        (Volume(on_failure="quarantine"), "no row by itself is to blame"),
+        (Volume(-1), "within is -1"),
+        (Volume(of=2, after=3), "expected 1 <= after <= of"),
+        (Freshness("at", "soon"), "within='soon'"),
+        (SchemaDrift(allow=["addde"]), "allow names 'addde'"),
+        (Volume(on_failure="stop"), "policy 'stop' for on_failure"),
+    ],
+)
+def test_a_wrong_declaration_is_told(gate: Gate, told: str):
+    pipeline = Pipeline("p")
+    pipeline.source("in", ToySource(ToyFeed())).gate(gate, name="g").sink("a", ToySink("a", None, 0))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert told in refused.value.what
+
+
+def test_intervals_know_nothing_of_each_other():
+    pipeline = Pipeline("p")
+    pipeline.source("in", ToyIntervals(ToyFeed())).gate(Volume(), name="g").sink("a", ToySink("a", None, 0))
+    with pytest.raises(Invalid, match="it goes by earlier checkpoints, and intervals come in any order"):
+        pipeline.graph()

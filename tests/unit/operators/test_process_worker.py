@@ -1,0 +1,121 @@
+"""What a key's function is called with, and in which order: rows and timers of event time, moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.operators.process_worker import AT, ROW, Timers, Work
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMER = pa.struct([("kind", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+SCHEMA = pa.schema(
+    [
+        ("_kind", pa.int32()),
+        ("_out", pa.struct([("said", pa.string())])),
+        ("_key", pa.struct([("k", pa.string())])),
+        ("_state", pa.struct([("n", pa.int64())])),
+        ("_timers", pa.list_(TIMER)),
+        ("_deleted", pa.bool_()),
+    ]
+)
+
+
+def minute(number: float) -> datetime:
+    return START + timedelta(minutes=number)
+
+
+def micros(number: float | None) -> int | None:
+    return None if number is None else (minute(number) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def called(
+    function: Callable[..., Any],
+    *,
+    rows: list[tuple[float | None, int]] = [],  # noqa: B006
+    timers: list[tuple[str, str, float]] = [],  # noqa: B006
+    watermark: float | None = None,
+) -> tuple[list[str], list[tuple[str, str, datetime]]]:
+    """What the function said, and the timers that it left, if they changed. rows: minute and value."""
+    work = Work(
+        uid="told",
+        function=function,
+        schema=SCHEMA,
+        rows=["v", AT, ROW],
+        held=["k", "n", "_timers"],
+        keys=["k"],
+        values=["n"],
+        order_by=[],
+        clock=minute(0),
+        watermark=None if watermark is None else minute(watermark),
+    )
+    given = pa.table(
+        {
+            "c0": pa.array([v for _, v in rows], pa.int64()),
+            "c1": pa.array([micros(at) for at, _ in rows], pa.int64()),
+            "c2": pa.array([f"{v:032x}" for _, v in rows], pa.string()),
+        }
+    )
+    set_before = [{"kind": kind, "name": name, "at": minute(at)} for kind, name, at in timers]
+    held = pa.table({"c0": ["a"], "c1": pa.array([None], pa.int64()), "c2": pa.array([set_before], pa.list_(TIMER))})
+    made = work(given, held).to_pylist()
+    said = [row["_out"]["said"] for row in made if row["_kind"] == 0]
+    left = [(t["kind"], t["name"], t["at"]) for row in made if row["_kind"] == 2 for t in row["_timers"]]
+    return said, left
+
+
+def says(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+    """What it is called with; a row sets a timer so many minutes behind its own time."""
+    fired = [timer.name for timer in timers.fired]
+    yield {"said": f"{rows['v'].to_pylist()} {fired}"}
+
+
+def test_rows_and_timers_come_in_order_of_event_time() -> None:
+    said, left = called(
+        says,
+        rows=[(3, 30), (1, 10), (1, 11), (5, 50)],
+        timers=[("event", "two", 2), ("event", "one", 1), ("event", "nine", 9), ("clock", "past", -1)],
+        watermark=6,
+    )
+    assert said == ["[] ['past']", "[] ['one']", "[10, 11] []", "[] ['two']", "[30] []", "[50] []"]
+    assert left == [("event", "nine", minute(9))]
+
+
+def test_rows_that_come_as_they_are_there_come_at_once_and_timers_behind_them() -> None:
+    said, _ = called(says, rows=[(None, 3), (None, 1)], timers=[("event", "two", 2), ("event", "one", 1)], watermark=6)
+    assert said == ["[1, 3] []", "[] ['one']", "[] ['two']"]
+    assert called(says, timers=[("event", "two", 2)])[0] == [], "no watermark is known"
+
+
+def test_a_timer_of_the_past_fires_before_anything_later_and_one_that_is_moved_does_not() -> None:
+    def moves(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield from says(key, rows, state, timers)
+        for value in rows["v"].to_pylist():
+            timers.event(minute(value), "at" if value < 100 else "moved")
+            timers.clock(minute(-5), "next")
+
+    said, left = called(moves, rows=[(2, 1), (4, 100), (5, 200), (6, 9)], timers=[("event", "at", 1)], watermark=10)
+    expected = ["[] ['at']", "[1] []", "[] ['at']", "[100] []", "[200] []", "[9] []", "[] ['at']"]
+    assert said == expected
+    assert left == [("clock", "next", minute(-5)), ("event", "moved", minute(200))], "the clock's is for the next time"
+
+
+def test_timers_without_end_are_told() -> None:
+    def endless(key: Any, rows: Any, state: Any, timers: Timers) -> None:
+        timers.event(timers.watermark or START)
+
+    with pytest.raises(ValueError, match=r"process 'told' has set 10000 timers in a row .* behind timers\.watermark"):
+        called(endless, rows=[(None, 1)], watermark=1)
+
+
+def test_a_timer_that_is_cancelled_does_not_fire() -> None:
+    def cancels(key: Any, rows: Any, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield from says(key, rows, state, timers)
+        timers.cancel("two")
+
+    timers = [("clock", "two", -1.0), ("clock", "one", -2.0), ("event", "two", 1.0)]
+    assert called(cancels, timers=timers, watermark=2) == (["[] ['one']"], [])
