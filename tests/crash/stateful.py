@@ -100,16 +100,16 @@ def rows_of(number: int) -> list[Json]:
 def recent_of(files: int) -> dict[str | None, list[int]]:
     """What is remembered of each key, expired or not: it begins anew when the key was not there for 90 minutes.
 
-    By the clock of event time as of the checkpoint before: it says when a row was written, and when it expires.
+    By event time: as of the checkpoint's end a row is written, as of its beginning it has expired.
     """
-    held: dict[str | None, tuple[list[int], datetime | None]] = {}
+    held: dict[str | None, tuple[list[int], datetime]] = {}
     for number in range(files):
-        now = START + timedelta(hours=number - 1) if number else None
+        ends = START + timedelta(hours=number)
         for row in rows_of(number):
-            ids, touched = held.get(row["key"], ([], None))
-            if now is not None and touched is not None and touched <= now - TTL:
+            ids, written = held.get(row["key"], ([], ends))
+            if written <= ends - timedelta(hours=1) - TTL:
                 ids = []
-            held[row["key"]] = [*ids, row["id"]], now
+            held[row["key"]] = [*ids, row["id"]], ends
     return {key: ids for key, (ids, _) in held.items()}
 
 

@@ -14,9 +14,9 @@ Spark: nothing is collected, whatever the size.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +31,7 @@ from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quo
 from tidegate.state.compaction import Batch, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.kept import keep, let_go
-from tidegate.state.record import StateFile, StateTable, state_file
+from tidegate.state.record import StateFile, StateTable, once, state_file
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
 
@@ -127,7 +127,7 @@ class KeyedState:
         assert self.base is not None
         values = [name for name in versions.columns if name not in self.keys and name not in OWN]
         hides = [name for name in (DELETED, TOUCHED) if name in versions.columns]
-        if _once(self.base.files):
+        if once(self.base.files):
             kept = versions.where(self._lives(hides))
             return kept.select(*map(quoted, self.keys), *map(quoted, values))
         row = F.max_by(F.struct(*map(quoted, [*values, *hides])), F.col(CHECKPOINT)).alias("row")
@@ -158,7 +158,7 @@ class KeyedState:
 
         frame = self._with_own(changes, F.col(DELETED) if deletes else F.lit(False))
         schema = self._fitting(frame)
-        files = self._write(frame, schema, "put")
+        files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, frame, keep_own=deletes)
 
     def merge(self, rows: DataFrame, ops: Mapping[str, str]) -> DataFrame:
@@ -196,8 +196,13 @@ class KeyedState:
             deleted.cast("boolean").alias(DELETED),
         ]
         if self._expires:
-            own.append(F.lit(self.ttl.touched if self.ttl else None).cast("long").alias(TOUCHED))
+            own.append(F.lit(self._touched).cast("long").alias(TOUCHED))
         return rows.select(*own, *map(quoted, self.keys), *map(quoted, values))
+
+    @property
+    def _touched(self) -> int | None:
+        """When this checkpoint's rows are written, for their expiry."""
+        return self.ttl.touched if self.ttl else None
 
     @property
     def _expires(self) -> bool:
@@ -263,16 +268,22 @@ class KeyedState:
         self._writes += 1
         return f"{self.to.folder}/{name}-{self._writes}"
 
-    def _write(self, frame: DataFrame, schema: Json, name: str) -> list[StateFile]:
-        """Rows as files of their own, split by key group and sorted."""
-        folder = self._folder(name)
-        with self._split(frame) as (rows, _):
-            ordered = rows.sortWithinPartitions(*map(quoted, self.keys))
-            if not self._by_workers(schema):
-                write_files(ordered, schema, self.to.location.full(folder), ())
+    def _write(
+        self, frame: DataFrame, schema: Json, name: str, fixed: Mapping[str, int | None] = MappingProxyType({})
+    ) -> list[StateFile]:
+        """Rows as files of their own, split by key group and sorted.
+
+        fixed: what some columns are in all rows. Workers add it: Spark would compile its code anew for each checkpoint.
+        """
+        folder, by_workers = self._folder(name), self._by_workers(schema)
+        with self._split(frame.drop(*fixed) if by_workers else frame) as (rows, _):
+            ordered, path = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location.full(folder)
+            if not by_workers:
+                write_files(ordered, schema, path, ())
                 return self._staged(folder, schema)
-            layout = workers.layout_of(schema, self.keys)
-            return self._staged(folder, schema, workers.write_runs(ordered, layout, self.to.location.full(folder)))
+            return self._staged(
+                folder, schema, workers.write_runs(ordered, workers.layout_of(schema, self.keys), path, fixed)
+            )
 
     def _merge_by_workers(self, frame: DataFrame, schema: Json, ops: Mapping[str, str]) -> list[StateFile]:
         batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
@@ -284,7 +295,7 @@ class KeyedState:
                 groups=self.groups,
                 count=count,
                 checkpoint=self.to.checkpoint,
-                touched=self.ttl.touched if self.ttl else None,
+                touched=self._touched,
                 limit=self.ttl.limit if self.ttl else None,
                 folder=location.full(folder),
                 runs=workers.runs_of(self.base.files if self.base else [], location),
@@ -376,12 +387,6 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         let_go(kept)
-
-
-def _once(files: Sequence[StateFile]) -> bool:
-    """Whether no two files can hold the same key."""
-    ordered = sorted(files, key=lambda each: each.groups)
-    return not any(one.meets(other) for one, other in itertools.pairwise(ordered))
 
 
 def _there(name: str, frame: DataFrame) -> list[str]:

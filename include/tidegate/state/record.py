@@ -7,6 +7,8 @@ to ack as it is. What is small (watermarks, counters) lies in the ack's `memory`
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,7 +17,7 @@ from tidegate.model.records import Json, Struct
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.tables import StagedFile
 
-__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "state_file"]
+__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "once", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
 """Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
@@ -68,3 +70,9 @@ def state_file(file: StagedFile) -> StateFile:
         groups=(low[GROUP], high[GROUP]),
         touched=high.get(TOUCHED) if nulls.get(TOUCHED) == 0 else None,
     )
+
+
+def once(files: Sequence[StateFile]) -> bool:
+    """Whether no two files can hold the same key."""
+    ordered = sorted(files, key=lambda each: each.groups)
+    return not any(one.meets(other) for one, other in itertools.pairwise(ordered))

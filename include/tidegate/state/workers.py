@@ -86,14 +86,19 @@ def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
     return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
 
 
-def write_runs(rows: DataFrame, layout: Layout, folder: str) -> set[str]:
-    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names."""
+def write_runs(rows: DataFrame, layout: Layout, folder: str, fixed: Mapping[str, int | None]) -> set[str]:
+    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names.
+
+    fixed: what columns are that the rows lack.
+    """
+    same = dict(fixed)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _, name = _task()
         writer = Writer(layout, f"{folder}/{name}")
         for chunk in sorted_chunks(batches):
-            writer.write(layout.table({name: chunk[name] for name in layout.schema.names}, chunk.num_rows))
+            columns = {name: chunk[name] for name in chunk.column_names}
+            writer.write(layout.table({**same, **columns}, chunk.num_rows))
         yield from _report([(name, -1, 0, writer.close())])
 
     return {name for name, _, _, count in _reported(rows, work) if count}
