@@ -102,7 +102,7 @@ def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path
 
 def _version_of(path: Path, id: int) -> int:
     history = DeltaTable(str(path)).history()
-    return next(c["version"] for c in history if c.get("tidegate.checkpoint") == str(id))
+    return next(c["version"] for c in history if c.get("tidegate.checkpoint") == id)
 
 
 def test_bad_declarations_of_expiry_are_told() -> None:
