@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -88,8 +87,9 @@ class LedgerTrigger(BaseTrigger):
         from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
         from asgiref.sync import sync_to_async
 
+        ask = sync_to_async(get_hitl_detail_content_detail)
         try:
-            detail = await sync_to_async(get_hitl_detail_content_detail)(ti_id=UUID(self.question))
+            detail = await ask(ti_id=self.question)  # type: ignore[arg-type]  # a UUID is made of it
             if not detail.response_received:
                 return None
         except Exception as error:
