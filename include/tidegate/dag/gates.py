@@ -51,6 +51,9 @@ class GateOperator(Step):
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
             _tell(self.gate, entry.id, verdict)
+            if verdict.quarantined:
+                where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"
+                log.info("The rows that were set aside:  tidegate quarantine show %s", where)
             if verdict.outcome == "abort":
                 raise AirflowFailException(_failed(self.gate, entry.id, verdict))
             if verdict.outcome == "hold":
