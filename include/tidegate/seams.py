@@ -26,6 +26,8 @@ FAULT_POINTS: dict[str, str] = {
     "S3.inputs.after": "the job has read its records, nothing is written",
     "S4.stage.before": "nothing is staged",
     "S4.stage.after": "staged files exist, nobody names them",
+    "S4.state.before": "what an operator changes, or runs to be merged, are not written",
+    "S4.state.after": "an operator's files exist, of a merge too; nobody names them",
     "S5.gate.before": "a gate has its rows, nothing is judged or set aside",
     "S5.gate.after": "judged and set aside, no ack says so",
     "S6.ack.before": "everything is staged and durable, no ack",

@@ -10,12 +10,13 @@ from tidegate.runtime.sessions import Sessions
 from tidegate.runtime.spark import SparkSettings
 
 CORES = 2
+MEMORY = "3g"
 
 
 @cache
 def sessions(mode: Any) -> Sessions:
     """mode: `local` runs Spark in this process, `connect` on tidegate's embedded server."""
-    held = Sessions(SparkSettings(mode=mode, master=f"local[{CORES}]", memory="3g"))
+    held = Sessions(SparkSettings(mode=mode, master=f"local[{CORES}]", memory=MEMORY))
     atexit.register(held.drop)
     return held
 

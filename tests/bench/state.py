@@ -4,6 +4,8 @@ Whole checkpoints, from trigger to published, with what changed appended to a De
 same session on the same events: Structured Streaming (AvailableNow, RocksDB with changelog, changes to a Delta table),
 and delta-spark's MERGE into a table of counts. `growth_…` is 20 M keys against 1 M, for keys all over the state and for
 keys that lie together; `events_per_s_1m` is 1 M events in one checkpoint at 5 M keys. `…_cores`: processor time.
+`driver_mb_20m` is the most memory that the driver (Python and JVM) ever had while it made a state of 20 M keys from as
+many events, and went on with it; in a process of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from typing import Any
 
 from tests.bench.counting import Counting, Merged, Streaming, counting, events, merging, spread, streaming, together
 from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn, median_of
+from tests.bench.memory import memory
 from tests.bench.spark import fingerprint, sessions
 from tidegate.state import StateTable
 from tidegate.state.table import view_sql
 
-MIDDLE = 0
-STREAMING, MERGE, SMALL, LARGE, SMALL_TOGETHER, LARGE_TOGETHER, MANY = range(1, 8)
+SMALL, LARGE, SMALL_TOGETHER, LARGE_TOGETHER, MANY, STREAMING, MERGE = range(1, 8)
+"""The turns after our own at 5 M keys. Rivals come last: what they leave to be cleaned up is nobody's of ours."""
 
 
 class Sides:
@@ -66,7 +69,7 @@ class Sides:
         """In the order of the numbers above."""
         worlds = (self.small, self.large, self.small_together, self.large_together, self.many)
         ours = [world.take for world in worlds]
-        return (self.middle.take, self.streaming.take, lambda number: self.merged.take(self.files), *ours)
+        return (self.middle.take, *ours, self.streaming.take, lambda number: self.merged.take(self.files))
 
 
 def run(options: Options) -> Result:
@@ -100,6 +103,7 @@ def run(options: Options) -> Result:
             "parts": median_of(sides.middle.parts[-options.pairs :]),
             "parts_many": median_of(sides.many.parts[-options.pairs :]),
             "keys": list(sides.keys.values()),
+            **memory(options),
         },
         budgets=(
             Budget("ratio_streaming_5m", 0.05),
@@ -107,6 +111,7 @@ def run(options: Options) -> Result:
             Budget("growth_1m_20m", 2.0),
             Budget("growth_clustered", 1.2),
             Budget("many_s", options.size(1_000_000, 2_000) / 1e6),
+            Budget("driver_mb_20m", 3 * 1024),
         ),
     )
 

@@ -7,15 +7,19 @@ from typing import Any
 
 from tests.crash import intervals
 from tests.crash.gated import GatedWorld
+from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
+from tidegate.state import compaction
 from tidegate.testing.faults import Fault, lose_answers
 
 
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, the fault armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
-    kind = GatedWorld if request["gated"] else World
+    kind = GatedWorld if request["gated"] else StatefulWorld if request["stateful"] else World
+    if request["stateful"]:
+        compaction.FAN_IN = FAN_IN
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
     fault = request.get("fault")

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
+from tests.crash.stateful import StatefulWorld
 from tests.crash.world import World, check
 from tidegate import seams
 
@@ -46,6 +47,7 @@ class Crew:
             "root": str(world.root),
             "intervals": isinstance(world, IntervalWorld),
             "gated": isinstance(world, GatedWorld),
+            "stateful": isinstance(world, StatefulWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

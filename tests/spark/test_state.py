@@ -13,7 +13,9 @@ from tests.spark.play import Play, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaUpsert
+from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.table import view_sql
+from tidegate.tables import Location
 
 
 def totals(pipeline: Pipeline) -> None:
@@ -52,10 +54,31 @@ def test_totals_follow_their_input_however_it_is_cut_and_old_files_go(tmp_path: 
         "retention removes what compaction has replaced, and nothing else"
     )
 
+    oldest = kept[0]  # one checkpoint per cut
+    ends = [*cuts, 400]
+    to = StateFolder(Location(str(tmp_path / "ledger/play/state/totals")), "restarted", oldest + 1)
+    again = KeyedState(spark, "t", play.state("totals", oldest), to, ["k"], 128)
+    assert _told(again.rows()) == {key: values[:3] for key, values in reference(rows[: ends[oldest - 1]]).items()}
+    next_rows = [(row["k"], row["v"]) for row in rows[ends[oldest - 1] : ends[oldest]]]
+    more = spark.createDataFrame(next_rows, "k string, v long").selectExpr(
+        "k", "1L AS n", "v AS total", "v AS least", "CAST(v AS double) AS mean_sum", "nvl2(v, 1L, 0L) AS mean_count"
+    )
+    ops = {"n": "sum", "total": "sum", "least": "min", "mean_sum": "sum", "mean_count": "sum"}
+    redone = _told(again.merge(more, ops))
+    expected = {key: values[:3] for key, values in reference(rows[: ends[oldest]]).items()}
+    assert redone.items() <= expected.items(), "a restart onto the oldest checkpoint finds all of its files"
+    assert len(redone) > 1
+
+
+def _told(frame: Any) -> dict[Any, tuple[Any, ...]]:
+    return {row["k"]: (row["n"], row["total"], row["least"]) for row in frame.collect()}
+
 
 def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path: Path, spark: Any) -> None:
     """Current and as of a checkpoint, read by delta-spark, delta-rs and DuckDB; also when the code has changed."""
     import duckdb
+    import pyarrow as pa
+    from deltalake import QueryBuilder
 
     def counts(**functions: str) -> Any:
         def declare(pipeline: Pipeline) -> None:
@@ -83,16 +106,19 @@ def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path
         4: {("a", 2, None), (None, 1, None), ("b", 1, None), ("c", 2, 4)},
     }
     for id, version in versions.items():
-        shown = "`k`, `n`, CAST(`sum` AS string)" if id == 2 else "`k`, `n`, `least`"
+        table, shown = play.state("counts", id), "k, n, CAST({0}sum{0} AS {1})" if id == 2 else "k, n, least"
         reader = spark.read.format("delta").option("versionAsOf", version).load(str(path))
         reader.createOrReplaceTempView("seen")
-        by_spark = spark.sql(f"SELECT {shown} FROM ({view_sql(play.state('counts', id), 'seen')})").collect()
+        by_spark = spark.sql(f"SELECT {shown.format('`', 'string')} FROM ({view_sql(table, 'seen')})").collect()
         assert {tuple(row) for row in by_spark} == expected[id]
 
-        seen = DeltaTable(str(path), version=version).to_pyarrow_table()  # DuckDB finds it by its name
-        query = f"SELECT {shown} FROM ({view_sql(play.state('counts', id), 'seen')})".replace("`", '"')
-        assert set(duckdb.sql(query).fetchall()) == expected[id]
-        assert seen.num_rows >= len(expected[id])
+        shown, seen = shown.format('"', "varchar"), DeltaTable(str(path), version=version)
+        rows = view_sql(table, "seen", quote='"')
+        by_delta_rs = QueryBuilder().register("seen", seen).execute(f"SELECT {shown} FROM ({rows}) AS v").read_all()
+        assert {tuple(row.values()) for row in pa.table(by_delta_rs).to_pylist()} == expected[id]
+
+        rows = view_sql(table, f"read_parquet({seen.file_uris()}, union_by_name = true)", quote='"')
+        assert set(duckdb.sql(f"SELECT {shown} FROM ({rows})").fetchall()) == expected[id]
     assert "sum" not in DeltaTable(str(path)).schema().to_arrow().names, "what was left out is gone"
 
     play.limits.settings["max_parallelism"] = 32
@@ -102,7 +128,7 @@ def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path
 
 def _version_of(path: Path, id: int) -> int:
     history = DeltaTable(str(path)).history()
-    return next(c["version"] for c in history if c.get("tidegate.checkpoint") == id)
+    return next(c["version"] for c in history if c.get("tidegate.checkpoint") == id and c["tidegate.publishes"])
 
 
 def test_bad_declarations_of_expiry_are_told() -> None:

@@ -16,7 +16,7 @@ from tidegate.state.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Lifted", "lift"]
+__all__ = ["Lifted", "lift", "merges_of"]
 
 _PARTIAL = re.compile(r"(sum|min|max|count|count_if)\((.*)\)", re.DOTALL)
 _MERGE = re.compile(r"(sum|min|max)\(\{p\w*\}\)")
@@ -30,20 +30,28 @@ class Lifted:
     ops: dict[str, str]
 
 
+def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
+    """Partial value's column → "sum", "min" or "max", as `KeyedState.merge` takes it; None: not all are such."""
+    ops: dict[str, str] = {}
+    for function in functions:
+        for suffix, text in function.shape.merges.items():
+            if function.distinct_part or (merge := _MERGE.fullmatch(text)) is None:
+                return None
+            ops[f"{function.name}{suffix}"] = merge[1]
+    return ops
+
+
 def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> Lifted | None:
     """The rows as partial values; None: some function is of another shape."""
-    ops: dict[str, str] = {}
+    ops = merges_of(functions)
     texts: dict[str, str] = {}
     for function in functions:
-        if function.distinct_part:
-            return None
         for suffix, partial in function.shape.partials.items():
-            name, merge = f"{function.name}{suffix}", _MERGE.fullmatch(function.shape.merges.get(suffix, ""))
             text = _row(partial, function.argument)
-            if merge is None or text is None:
+            if text is None:
                 return None
-            ops[name], texts[name] = merge[1], text
-    if not ops:
+            texts[f"{function.name}{suffix}"] = text
+    if not ops or ops.keys() != texts.keys():
         return None
     partials = rows.groupBy(*map(quoted, by)).agg(*(column for f in functions for column in f.partials()))
     types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}

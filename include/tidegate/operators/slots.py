@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.operators.lifting import merges_of
 from tidegate.operators.windowing import END, START, Windowing, ends_after, ends_by
 from tidegate.sources.ddl import quote
 
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Slots"]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Between which times the windows of a checkpoint's rows end; None: there are no rows with a time."""
+
+    least: int | None
+    last: int | None
+
+    def reach(self, micros: int | None) -> bool:
+        """Whether one may end by then."""
+        return micros is not None and self.least is not None and self.least <= micros
 
 
 @dataclass(frozen=True)
@@ -41,9 +54,11 @@ class Slots:
             rows = w.context.keep(rows)
         late = self._late(rows)
         panes = w.context.keep(self._panes(rows))
-        last = self._look(panes)
-        fresh = self._windows(panes).where(ends_after(w.over))
-        streams = self._on_update(fresh, last) if w.on_update else self._on_close(fresh, last)
+        ends = self._look(panes)
+        fresh = self._windows(panes)
+        if ends.reach(w.over):
+            fresh = fresh.where(ends_after(w.over))
+        streams = self._on_update(fresh, ends) if w.on_update else self._on_close(fresh, ends)
         given = {name: w.results(frame) for name, frame in streams.items()}
         return {**given, "late": late} if w.side else given
 
@@ -68,20 +83,23 @@ class Slots:
         is_late = "false" if over is None else f"{self._last_end('_time')} <= {over}"
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
 
-    def _look(self, panes: DataFrame) -> int | None:
-        """Count what is late; and find the last window's end, so that what is not there need not be computed."""
-        over = self.windowing.over
-        last_end = self._last_end("_pane")
-        is_late = "false" if over is None else f"{last_end} <= {over}"
+    def _look(self, panes: DataFrame) -> Ends:
+        """Count what is late; and find when windows end, so that what is not there need not be computed.
+
+        What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
+        other code to Spark, and is compiled anew.
+        """
+        over, last_end = self.windowing.over, self._last_end("_pane")
         found = panes.selectExpr(
-            f"max({last_end})",
-            f"sum(_rows) FILTER (WHERE {is_late})",
-            "sum(_rows) FILTER (WHERE _pane IS NULL)",
+            f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
         ).first()
         assert found is not None
-        self.windowing.count(late=found[1], without_time=found[2])
-        last: int | None = found[0]
-        return last
+        ends, late = Ends(found[1], found[0]), None
+        if ends.reach(over):
+            counted = panes.where(f"{last_end} <= {over}").selectExpr("sum(_rows)").first()
+            late = counted[0] if counted else None
+        self.windowing.count(late=late, without_time=found[2])
+        return ends
 
     def _windows(self, panes: DataFrame) -> DataFrame:
         """Partial results per window."""
@@ -103,35 +121,46 @@ class Slots:
 
     # -- what is given -------------------------------------------------------------------------------
 
-    def _keep(self, fresh: DataFrame, last: int | None) -> DataFrame | None:
+    def _keep(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
         """Put the windows that will take more rows into the state. None: there are none that have changed."""
         w = self.windowing
-        if last is None or (w.over_next is not None and last <= w.over_next):
+        if ends.last is None or (w.over_next is not None and ends.last <= w.over_next):
             return None
-        staying = fresh.where(ends_after(w.over_next))
+        staying = fresh.where(ends_after(w.over_next)) if ends.reach(w.over_next) else fresh
+        if (ops := merges_of(w.parsed)) is not None:
+            return w.state.merge(staying, {END: "max", **ops})
         return w.state.put(w.merged(w.held_of(staying), staying))
 
-    def _on_close(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
+    def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.held(fresh)
-        self._keep(fresh, last)
+        held = w.held(fresh, common=f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        self._keep(fresh, ends)
         closing = fresh.where(ends_by(w.now))
+        if not w.allowed and not self._any_ends:
+            return {"": fresh.where("false")}
         if held is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
-        complete = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
         if not w.allowed:
-            return {"": w.merged(complete, closing)}
+            return {"": w.merged(held, closing)}
         given_before = w.held_of(closing.where(ends_by(w.before)))
         assert given_before is not None
-        return {"": w.merged(complete.unionByName(given_before), closing), "-": given_before}
+        return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
 
-    def _on_update(self, fresh: DataFrame, last: int | None) -> dict[str, DataFrame]:
+    @property
+    def _any_ends(self) -> bool:
+        """Whether there can be a window that is complete now and was not before: mostly there is none."""
+        w = self.windowing
+        if w.now is None or w.before is None:
+            return w.now is not None
+        return (w.now - self.size) // self.slide > (w.before - self.size) // self.slide
+
+    def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Every window that has changed."""
         w = self.windowing
         before = w.held_of(fresh)
         ending = fresh.where(ends_by(w.over_next))
         ended = w.merged(w.held_of(ending), ending)
-        kept = self._keep(fresh, last)
+        kept = self._keep(fresh, ends)
         changed = ended if kept is None else kept.unionByName(ended)
         return {"": changed, "-": fresh.where("false") if before is None else before}

@@ -91,9 +91,12 @@ class Windowing:
         need_keys(self.rows, self.by, "by", self.context)
         refuse_own(self.rows, self.context, TAKEN)
 
-    def held(self, like: DataFrame, where: str | None = None) -> DataFrame | None:
-        """The windows that are not over, in the columns of `like`. None: the state has never held any."""
-        rows = self.state.rows()
+    def held(self, like: DataFrame, where: str | None = None, *, common: str | None = None) -> DataFrame | None:
+        """The windows that are not over, in the columns of `like`. None: the state has never held any.
+
+        common: a condition on what a window has always had, so that files can be skipped by it.
+        """
+        rows = self.state.rows(common)
         if rows is None:
             return None
         rows = recalled(self.state, rows, like, self.context)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.model.records import Json
 from tidegate.sinks.delta_table import write_files
@@ -258,6 +259,7 @@ class KeyedState:
         return workers.usable(self.spark, self.to.location) and workers.writes(schema)
 
     def _folder(self, name: str) -> str:
+        seams.fault("S4.state.before")
         self._writes += 1
         return f"{self.to.folder}/{name}-{self._writes}"
 
@@ -275,7 +277,7 @@ class KeyedState:
     def _merge_by_workers(self, frame: DataFrame, schema: Json, ops: Mapping[str, str]) -> list[StateFile]:
         batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
         folder, location = self._folder("merge"), self.to.location
-        with self._split(frame) as (rows, count):
+        with self._split(frame.drop(CHECKPOINT, DELETED, TOUCHED)) as (rows, count):  # the same in all rows: told below
             job = workers.Job(
                 layout=workers.layout_of(schema, self.keys),
                 ops=dict(ops),
@@ -315,7 +317,9 @@ class KeyedState:
         if names is not None:
             found = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        return [state_file(file) for file in stage(location, folder, schema)]
+        files = [state_file(file) for file in stage(location, folder, schema)]
+        seams.fault("S4.state.after")
+        return files
 
     # -- the record ----------------------------------------------------------------------------------
 
