@@ -21,12 +21,15 @@ from tidegate import Pipeline
 from tidegate.config import load_settings
 from tidegate.dag import asset, build_dag, document, retries
 from tidegate.dag.build import _upstreams
+from tidegate.dag.gates import question
 from tidegate.dag.operators import JobOperator, TriggerOperator
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline
 from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
+from tidegate.gates import Volume
+from tidegate.model.records import BrokenRule, Hold, Payload, Verdict
 from tidegate.pipeline.graph import Job
 from tidegate.runtime.runs import new_run
 from tidegate.sinks import DeltaAppend
@@ -385,3 +388,43 @@ def test_the_example_is_built_from_its_dag_file():
         "tidegate://orders/revenue",
         "tidegate://orders/totals",
     ]
+
+
+# -- gates ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
+    """Values and rules come from outside: Airflow renders them as Markdown."""
+    broken = [BrokenRule(rule="once|<b>", policy="hold", severity="critical", rows=3, why="3 of 9 rows break it")]
+    verdict = Verdict(
+        outcome="hold",
+        rows=9,
+        quarantined=1,
+        hold=Hold(limit_s=60.0, default="approve"),
+        broken=broken,
+        policy={},
+        results=Payload(data={}),
+    )
+    results = {
+        "results": [
+            {
+                "expectation_config": {"id": "once|<b>"},
+                "result": {"partial_unexpected_list": ["<script>", "[x](javascript:1)", *range(9)]},
+            }
+        ]
+    }
+    text = question("checked", 7, verdict, "orders", results)
+    assert "**9** rows judged, **1** set aside" in text
+    assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
+    assert "\\<script\\>, \\[x\\]\\(javascript:1\\), 0, 1, 2\n" in text
+    assert "After 60 s without an answer: approve." in text
+
+
+def test_a_gate_is_a_task_between_its_job_and_the_end():
+    pipeline = Pipeline("gated", root="/nowhere", data="/nowhere")
+    rows = pipeline.source("rows", Files("in/*.json", schema="id long"))
+    rows.gate(Volume(), name="enough").sink("out", DeltaAppend("out"))
+    dag = build_dag(pipeline)
+    assert dag.get_task("gate_enough").upstream_task_ids == {"job_main"}
+    assert dag.get_task("complete").upstream_task_ids == {"trigger", "job_main", "gate_enough"}
+    assert "gate · volume" in dag.doc_md

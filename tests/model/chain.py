@@ -150,6 +150,9 @@ def completion(at: Stepper, id: int) -> Iterator[Step]:
         if not at.broken("complete on what is not durable"):
             pc = at.settled((id, fact.base), pc)
         yield f"writes a manifest for {id}", at.go(pc)
+    elif isinstance(answer, protocol.Held):
+        yield f"says no to {id}", at.go(("CH", id, False))
+        yield f"says yes to {id}", at.go(("CH", id, True))
     elif isinstance(answer, protocol.DoneAlready):
         yield f"finds {id} decided", at.go(START if fact.aborted else PUBLISH)
 
@@ -174,6 +177,16 @@ def manifest(at: Stepper, id: int, fact: Fact) -> Made:
 def complete_abort(at: Stepper, id: int) -> Iterator[Step]:
     """D1; then look at what holds."""
     yield at.abort(id, ("C", id))
+
+
+def complete_answer(at: Stepper, id: int, approve: bool) -> Iterator[Step]:
+    """D5: the first answer counts, a person's or the time limit's."""
+    fact = at.log[id - 1]
+    if fact.answer is None or at.broken("overwrite answer"):
+        log = put(at.log, id, fact._replace(answer=approve))
+        yield f"the answer to {id} is {'yes' if approve else 'no'}", at.create(("C", id), log, "answer", id)
+    else:
+        yield f"finds an answer to {id}", at.go(("C", id))
 
 
 def complete_index(at: Stepper, id: int, made: Made) -> Iterator[Step]:

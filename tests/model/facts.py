@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidegate.model.records import (
     Ack,
+    Answer,
     Decision,
     Handle,
     JobStats,
@@ -21,6 +22,7 @@ from tidegate.model.records import (
     Position,
     Range,
     TablePart,
+    Verdict,
 )
 from tidegate.model.view import Acked, Entry, View
 
@@ -40,6 +42,8 @@ class Shape(NamedTuple):
     """True: table 1 gets nothing from even offsets, so its publishes skip entries."""
     intervals: tuple[tuple[str, int], ...] = ()
     """For an interval pipeline: which run makes which interval. Others make one of their own."""
+    held: bool = False
+    """True: every job's verdict holds its checkpoint for a person."""
     without_rows: str = ""
     """Runs in whose interval there is nothing to read."""
 
@@ -77,6 +81,8 @@ class Fact(NamedTuple):
     made: Made | None = None
     beside: str | None = None
     """Only where that is broken on purpose: content that is written beside the ack."""
+    answer: bool | None = None
+    """What a person, or the time limit, says to the verdicts."""
     filed: bool = False
     """The index tells that its interval is completed by it."""
 
@@ -138,7 +144,8 @@ def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
     for job, name in enumerate(shape.job_names()):
         if fact.acked(job):
             handle = handle_of(id, fact.acks[job])
-            ack = Ack(attempt="x", created="", id=id, job=name, prev=None, sinks={}, stats=JobStats())
+            gates = {name: HOLDS} if shape.held else {}
+            ack = Ack(attempt="x", created="", id=id, job=name, prev=None, sinks={}, gates=gates, stats=JobStats())
             acks[name] = Acked(ack=ack, handle=handle)
     decision = manifest = None
     if fact.aborted:
@@ -146,7 +153,19 @@ def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
     elif fact.made is not None:
         decision = Decision(attempt="x", created="", id=id, outcome="completed", manifest="sha")
         manifest = manifest_of(shape, id, fact.made)
-    return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest)
+    answers = {name: answer_of(id, name, acked.handle, fact.answer) for name, acked in acks.items()}
+    told = {name: answer for name, answer in answers.items() if answer is not None}
+    return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest, answers=told)
+
+
+HOLDS = Verdict(outcome="hold", rows=1, quarantined=0, broken=[], policy={}, results=Payload(data={}))
+
+
+def answer_of(id: int, gate: str, ack: Handle, approve: bool | None) -> Answer | None:
+    """holds/<gate>.json"""
+    if approve is None:
+        return None
+    return Answer(attempt="x", created="", id=id, gate=gate, ack=ack, approve=approve, by="a person")
 
 
 def handle_of(id: int, attempts: Attempts) -> Handle:

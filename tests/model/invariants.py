@@ -38,6 +38,8 @@ def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
             yield f"I3: plan {id} was rewritten"
         if not old.open and (old.aborted, old.made) != (new.aborted, new.made):
             yield f"I3: the decision of {id} was rewritten"
+        if old.answer is not None and old.answer != new.answer:
+            yield f"I3: the answer to {id} was rewritten"
 
 
 def _log(world: World, before: State, after: State) -> Iterator[str]:
@@ -54,6 +56,8 @@ def _log(world: World, before: State, after: State) -> Iterator[str]:
         if fact.made is None:
             continue
         yield from _completed(id, fact, after.log, reached)
+        if world.shape.held and not fact.answer:
+            yield f"checkpoint {id} is completed, though nobody has approved it"
         reached = fact.end
 
 

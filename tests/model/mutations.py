@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from tests.model.world import World
 from tests.model.worlds import (
     AN_HOUR_IS_EMPTIED,
+    HELD,
     INTERVALS,
     ONE_AT_A_TIME,
     ONE_RUN_AGAIN,
@@ -53,6 +56,11 @@ def _complete_on(state: str) -> Callable[..., object]:
         return protocol.on_completion(entry, _forged(base) if forge and base else base, failure)
 
     return on_completion
+
+
+def _complete_what_is_held(entry: Entry, base: Entry | None, failure: tuple[str, str] | None = None) -> object:
+    free = {job: replace(a, ack=msgspec.structs.replace(a.ack, gates={})) for job, a in entry.acks.items()}
+    return protocol.on_completion(replace(entry, acks=free), base, failure)
 
 
 def _last_completed(view: View, answer: object) -> object:
@@ -109,6 +117,8 @@ MUTATIONS = [
     # deciding
     Mutation("complete on a pending base", replace(TWO_AT_A_TIME, on_completion=_complete_on("open")), "I"),
     Mutation("complete on an aborted base", replace(TWO_AT_A_TIME, on_completion=_complete_on("aborted")), "I"),
+    Mutation("complete what is held", replace(HELD, on_completion=_complete_what_is_held), "nobody has approved"),
+    Mutation("overwrite answer", HELD, "the answer to 1 was rewritten"),
     Mutation("overwrite decision", ONE_AT_A_TIME, "the decision of 1 was rewritten"),
     Mutation("decision not read back", ONE_AT_A_TIME, "I4"),
     # publishing

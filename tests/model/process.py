@@ -13,6 +13,7 @@ any time later (a zombie). Its program counter says where it stands and what it 
     JA  id, job, part            create the ack
     C   id                       read entry and base, ask on_completion
     CA  id                       create the abort
+    CH  id, approve              create the answer to what holds it
     CI  id, made                 create the run's index
     CD  id, made                 create the decision: THE commit point
     P   table, contradicted …    read the table's head
@@ -46,6 +47,7 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "JA": chain.job_ack,
     "C": chain.completion,
     "CA": chain.complete_abort,
+    "CH": chain.complete_answer,
     "CI": chain.complete_index,
     "CD": chain.complete_decide,
     "P": publishing.publish_head,

@@ -27,6 +27,7 @@ ONE_RUN_AGAIN = World((A1, A2, A3, B1), give_up=False, shape=ONE_TABLE)
 WITH_PUBLISHER = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TABLE)
 WITH_READER = World((A1, B1, READER), max_open=2, max_ids=2)
 POWER = World((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
+HELD = World((A1, A2, B1), max_open=2, max_ids=2, shape=ONE_TABLE._replace(held=True))
 INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
 AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
 
@@ -50,6 +51,7 @@ SMALL = [
         160_000,
         "runs A, B and C, k = 2, a job and an ack per table, some with nothing to publish",
     ),
+    Exploration("held", HELD, 100_000, "doubled run A, run B, k = 2, 2 ids, every checkpoint waits for an answer"),
     Exploration("torn reads", WITH_READER, 200_000, "runs A and B, a publisher that reads entry by entry"),
     Exploration("intervals", INTERVALS, 400_000, "an hour by runs A and B, another by C, k = 2, 3 ids, one table"),
     Exploration("an hour is emptied", AN_HOUR_IS_EMPTIED, 15_000, "an hour by run A, without rows by B, a publisher"),

@@ -171,13 +171,13 @@ class Telling:
 
     @contextmanager
     def at(self, point: str, act: Callable[[], object]) -> Iterator[None]:
-        """Act once when an attempt comes to this point, after what was to be done there already."""
+        """Act once when an attempt comes to this point, before what was to be done there already."""
         before, left = seams._current, [act]
 
         def fault(name: str) -> None:
-            before.fault(name)
             if name == point and left:
                 left.pop()()
+            before.fault(name)
 
         with seams.installed(replace(before, fault=fault)):
             yield

@@ -15,10 +15,10 @@ from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Triggered
 from tidegate.cli.main import main
 from tidegate.errors import Invalid
-from tidegate.gates import BrokenRule, Expectations, Gate, GateContext, Judgement
+from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
 from tidegate.model.records import Ack, Json
 from tidegate.runtime.run_job import run_job
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 SUITE = """
 name: rows
@@ -251,6 +251,48 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
     assert checkpoint(played)[1].state == "completed"
     told = sorted((row["id"], row["n"]) for row in played.rows("tables/counts"))
     assert told == [(1, 1), (1, 3), (2, 1), (2, 2)], "what was aborted is in the next one, as its rows are"
+
+
+def test_gates_that_look_beyond_the_rows_of_a_checkpoint(spark, tmp_path):
+    """At the table that they go to, and at the checkpoints before."""
+    folder = tmp_path / "include" / "expectations"
+    folder.mkdir(parents=True)
+    unique = "{type: expect_column_values_to_be_unique, kwargs: {column: id}, id: once}"
+    most = "{type: expect_table_row_count_to_be_between, kwargs: {max_value: 6}, id: most}"
+    (folder / "table.yaml").write_text(f"expectations: [{unique}, {most}]")
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double, at timestamp")
+        rows = rows.gate(Volume(0.5, after=1, on_failure="warn"), name="volume")
+        rows = rows.gate(Freshness("at", "36500 days"), name="fresh").gate(SchemaDrift(), name="drift")
+        whole = rows.gate(Expectations("table", over="tables/kept", on_failure="quarantine"), name="whole")
+        whole.sink("kept", DeltaAppend("tables/kept"))
+        latest = rows.gate(Expectations("table", over="tables/latest", keys=["id"]), name="latest")
+        latest.sink("latest", DeltaUpsert("tables/latest", keys=["id"]))
+
+    played = Play(tmp_path, spark, build)
+    played.feed([{"id": 1, "v": 1.0, "at": "2026-03-01T00:00:00Z"}, {"id": 2, "v": 1.0}])
+    ack, _ = checkpoint(played)
+    assert {name: said.outcome for name, said in ack.gates.items()} == dict.fromkeys(ack.gates, "pass")
+    assert ack.memory["gate.volume"] == {"rows": [2]}
+    assert ack.memory["gate.drift"]["columns"]["at"] == "timestamp"
+
+    played.feed([{"id": 2, "v": 2.0}, {"id": 3, "v": 2.0}, {"id": 4, "v": 2.0}, {"id": 5, "v": 2.0}])
+    ack, outcome = checkpoint(played)
+    assert outcome.state == "completed"
+    assert ack.gates["volume"].broken[0].why == "4 rows; the median of the last 1 checkpoints is 2: 200% of it"
+    assert (ack.gates["whole"].outcome, ack.gates["whole"].quarantined) == ("quarantine", 1), "id 2 is in the table"
+    assert ack.gates["whole"].broken[0].rows == 2, "the one there, and the new one"
+    assert ack.gates["latest"].outcome == "pass", "there it takes the other's place"
+    assert sorted((row["id"], row["v"]) for row in played.rows("tables/kept")) == [
+        (i, (1.0, 2.0)[i > 2]) for i in range(1, 6)
+    ]
+    (aside,) = played.rows("ledger/play/quarantine/whole")
+    assert (aside["id"], aside["v"], aside["_tidegate_rules"]) == (2, 2.0, ["once"])
+
+    played.feed([{"id": 6, "v": 3.0}, {"id": 7, "v": 3.0}])
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, "most" in outcome.detail) == ("aborted", True), "seven would be in the table"
 
 
 def test_what_is_wrong_with_a_gate_is_told_with_the_rest_of_the_pipeline():

@@ -221,7 +221,7 @@ def check_small(spark: Any) -> None:
     assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]
     assert sorted(map(len, distinct.result["result"]["partial_unexpected_list"])) == [1, 256]
     assert judged.record()["statistics"]["successful_expectations"] == 1
-    good, bad = split(frame, [finding for finding in judged.findings if finding.takes_rows], "broken")
+    good, bad = split(frame, judged, [finding for finding in judged.findings if finding.takes_rows], "broken")
     assert good.columns == frame.columns
     assert sorted(map(tuple, good.collect()), key=str) == sorted([FEW[3], FEW[6]], key=str)
     told = sorted((row["i"], row["s"], tuple(row["broken"])) for row in bad.na.fill("").collect())
@@ -241,7 +241,9 @@ def null_suite() -> Suite:
     return replace(whole, rules=(whole.rules[0], whole.rules[4]))
 
 
-def test_bad_rows_are_told_from_good_ones_with_the_rules_that_they_broke(spark):
+@pytest.mark.parametrize("few", [1000, 0], ids=["kept", "too many to keep"])
+def test_bad_rows_are_told_from_good_ones_with_the_rules_that_they_broke(spark, monkeypatch, few):
+    monkeypatch.setattr("tidegate.gates.judge.FEW_ROWS", few)
     check_small(spark)
 
 

@@ -232,7 +232,7 @@ def test_rows_without_the_time_that_was_promised_are_refused(tmp_path: Path, spa
         "source 'rows' goes by event time in 'at', which its rows do not have": of("k string"),
         "source 'rows' goes by event time in 'at', which is of type bigint": of("at long"),
         "window 'hours' goes by event time in 'then', which its rows do not have": of("at date", event_time="then"),
-        "window 'hours': by names 'c', which its input does not have": of("at timestamp", by="c"),
+        "operator 'hours': by names 'c', which its input does not have": of("at timestamp", by="c"),
     }
     for number, (message, build) in enumerate(refused.items()):
         play = Play(tmp_path / str(number), spark, build)

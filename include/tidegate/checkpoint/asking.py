@@ -117,7 +117,8 @@ def _taken(gate: str, before: Range | None, graph: Graph, ledger: Ledger, place:
 def _settled(gate: str, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:
     """Whether the table shows what became of all rows that were asked for before. Else a row could go on twice."""
     name = quarantine_name(gate)
-    asked = [e.id for e in view.entries if not e.aborted and (part := e.plan.sources.get(name)) and not part.empty]
+    new = (e for e in view.entries if e.id > view.settled and not e.aborted)
+    asked = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
     uid = ledger.start().uid
     last = QuarantineSink(gate).head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last
     return last is not None and all(id <= last for id in asked)

@@ -55,26 +55,28 @@ class Aside:
         return self.snapshot.location.url
 
     @cached_property
-    def _table(self) -> Any:
-        return dataset(self.snapshot).to_table()
+    def _own(self) -> Any:
+        """The columns that quarantine has added: what requests are about, without the rows themselves."""
+        return self.read(q.OWN_COLUMNS)
 
     def read(self, columns: Sequence[str]) -> Any:
         """These columns of all rows, as an Arrow table."""
-        return self._table.select(list(columns))
+        return dataset(self.snapshot).to_table(columns=list(columns))
 
     @property
     def last_checkpoint(self) -> int:
         """The last checkpoint that has set rows aside here."""
         import pyarrow.compute as pc
 
-        return int(pc.max(self._table[q.CHECKPOINT]).as_py() or 0)
+        return int(pc.max(self._own[q.CHECKPOINT]).as_py() or 0)
 
-    def matching(self, request: Request, *, settled: bool = False) -> Any:
-        """The rows that a request is about, as an Arrow table. settled: also those that do not wait any more."""
+    def matching(self, request: Request, *, settled: bool = False, whole: bool = False) -> Any:
+        """The rows that a request is about, as an Arrow table. settled: also those that do not wait any more. whole:
+        with the columns that they had when they were set aside."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table = self._table
+        table = dataset(self.snapshot).to_table() if whole else self._own
         kept = pc.less_equal(table[q.CHECKPOINT], request.seen)
         if not settled:
             kept = pc.and_(kept, pc.is_null(table[q.SETTLED]))
@@ -89,7 +91,7 @@ class Aside:
     def whole_ids(self, given: Iterable[str]) -> list[str]:
         """The ids that begin as given, each of just one row."""
         wanted = list(given)
-        there: list[str] = self._table[q.ID].to_pylist() if wanted else []
+        there: list[str] = self._own[q.ID].to_pylist() if wanted else []
         found = []
         for text in wanted:
             same = [id for id in there if id == text] or [id for id in there if text and id.startswith(text)]
@@ -107,7 +109,7 @@ class Aside:
         """Invalid if a column is not there, or cannot hold the value: it would fail each checkpoint that tried."""
         import pyarrow as pa
 
-        fields = {field.name: field.type for field in self._table.schema if field.name not in q.OWN_COLUMNS}
+        fields = {field.name: field.type for field in dataset(self.snapshot).schema if field.name not in q.OWN_COLUMNS}
         for column, value in correct.items():
             kind = fields.get(column)
             if kind is None:

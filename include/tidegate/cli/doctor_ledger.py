@@ -63,6 +63,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
         yield f"checkpoint {entry.id} is decided, but runs/ does not know that its run made it"
     payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
+    payloads += [said.results for acked in entry.acks.values() for said in acked.ack.gates.values()]
     for blob in {payload.blob for payload in payloads if payload.blob is not None}:
         yield from _blob(ledger, blob, entry.id)
     try:

@@ -146,7 +146,7 @@ def _pending(target: Target, gate: str) -> list[Request]:
 
 
 def _show(target: Target, aside: Aside, args: argparse.Namespace, out: Output) -> int:
-    rows = aside.matching(_request(target, aside, args, "show"), settled=args.settled)
+    rows = aside.matching(_request(target, aside, args, "show"), settled=args.settled, whole=True)
     told = rows.slice(0, args.limit).to_pylist()
     columns = [name for name in rows.column_names if name not in q.OWN_COLUMNS]
     out.document(

@@ -42,6 +42,8 @@ class GateOperator(Step):
         super().__init__(**kwargs)
         self.gate = gate
         self.job = job
+        self._asked: bool | None = None
+        """Whether Airflow has the question; None: this try has just begun."""
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Tell the verdict: green if the checkpoint may go on, red if not."""
@@ -49,6 +51,9 @@ class GateOperator(Step):
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
             _tell(self.gate, entry.id, verdict)
+            if verdict.quarantined:
+                where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"
+                log.info("The rows that were set aside:  tidegate quarantine show %s", where)
             if verdict.outcome == "abort":
                 raise AirflowFailException(_failed(self.gate, entry.id, verdict))
             if verdict.outcome == "hold":
@@ -57,10 +62,11 @@ class GateOperator(Step):
 
     def answered(self, context: Any, event: Any = None) -> dict[str, Any]:
         """Somebody has answered in Airflow; or the ledger is worth another look."""
-        chosen = event.get("chosen_options") if isinstance(event, dict) else None
-        if chosen:
+        told = event if isinstance(event, dict) else {}
+        if told.get("chosen_options"):
             with self.at_work(context) as task:
-                self._write(task, approve=chosen == [APPROVE], event=event)
+                self._write(task, approve=told["chosen_options"] == [APPROVE], event=told)
+        self._asked = not told.get("not_asked")
         return self.execute(context)
 
     def _judged(self, task: Task) -> tuple[Entry, Acked]:
@@ -81,7 +87,12 @@ class GateOperator(Step):
         outcome = task.coordinator.complete(entry.id) if entry.open else None  # lets the time limit answer
         said = task.coordinator.ledger.answer(entry.id, self.gate)
         if said is None and outcome is not None and outcome.state == "open":
-            self._ask(task, entry, verdict)
+            # Who answers while the first try is still leaving its worker makes Airflow begin another try: then the
+            # answer is there, and asking anew would remove it. Only the triggerer can look.
+            known = task.context["ti"].try_number > 1 if self._asked is None else self._asked
+            if not known:
+                self._ask(task, entry, verdict)
+            self._wait_for_answer(task, entry, verdict, look=self._asked is None and known)
         if said is not None:
             log.info("Gate %s: %s by %s. %s", self.gate, "approved" if said.approve else "rejected", said.by, said.note)
         if said is not None and not said.approve:
@@ -91,10 +102,8 @@ class GateOperator(Step):
                 f"it is published.\n  Help: correct the input or the rules, then: tidegate resume {self.pipeline.name}"
             )
 
-    def _ask(self, task: Task, entry: Entry, verdict: Verdict) -> NoReturn:
+    def _ask(self, task: Task, entry: Entry, verdict: Verdict) -> None:
         from airflow.sdk.execution_time.hitl import upsert_hitl_detail
-
-        from tidegate.dag.waiting import LedgerTrigger
 
         note = Param("", type=["null", "string"], maxLength=1000, title="Note", description="Why, for the records.")
         upsert_hitl_detail(
@@ -106,6 +115,10 @@ class GateOperator(Step):
             ),
             params={"note": note.serialize()},
         )
+
+    def _wait_for_answer(self, task: Task, entry: Entry, verdict: Verdict, *, look: bool) -> NoReturn:
+        from tidegate.dag.waiting import LedgerTrigger
+
         log.info(
             "Waiting for a person: Required Actions, or tidegate approve|reject %s %s", self.pipeline.name, entry.id
         )
@@ -117,6 +130,7 @@ class GateOperator(Step):
                 ids=[entry.id],
                 gate=self.gate,
                 look_again=_look_again(verdict),
+                question=str(task.context["ti"].id) if look else "",
             ),
             method_name="answered",
         )

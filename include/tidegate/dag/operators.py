@@ -320,6 +320,8 @@ def _aborted(finished: Finished) -> str:
         f"checkpoint {outcome.id} was aborted: {why}\n  Nothing of it was published, and its input is in the next "
         "checkpoint.\n  Help: correct what failed; the next run, or clearing this one, takes it up again"
     )
+    if outcome.reason == "GATE_REJECTED":
+        return f"{told}, once somebody says `tidegate resume`: until then the pipeline is SUSPENDED"
     if suspension is None:
         return told
     name, failed = suspension.pipeline, ", ".join(map(str, suspension.failed))

@@ -33,6 +33,7 @@ class LedgerTrigger(BaseTrigger):
     """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or has no
     chance of any.
 
+    question: first look whether Airflow has an answer to what this task instance has asked, or even no question.
     look_again: fires after so many seconds in any case, for what no ledger tells.
     """
 
@@ -45,6 +46,7 @@ class LedgerTrigger(BaseTrigger):
         job: str = "",
         look_again: float = 60.0,
         gate: str = "",
+        question: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = root
@@ -54,13 +56,17 @@ class LedgerTrigger(BaseTrigger):
         self.job = job
         self.look_again = look_again
         self.gate = gate
+        self.question = question
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """No storage options in here: Airflow would keep them in its database."""
-        kept = ("root", "project", "pipeline", "ids", "job", "look_again", "gate")
+        kept = ("root", "project", "pipeline", "ids", "job", "look_again", "gate", "question")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in kept}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        if self.question and (found := await self._asked()) is not None:
+            yield TriggerEvent(found)  # type: ignore[no-untyped-call]
+            return
         until = seams.monotonic() + self.look_again
         ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
         while (left := until - seams.monotonic()) > 0:
@@ -75,6 +81,26 @@ class LedgerTrigger(BaseTrigger):
                 return
             await asyncio.sleep(min(left, POLL_S))
         yield TriggerEvent("it is time to look again")  # type: ignore[no-untyped-call]
+
+    async def _asked(self) -> dict[str, Any] | None:
+        """The answer that Airflow has, as it would have been given to the task; None: it waits for one."""
+        from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
+        from asgiref.sync import sync_to_async
+
+        ask = sync_to_async(get_hitl_detail_content_detail)
+        try:
+            detail = await ask(ti_id=self.question)  # type: ignore[arg-type]  # a UUID is made of it
+            if not detail.response_received:
+                return None
+        except Exception as error:
+            self.log.warning("Airflow has no question: %r", error)
+            return {"not_asked": True}
+        user = detail.responded_by_user
+        return {
+            "chosen_options": list(detail.chosen_options or []),
+            "params_input": dict(detail.params_input or {}),
+            "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
+        }
 
     def _entries(self) -> list[Seen]:
         """What the ledger says now. Where the triggerer cannot read it, there is no news but the time."""

@@ -147,7 +147,7 @@ class Expectations(Gate):
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
-        apart = split(frame, taken, Judgement.RULES) if taken else None
+        apart = split(frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept)
 
     def _judge_over(self, frame: DataFrame, context: GateContext) -> Judgement:
@@ -165,7 +165,7 @@ class Expectations(Gate):
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
         apart = None
         if taken:
-            good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, taken, Judgement.RULES))
+            good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, judged, taken, Judgement.RULES))
             apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
         return Judgement(frame.count(), broken, judged.record(), apart, judged.kept)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarde
 from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
 from tidegate.gates.suite import Rule, Suite
 from tidegate.model.records import Json
+from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,6 +21,8 @@ __all__ = ["Finding", "Judged", "compiled", "judge", "split"]
 SAMPLE_LENGTH = 256
 BROADCAST_ROWS = 500_000
 """Up to so many repeated rows, their values are sent to each worker."""
+FEW, FEW_ROWS = 0.1, 1000
+"""Up to this share of rows, or up to so many, the bad ones are kept beside all others."""
 _BROKEN = "_tidegate_broken"
 
 
@@ -55,6 +58,8 @@ class Judged:
     suite: Suite
     rows: int
     findings: tuple[Finding, ...]
+    bad: DataFrame | None = field(default=None, compare=False, repr=False)
+    """If they are few: all rows that break a rule, with a column for each finding that says whether they break that."""
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
 
@@ -97,8 +102,9 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = ()) -> Judg
         _finding(rule, walk, expectation, private, repeated)
         for rule, expectation in zip(suite.rules, known.expectations, strict=True)
     )
-    _add_samples(frame, [finding for finding in findings if finding.bad and not private_of(finding.rule, private)])
-    return Judged(suite, rows, findings, tuple(repeated.values()))
+    bad = _bad_rows(frame, findings, rows)
+    _add_samples(frame, bad, [each if not private_of(each.rule, private) else None for each in findings])
+    return Judged(suite, rows, findings, bad, (*repeated.values(), *([bad] if bad is not None else ())))
 
 
 _compiled: dict[tuple[str, str, int], Compiled] = {}
@@ -120,23 +126,92 @@ def compiled(suite: Suite, frame: DataFrame) -> Compiled:
 # -- which rows are bad ---------------------------------------------------------------------------------
 
 
-def split(frame: DataFrame, findings: Sequence[Finding], named: str) -> tuple[DataFrame, DataFrame]:
-    """The rows that break none of these findings' rules; and those that do, with the rules' names in column `named`."""
+def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str) -> tuple[DataFrame, DataFrame]:
+    """The rows that break none of these findings' rules; and those that do, with the rules' names in column `named`.
+
+    frame: the rows that were judged, maybe with more columns.
+    """
     from pyspark.sql import functions as f
 
-    columns = frame.columns
-    marks = []
-    for number, finding in enumerate(findings):
+    plain = [f.col(_quoted(name)) for name in frame.columns]
+    if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
+        marked, marks = judged.bad, {judged.findings.index(each): _mark(judged.findings.index(each)) for each in taken}
+    else:
+        numbers = [judged.findings.index(each) for each in taken]
+        marked, marks = _marked(frame, {number: judged.findings[number] for number in numbers})
+    names = [f.when(mark, f.lit(judged.findings[number].rule.name)) for number, mark in marks.items()]
+    bad = marked.where(_any(marks.values())).select(*plain, f.array_compact(f.array(*names)).alias(named))
+    return _without(frame, taken).select(*plain), bad
+
+
+def _without(frame: DataFrame, taken: Sequence[Finding]) -> DataFrame:
+    """The rows that break none of the findings' rules."""
+    from pyspark.sql import functions as f
+
+    counted = [_counts(each.leaf) for each in taken if isinstance(each.leaf, Count)]
+    if counted:
+        frame = frame.where(~_any(counted))
+    for number, each in enumerate(taken):
+        if isinstance(each.leaf, Repeats):
+            repeated, same = _repeats(each, f"{_BROKEN}_g{number}")
+            frame = frame.join(repeated, f.coalesce(guarded((*each.leaf.guards, same)), f.lit(False)), "left_anti")
+    return frame
+
+
+def _bad_rows(frame: DataFrame, findings: Sequence[Finding], rows: int) -> DataFrame | None:
+    """All rows that break a rule, found once; None: there are none, or too many to be kept beside the others."""
+    from pyspark.sql import functions as f
+
+    broken = {number: each for number, each in enumerate(findings) if each.bad and each.leaf is not None}
+    if not broken or sum(each.bad or 0 for each in broken.values()) > max(rows * FEW, FEW_ROWS):
+        return None
+    marked, marks = _marked(frame, broken)
+    told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marks.items()]
+    plain = [f.col(_quoted(name)) for name in frame.columns]
+    return keep(marked.where(_any(marks.values())).select(*plain, *told))
+
+
+def _mark(number: int) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(f"{_BROKEN}{number}")
+
+
+def _any(marks: Iterable[Column]) -> Column:
+    return reduce(lambda any, one: any | one, marks)
+
+
+def _marked(frame: DataFrame, findings: Mapping[int, Finding]) -> tuple[DataFrame, dict[int, Column]]:
+    """The rows, and for each finding whether they break its rule."""
+    from pyspark.sql import functions as f
+
+    marks = {}
+    for number, finding in findings.items():
         if isinstance(finding.leaf, Repeats):
-            frame, mark = _repeated(frame, finding, f"{_BROKEN}{number}")
+            name = f"{_BROKEN}_r{number}"
+            repeated, same = _repeats(finding, name)
+            frame = frame.join(repeated, same, "left")
+            found = f.col(f"{name}_times").isNotNull()
+            marks[number] = f.coalesce(guarded((*finding.leaf.guards, found)), f.lit(False))
         else:
             assert isinstance(finding.leaf, Count)
-            mark = _counts(finding.leaf)
-        marks.append((finding.rule.name, mark))
-    bad = reduce(lambda any, one: any | one, (mark for _, mark in marks))
-    names = f.array_compact(f.array(*[f.when(mark, f.lit(name)) for name, mark in marks]))
-    plain = [f.col(_quoted(name)) for name in columns]
-    return frame.where(~bad).select(*plain), frame.where(bad).select(*plain, names.alias(named))
+            marks[number] = _counts(finding.leaf)
+    return frame, marks
+
+
+def _repeats(finding: Finding, name: str) -> tuple[DataFrame, Column]:
+    """The values that are there more than once, under names of their own; and whether a row has one of them."""
+    from pyspark.sql import functions as f
+
+    assert isinstance(finding.leaf, Repeats)
+    assert finding.repeated is not None
+    columns = finding.leaf.columns
+    names = [f"{name}_{number}" for number in range(len(columns))]
+    repeated = finding.repeated.toDF(*names, f"{name}_times")
+    if (finding.bad or 0) <= BROADCAST_ROWS:
+        repeated = f.broadcast(repeated)  # so that not every row is moved to find a few
+    same = [f.col(column).eqNullSafe(f.col(aside)) for column, aside in zip(columns, names, strict=True)]
+    return repeated, reduce(lambda all, one: all & one, same)
 
 
 def _counts(leaf: Count) -> Column:
@@ -146,23 +221,6 @@ def _counts(leaf: Count) -> Column:
     assert leaf.condition is not None
     every = (*leaf.guards, leaf.condition)
     return f.coalesce(guarded(every), f.lit(False))
-
-
-def _repeated(frame: DataFrame, finding: Finding, mark: str) -> tuple[DataFrame, Column]:
-    """The rows, with a column that is true where a row's values are there more than once."""
-    from pyspark.sql import functions as f
-
-    leaf = finding.leaf
-    assert isinstance(leaf, Repeats)
-    assert finding.repeated is not None
-    names = [f"{mark}_{number}" for number in range(len(leaf.columns))]
-    repeated = finding.repeated.toDF(*names, f"{mark}_times")
-    if (finding.bad or 0) <= BROADCAST_ROWS:
-        repeated = f.broadcast(repeated)  # so that not every row is moved to find a few
-    same = [f.col(column).eqNullSafe(f.col(name)) for column, name in zip(leaf.columns, names, strict=True)]
-    joined = frame.join(repeated, reduce(lambda all, one: all & one, same), "left")
-    found = f.col(f"{mark}_times").isNotNull()
-    return joined, f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
 
 
 # -- what is told of bad values -------------------------------------------------------------------------
@@ -202,32 +260,34 @@ def _short(value: Any) -> Any:
     return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
 
 
-def _add_samples(frame: DataFrame, findings: Sequence[Finding]) -> None:
-    """A few of the values that break each rule, as texts. Never more than that leaves Spark."""
+def _add_samples(frame: DataFrame, bad: DataFrame | None, findings: Sequence[Finding | None]) -> None:
+    """A few of the values that break each rule, as texts. Never more than that leaves Spark. None: no value is told."""
     from pyspark.sql import functions as f
 
-    counted = [finding for finding in findings if isinstance(finding.leaf, Count)]
+    told = {number: each for number, each in enumerate(findings) if each is not None and each.bad}
+    counted = {number: each for number, each in told.items() if isinstance(each.leaf, Count)}
     if counted:
-        numbered = frame.withColumn(_BROKEN, f.rand())
-        values = [_sample(frame, finding).alias(f"s{number}") for number, finding in enumerate(counted)]
-        lists = [f.slice(f.collect_list(f"s{number}"), 1, SAMPLES) for number in range(len(counted))]
-        for finding, samples in zip(counted, numbered.select(*values).agg(*lists).collect()[0], strict=True):
+        numbered = (frame if bad is None else bad).withColumn(_BROKEN, f.rand())
+        values = [
+            _sample(frame, finding, _counts(finding.leaf) if bad is None else _mark(number)).alias(f"s{number}")
+            for number, finding in counted.items()
+            if isinstance(finding.leaf, Count)
+        ]
+        lists = [f.slice(f.collect_list(f"s{number}"), 1, SAMPLES) for number in counted]
+        for finding, samples in zip(counted.values(), numbered.select(*values).agg(*lists).collect()[0], strict=True):
             _tell(finding, samples)
-    for finding in findings:
+    for finding in told.values():
         if isinstance(finding.leaf, Repeats):
             assert finding.repeated is not None
             texts = f.array(*[_text(frame, column) for column in finding.leaf.columns])
-            rows = finding.repeated.select(texts).limit(SAMPLES).collect()
-            _tell(finding, [row[0] for row in rows])
+            _tell(finding, [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()])
 
 
-def _sample(frame: DataFrame, finding: Finding) -> Column:
+def _sample(frame: DataFrame, finding: Finding, mark: Column) -> Column:
     """The values of a row that breaks a rule, else null. Of very many such rows only some are looked at."""
     from pyspark.sql import functions as f
 
-    assert isinstance(finding.leaf, Count)
     assert finding.bad
-    mark = _counts(finding.leaf)
     if finding.bad > 50 * SAMPLES:
         mark = mark & (f.col(_BROKEN) < 10 * SAMPLES / finding.bad)
     return f.when(mark, f.array(*[_text(frame, column) for column in finding.rule.columns]))

@@ -208,7 +208,7 @@ class Process(Operator):
             held=wanted.columns,
             keys=self.by,
             values=[column.name for column in state],
-            order_by=self.order_by,
+            order_by=self.order_by or [name for name in rows.columns if name == context.event_time],
             clock=context.clock,
             watermark=context.watermarks.now,
         )

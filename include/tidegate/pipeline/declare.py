@@ -208,7 +208,8 @@ class Stream:
                 yield {"customer": key["customer"], "alert": "…"}
 
         output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
-        order_by: columns that a key's rows are sorted by. It may be called again for one checkpoint; one call counts.
+            The function may be called again for one checkpoint; one call counts.
+        order_by: columns that a key's rows are sorted by; by default event time.
         in_order: rows wait for the watermark and come in order of event time, moment by moment, timers in between: then
             nothing depends on how input is cut. Late rows go to the output "late". event_time: as for `window`.
         state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
-from tidegate import Pipeline
+from tidegate import Pipeline, seams
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.holding import TIME_LIMIT, answer
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.model.place import Place
 from tidegate.model.records import Json
+from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 from tidegate.testing.toys import ToySink, ToySource
 
 
@@ -155,3 +156,28 @@ def test_how_long_to_wait_is_checked_when_the_pipeline_is():
         pipeline.graph()
     assert "gate 'g': hold_for is 'soon'" in refused.value.what
     assert "gate 'g': unanswered is 'maybe'" in refused.value.what
+
+
+def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
+    class Told(Observer):
+        waits: ClassVar[list[str]] = []
+
+        def waiting(self, why: str) -> None:
+            self.waits.append(why)
+
+    class NoSpark:
+        def __call__(self) -> Any:
+            return None
+
+        def drop(self) -> None:
+            """There is none."""
+
+    def somebody_answers(seconds: float) -> None:
+        answer(world.ledger, 2, None, approve=True, by="ann")
+
+    world.checkpoint("one", rows=6)
+    with seams.installed(seams.Seams(sleep=somebody_answers)):
+        outcomes = run_checkpoints(world.coordinator(), NoSpark(), Schedule(checkpoints=1), Told())
+    assert [outcome.state for outcome in outcomes] == ["completed"]
+    assert Told.waits == ["checkpoint 2 is held by gate 'g1', until somebody approves or rejects it"]
+    world.exact()
