@@ -133,7 +133,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
             f"old.{_named(name)} AS {_named(name + ' before')}",
             f"new.{_named(name)} AS {_named(name + ' after')}",
         ]
-    same = " AND ".join(f"old.{key} IS NOT DISTINCT FROM new.{key}" for key in keys)
+    same = " AND ".join(f"(old.{key} IS NOT DISTINCT FROM new.{key})" for key in keys)
     parts.append(f"changes AS (SELECT {', '.join(chosen)} FROM old FULL JOIN new ON {same})")
     tables = {side: open_as_of(target, state.table) for side, state in sides.items() if state is not None}
     rows: list[dict[str, Any]] = query(tables, f"WITH {', '.join(parts)} {sql}").to_pylist()
