@@ -121,7 +121,7 @@ def test_a_worker_is_killed_and_its_child_lives_on(airflow: Airflow):
     assert processes.alive(retry)
     made.release()
     assert run.ended() == "success"
-    eventually("the child has ended", lambda: not processes.alive(child))
+    eventually("the child has ended", lambda: not processes.alive(child), timeout=180.0)
     assert made.outcomes() == ["completed"]
     made.check(1)
 
@@ -134,7 +134,7 @@ def test_sigterm_ends_a_job_and_its_spark_work(airflow: Airflow):
     child = made.at_work()
     (made.folder / "endless").unlink()
     os.kill(child, signal.SIGTERM)
-    eventually("the job has ended", lambda: not processes.alive(child))
+    eventually("the job has ended", lambda: not processes.alive(child), timeout=180.0)
     assert run.ended() == "success"
     made.check(1)
 
@@ -164,7 +164,7 @@ def test_a_job_marked_failed_by_hand_is_fenced(airflow: Airflow):
     run.mark("job_main", "failed")
     assert run.ended() == "failed"
     assert made.outcomes() == ["JOB_FAILED"]
-    eventually("the job has ended", lambda: not processes.alive(child))
+    eventually("the job has ended", lambda: not processes.alive(child), timeout=180.0)
     made.release()
     assert airflow.trigger("marked_failed").ended() == "success"
     made.check(1)
@@ -188,7 +188,7 @@ def test_a_dag_is_paused_and_deleted_in_mid_run_and_added_again(airflow: Airflow
     child = made.at_work()
     airflow.call("PATCH", "/dags/deleted", {"is_paused": True})
     run.mark_run("failed")
-    eventually("the job has ended", lambda: not processes.alive(child))
+    eventually("the job has ended", lambda: not processes.alive(child), timeout=180.0)
     eventually("the DAG is deleted", lambda: airflow.call("DELETE", "/dags/deleted", fine=(409,)) is None)
     text = made.dag_file.read_text()
     made.dag_file.write_text(text + "\n")  # so that it is read again
