@@ -106,7 +106,7 @@ def test_keys_of_more_columns_than_the_log_keeps_statistics_of(tmp_path: Path, s
     """What tidegate must know of each file is told all the same: its groups, checkpoints and when it was written."""
     wide = [f"k{n}" for n in range(36)]
     bed = Bed(tmp_path, spark, [*wide, "nested"])
-    ttl = Ttl(timedelta(minutes=10), START)
+    ttl = Ttl(timedelta(minutes=10), START, START)
     for n in (1, 2):
         state = bed.open(ttl)
         flat = ", ".join(f"id AS {name}" for name in wide)
@@ -227,7 +227,8 @@ def test_rows_expire_and_their_files_go(tmp_path: Path, spark: Any) -> None:
     bed = Bed(tmp_path, spark, ["k"])
 
     def at(minute: int) -> Ttl:
-        return Ttl(timedelta(minutes=10), START + timedelta(minutes=minute))
+        at = START + timedelta(minutes=minute)
+        return Ttl(timedelta(minutes=10), at, at)
 
     def merge(minute: int, *keys: str) -> dict[Any, Any]:
         state = bed.open(at(minute))
@@ -244,7 +245,7 @@ def test_rows_expire_and_their_files_go(tmp_path: Path, spark: Any) -> None:
     assert all(each.checkpoint > 1 for each in bed.table.files), "what has expired as a whole is dropped"
     assert merge(60, "c") == {("c",): (1,)}
     assert {each.oldest for each in bed.table.files} == {bed.checkpoint}, "nothing else is left"
-    assert told(bed.open(Ttl(timedelta(minutes=10), None)).rows(), 1) == {("c",): (1,)}, "no event time, no end"
+    assert told(bed.open(Ttl(timedelta(minutes=10), None, None)).rows(), 1) == {("c",): (1,)}, "no event time, no end"
 
 
 @pytest.mark.parametrize("by_workers", [True, False])

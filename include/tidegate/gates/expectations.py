@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite
+from tidegate.model.names import quoted
 from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json
 from tidegate.operators.inputs import same
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta import DeltaTable
-from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

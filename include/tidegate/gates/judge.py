@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
 from tidegate.gates.suite import Rule, Suite
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.state.kept import keep
 
@@ -133,7 +134,7 @@ def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str
     """
     from pyspark.sql import functions as f
 
-    plain = [f.col(_quoted(name)) for name in frame.columns]
+    plain = [f.col(quoted(name)) for name in frame.columns]
     if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
         marked, marks = judged.bad, {judged.findings.index(each): _mark(judged.findings.index(each)) for each in taken}
     else:
@@ -167,7 +168,7 @@ def _bad_rows(frame: DataFrame, findings: Sequence[Finding], rows: int) -> DataF
         return None
     marked, marks = _marked(frame, broken)
     told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marks.items()]
-    plain = [f.col(_quoted(name)) for name in frame.columns]
+    plain = [f.col(quoted(name)) for name in frame.columns]
     return keep(marked.where(_any(marks.values())).select(*plain, *told))
 
 
@@ -316,7 +317,3 @@ def _shaped(rule: Rule, values: list[str | None]) -> Any:
     if "column" in rule.kwargs:
         return values[0]
     return values if "column_A" in rule.kwargs else dict(zip(rule.columns, values, strict=True))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.config.keys import seconds_in
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
+from tidegate.model.moments import at_micros
 from tidegate.model.records import Json
-from tidegate.operators.event_time import at_micros, duration_problem, time_micros
+from tidegate.operators.event_time import duration_problem, time_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

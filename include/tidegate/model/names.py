@@ -61,3 +61,8 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, meanings, parse
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.operators.lifting import lift
-from tidegate.state.columns import DELETED, OWN, quoted
+from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from tidegate.model.moments import micros_of
 from tidegate.model.records import Json
 from tidegate.state.kept import keep
 
@@ -48,6 +49,16 @@ class Watermarks:
     """As of the base. A row older than this is late."""
     now: datetime | None = None
     """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
+
+    @property
+    def before_micros(self) -> int | None:
+        """`before`, in microseconds since 1970."""
+        return None if self.before is None else micros_of(self.before)
+
+    @property
+    def now_micros(self) -> int | None:
+        """`now`, in microseconds since 1970."""
+        return None if self.now is None else micros_of(self.now)
 
 
 class Stage(Protocol):

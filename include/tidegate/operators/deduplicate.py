@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import time_problems
-from tidegate.operators.inputs import columns_of, event_micros, key_problems, need_keys, refuse_own, row_id, same
-from tidegate.operators.within import LATE, bounds_in, need_time, split_late, watermark_micros
-from tidegate.state.columns import quoted
+from tidegate.operators.event_time import time_micros, time_problems
+from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, row_id, same
+from tidegate.operators.within import LATE, bounds_in, need_time, split_late
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -92,7 +92,7 @@ class Deduplicate(Operator):
         """What makes a row earlier than another: nothing, if neither it nor its sources say."""
         if self.event_time is None and context.event_times[0] not in rows.columns:
             return []
-        micros = event_micros(rows, self.event_time or str(context.event_times[0]), context)
+        micros = time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")
         return [micros.isNull(), micros]
 
     def _within(self, rows: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame:
@@ -118,7 +118,7 @@ class Deduplicate(Operator):
         aside = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
         found = context.keep(first.join(aside, same(keys, aside.columns, nulls=True), "left_semi"))
         changes = found.select(*by, "_at", F.lit(False).alias("_deleted"))
-        now = watermark_micros(context.watermarks.now)
+        now = context.watermarks.now_micros
         if now is not None:
             changes = changes.where(f"_at >= {now - far}")
             old = state.rows(f"_at < {now - far}")

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["at_micros", "duration_problem", "micros_in", "micros_of", "time_micros", "time_problems"]
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICRO = timedelta(microseconds=1)
-_LEAST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
-_MOST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
-
-
-def micros_of(time: datetime) -> int:
-    """A time with a zone as microseconds."""
-    return (time - EPOCH) // _MICRO
-
-
-def at_micros(micros: int) -> datetime:
-    """Microseconds as a time in UTC; what lies beyond the years 1 to 9999 is held to them."""
-    return EPOCH + timedelta(microseconds=min(max(micros, _LEAST), _MOST))
+__all__ = ["duration_problem", "micros_in", "time_micros", "time_problems"]
 
 
 def micros_in(duration: object) -> int:
@@ -78,4 +63,4 @@ def time_micros(frame: DataFrame, column: str, what: str) -> Column:
             help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
             reason="NO_EVENT_TIME",
         )
-    return F.unix_micros(F.col("`" + found.name.replace("`", "``") + "`").cast("timestamp"))
+    return F.unix_micros(F.col(quoted(found.name)).cast("timestamp"))

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import Bad, seconds_in
 from tidegate.model.records import Json
-from tidegate.state.ttl import Ttl, micros
+from tidegate.state.ttl import Ttl
 
 if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
 
 __all__ = ["NEVER", "Expiry"]
-
-
-@dataclass(frozen=True)
-class EventTtl(Ttl):
-    """Expiry by event time. A checkpoint may reach over days of it, and its rows may be as new as its last: so what is
-    written counts as written when it ends, and what has expired is judged by when it begins. Never too early."""
-
-    written: datetime | None
-
-    @property
-    def touched(self) -> int | None:
-        """What rows that are written now say of it."""
-        return None if self.written is None else micros(self.written)
 
 
 @dataclass(frozen=True)
@@ -69,8 +56,8 @@ class Expiry:
             return None
         lasts = timedelta(seconds=self._seconds)
         if self.time == "event":
-            return EventTtl(lasts, context.watermarks.before, context.watermarks.now)
-        return Ttl(lasts, context.clock)
+            return Ttl(lasts, context.watermarks.before, context.watermarks.now)
+        return Ttl(lasts, context.clock, context.clock)
 
 
 NEVER: Final = Expiry(None)

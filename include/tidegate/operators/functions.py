@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.model.codec import sha256
+from tidegate.model.names import quoted
 from tidegate.operators.calls import Call, parse_call
-from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tidegate.errors import Invalid
-from tidegate.state.columns import quoted
+from tidegate.model.names import quoted
 from tidegate.state.evolution import refusals
 from tidegate.tables import from_spark
 
@@ -25,7 +25,6 @@ __all__ = [
     "OWN",
     "analysed",
     "columns_of",
-    "event_micros",
     "key_problems",
     "need_columns",
     "need_keys",
@@ -104,22 +103,6 @@ def same(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
     equal = "<=>" if nulls else "="
     pairs = zip(left, right, strict=True)
     return F.expr(" AND ".join(f"{quoted(one)} {equal} {quoted(other)}" for one, other in pairs))
-
-
-def event_micros(frame: DataFrame, name: str, context: OperatorContext) -> Column:
-    """A time column in microseconds since 1970. A date is its first moment in UTC; without a zone it is UTC's."""
-    from pyspark.sql import functions as F
-
-    need_columns(frame, [name], "event_time", context)
-    kind = frame.schema[name].dataType.simpleString()
-    if kind not in ("timestamp", "timestamp_ntz", "date"):
-        raise Invalid(
-            f"operator {context.uid!r} goes by event time in {name!r}, which is {kind}",
-            expected="a timestamp or a date",
-            help=f"make one of it in a stage before, as with to_timestamp({name})",
-            reason="NO_EVENT_TIME",
-        )
-    return F.unix_micros(F.col(quoted(name)).cast("timestamp"))
 
 
 def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) -> T:

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
 from tidegate.operators.inputs import key_problems, same
 from tidegate.operators.sides import Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
-from tidegate.operators.within import bounds_in, need_time, split_late, watermark_micros
+from tidegate.operators.within import bounds_in, need_time, split_late
 from tidegate.sources.delta import DeltaTable
-from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,7 +120,7 @@ class IntervalJoin(Operator):
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
         touched = context.keep(keys[0].unionAll(keys[1]).distinct())
-        now = watermark_micros(context.watermarks.now)
+        now = context.watermarks.now_micros
         sides = []
         for place, part in enumerate(self.parts):
             ends = None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])

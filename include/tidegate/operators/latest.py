@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import (
@@ -24,7 +25,6 @@ from tidegate.operators.inputs import (
     same,
 )
 from tidegate.operators.ranking import RANK, By, ranked
-from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

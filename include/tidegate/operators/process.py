@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
@@ -29,7 +30,7 @@ from tidegate.operators.process_worker import AT, ROW, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.operators.within import LATE, need_time
 from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import DdlError, parse_ddl, quote
+from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.reading import empty_frame
 from tidegate.tables import from_spark
 from tidegate.tables.arrow import arrow_schema
@@ -134,7 +135,7 @@ class Process(Operator):
         rows = context.keep(ready)
         made = context.stage(self._called(rows, self._wanted(rows, context), context))
         self._put(made, context)
-        fields = [f"_out.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.output)]
+        fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
         return {"": made.where("_kind = 0").selectExpr(*fields), **late}
 
     def _states(self, context: OperatorContext) -> KeyedState:
@@ -142,8 +143,8 @@ class Process(Operator):
 
     def _put(self, made: DataFrame, context: OperatorContext) -> None:
         """What the function has changed, into the two states."""
-        keys = [f"_key.{quote(key)} AS {quote(key)}" for key in self.by]
-        values = [f"_state.{quote(column.name)} AS {quote(column.name)}" for column in parse_ddl(self.state)]
+        keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
+        values = [f"_state.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.state)]
         states, timers = self._states(context), context.state(self.by, TIMERS)
         changed = made.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
         states.put(changed, deletes=True)
@@ -157,7 +158,7 @@ class Process(Operator):
         from pyspark.sql import functions as F
 
         states, timers = self._states(context), context.state(self.by, TIMERS)
-        keys = [quote(key) for key in self.by]
+        keys = [quoted(key) for key in self.by]
         own = zip(keys, self.by, strict=True)
         wanted = rows.select(*keys)
         if (set_timers := timers.rows()) is not None:
@@ -183,8 +184,8 @@ class Process(Operator):
         if held is None:
             return keys.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in fields.items()))
         aside = {key: f"_key {place}" for place, key in enumerate(self.by)}
-        on = " AND ".join(f"{quote(key)} <=> {quote(name)}" for key, name in aside.items())
-        held = held.select(*(F.col(quote(key)).alias(name) for key, name in aside.items()), *map(quote, fields))
+        on = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
+        held = held.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()), *map(quoted, fields))
         return keys.join(held, F.expr(on), "left").drop(*aside.values())
 
     def _called(self, rows: DataFrame, wanted: DataFrame, context: OperatorContext) -> DataFrame:
@@ -246,4 +247,4 @@ def _due(context: OperatorContext) -> Column:
 
 
 def _struct(columns: Sequence[Field]) -> str:
-    return f"struct<{', '.join(f'{quote(column.name)}: {column.type}' for column in columns)}>"
+    return f"struct<{', '.join(f'{quoted(column.name)}: {column.type}' for column in columns)}>"

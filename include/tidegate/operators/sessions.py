@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from tidegate.model.names import quoted
 from tidegate.operators.windowing import END, START, Windowing, ends_after, ends_by
-from tidegate.sources.ddl import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -59,7 +59,7 @@ class Sessions:
         from pyspark.sql import functions as F
 
         w = self.windowing
-        by_time = Window.partitionBy("_fate", *map(quote, w.by)).orderBy("_time")
+        by_time = Window.partitionBy("_fate", *map(quoted, w.by)).orderBy("_time")
         begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) >= self.gap, F.lit(True))
         judged = self._judged(rows).withColumn("_begins", begins.cast("int"))
         judged = judged.withColumn("_island", F.sum("_begins").over(by_time))
@@ -68,7 +68,7 @@ class Sessions:
             F.expr(f"timestamp_micros(max(_time) + {self.gap}L)").alias(END),
             F.count("*").alias("_rows"),
         ]
-        return judged.groupBy("_fate", "_island", *map(quote, w.by)).agg(*w.partials(rows, *ends))
+        return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
 
     def _look(self, made: DataFrame) -> bool:
         """Count what is late; whether there is anything that is not."""
@@ -88,7 +88,7 @@ class Sessions:
         old = touched.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
         merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")
-        columns = [quote(name) for name in fresh.columns]
+        columns = [quoted(name) for name in fresh.columns]
         moved = old.where(f"{START} <> _begin").select(*columns, F.lit(True).alias("_deleted"))
         staying = merged.select(*columns, F.lit(False).alias("_deleted")).unionByName(moved)
         w.state.put(staying.where(ends_after(w.over_next)), deletes=True)
@@ -112,7 +112,7 @@ class Sessions:
         if held is not None:
             near = held.join(fresh, same_keys(held, fresh, w.by), "left_semi") if w.by else held
             pieces = pieces.unionByName(near.withColumn("_new", F.lit(False)))
-        by = list(map(quote, w.by))
+        by = list(map(quoted, w.by))
         in_order = Window.partitionBy(*by).orderBy(START, END)
         reached = F.max(END).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
         begins = F.coalesce(F.col(START) >= reached, F.lit(True)).cast("int")
@@ -138,4 +138,4 @@ class Sessions:
 
 def same_keys(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:
     """All keys are the same; null is the same as null."""
-    return reduce(lambda one, other: one & other, [left[quote(k)].eqNullSafe(right[quote(k)]) for k in keys])
+    return reduce(lambda one, other: one & other, [left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in keys])

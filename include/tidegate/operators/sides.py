@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, row_id, same
-from tidegate.state.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.model.names import quoted
 from tidegate.operators.lifting import merges_of
 from tidegate.operators.windowing import END, START, Windowing, ends_after, ends_by
-from tidegate.sources.ddl import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ class Slots:
         w = self.windowing
         micros = w.micros(rows)
         pane = (micros - F.pmod(micros, F.lit(self.pane))).alias("_pane")
-        return rows.groupBy(pane, *map(quote, w.by)).agg(*w.partials(rows, F.count("*").alias("_rows")))
+        return rows.groupBy(pane, *map(quoted, w.by)).agg(*w.partials(rows, F.count("*").alias("_rows")))
 
     def _last_end(self, time: str) -> str:
         """SQL for the end of the last window in which a time lies."""

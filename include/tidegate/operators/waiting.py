@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.model.names import quoted
 from tidegate.operators.inputs import recalled
 from tidegate.operators.sides import copies, side_rows
-from tidegate.operators.within import split_late, watermark_micros
-from tidegate.state.columns import DELETED, quoted
+from tidegate.operators.within import split_late
+from tidegate.state.columns import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
     state = context.state([*by, "_row"], WAITING)
     arrived = context.keep(side_rows(on_time, rows, by, extra=["_at"]))
     columns = list(map(quoted, arrived.columns))
-    now = watermark_micros(context.watermarks.now)
+    now = context.watermarks.now_micros
     is_ready = "false" if now is None else f"_at < {now}"
     ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
     same = state.of(waiting)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from tidegate.model.moments import at_micros
+from tidegate.model.names import quoted
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.event_time import at_micros, micros_of, time_micros
+from tidegate.operators.event_time import time_micros
 from tidegate.operators.functions import Function, parse
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
-from tidegate.sources.ddl import quote
 from tidegate.state.columns import OWN
 from tidegate.state.expiry import Over
 
@@ -44,14 +45,12 @@ class Windowing:
     @property
     def before(self) -> int | None:
         """The watermark of the base: it judges what is late."""
-        mark = self.context.watermarks.before
-        return None if mark is None else micros_of(mark)
+        return self.context.watermarks.before_micros
 
     @property
     def now(self) -> int | None:
         """The watermark with this checkpoint's rows: it judges what is complete."""
-        mark = self.context.watermarks.now
-        return None if mark is None else micros_of(mark)
+        return self.context.watermarks.now_micros
 
     @property
     def over(self) -> int | None:
@@ -124,14 +123,14 @@ class Windowing:
     def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
         """Partial results merged by these keys, in the types that they have: sums of sums have wider ones."""
         kinds = {field.name: field.dataType for field in rows.schema.fields}
-        found = rows.groupBy(*map(quote, keys)).agg(*columns, *(c for each in self.parsed for c in each.merges()))
+        found = rows.groupBy(*map(quoted, keys)).agg(*columns, *(c for each in self.parsed for c in each.merges()))
         return found.select(
-            *(found[quote(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in found.columns)
+            *(found[quoted(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in found.columns)
         )
 
     def results(self, windows: DataFrame) -> DataFrame:
         """What the user asked for: the window, the keys, and the results."""
-        names = [quote(name) for name in (START, END, *self.by)]
+        names = [quoted(name) for name in (START, END, *self.by)]
         return windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
 
     def count(self, **counted: int | None) -> None:

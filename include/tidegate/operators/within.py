@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid
-from tidegate.operators.inputs import event_micros
+from tidegate.operators.event_time import time_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["LATE", "bounds_in", "need_time", "split_late", "watermark_micros"]
+__all__ = ["LATE", "bounds_in", "need_time", "split_late"]
 
 LATE: Final = "late"
 """The output with rows that came too late, or have no time."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_in(within: object) -> tuple[int, int] | str:
@@ -47,11 +45,6 @@ def _micros(duration: object) -> int | None:
         return None
 
 
-def watermark_micros(watermark: datetime | None) -> int | None:
-    """In microseconds since 1970."""
-    return None if watermark is None else (watermark - _EPOCH) // timedelta(microseconds=1)
-
-
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:
     """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
     found = name or context.event_times[place]
@@ -67,8 +60,8 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
 
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
     """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
-    timed = context.keep(rows.withColumn("_at", event_micros(rows, name, context)))
-    before = watermark_micros(context.watermarks.before)
+    timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
+    before = context.watermarks.before_micros
     on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {before}, false)"
     found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
     assert found is not None

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, TidegateError
+from tidegate.model.names import quoted
 from tidegate.pipeline.graph import Operated
 from tidegate.runtime.finish import finish
 from tidegate.runtime.run_job import Attempt
 from tidegate.runtime.runs import gone, new_run
 from tidegate.runtime.spark_errors import translated
-from tidegate.state.columns import DELETED, quoted
+from tidegate.state.columns import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

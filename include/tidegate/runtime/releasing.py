@@ -10,6 +10,7 @@ import msgspec
 from tidegate.checkpoint.asking import quarantine_source
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.gates import quarantine as q
+from tidegate.model.names import quoted
 from tidegate.model.records import Plan, Request
 from tidegate.pipeline.gated import Gated
 from tidegate.sources.base import SourceContext
@@ -65,7 +66,7 @@ class Returning:
         """A column as the stream has it now: corrected, as it was set aside, or null if it is new since."""
         from pyspark.sql import functions as f
 
-        held = f.col(_quoted(field.name)) if field.name in rows.columns else f.lit(None)
+        held = f.col(quoted(field.name)) if field.name in rows.columns else f.lit(None)
         for each in self.requests:
             if field.name in each.correct:
                 held = f.when(
@@ -108,7 +109,3 @@ def _meant(request: Request) -> Column:
     if request.rules:
         every.append(f.arrays_overlap(f.col(q.RULES), f.array(*map(f.lit, request.rules))))
     return reduce(lambda all, one: all & one, every)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

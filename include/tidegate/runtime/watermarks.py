@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.config.keys import KEYS
+from tidegate.model.moments import at_micros, micros_of
 from tidegate.model.records import Json, Plan, Struct
 from tidegate.operators.base import Watermarks
-from tidegate.operators.event_time import at_micros, micros_of, time_micros
+from tidegate.operators.event_time import time_micros
 from tidegate.pipeline.event_time import column_of, delay_s, input_of, origins
 from tidegate.pipeline.graph import Graph, Operated
 

@@ -16,6 +16,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Unavailable
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.base import SinkContext
 from tidegate.tables import Committed, Snapshot, StagedFile, Stamp, find_commit, open_table, sync_commit
@@ -73,13 +74,13 @@ def merge_by_spark(
         for key, value in settings.items():
             session.conf.set(key, value)
         session.sql(
-            f"MERGE INTO delta.{_quoted(snapshot.location.url)} t USING {view} s ON "
-            + " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in keys)
+            f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
+            + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
             + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
             + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
-            + ", ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in names)
-            + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(_quoted, names))})"
-            + f" VALUES ({', '.join(f's.{_quoted(name)}' for name in names)})"
+            + ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
+            + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(quoted, names))})"
+            + f" VALUES ({', '.join(f's.{quoted(name)}' for name in names)})"
         )
     finally:
         for key in settings:
@@ -128,7 +129,7 @@ def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, vers
     names = [
         field["name"] for field in snapshot.schema["fields"] if not any(key in field["metadata"] for key in filled)
     ]
-    empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(_quoted, names)).limit(0)
+    empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(quoted, names)).limit(0)
     _append(empty, snapshot, app_id, version, stamp, False)
 
 
@@ -142,7 +143,7 @@ def _not_late(order_by: Sequence[str]) -> str:
     """Structs compare field by field, and null is least in them."""
     if not order_by:
         return "true"
-    ours, theirs = (", ".join(f"{side}.{_quoted(name)}" for name in order_by) for side in "st")
+    ours, theirs = (", ".join(f"{side}.{quoted(name)}" for name in order_by) for side in "st")
     return f"struct({ours}) >= struct({theirs})"
 
 
@@ -161,8 +162,8 @@ def _changes(
         if files
     ]
     rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    greatest = [f.col(_quoted(name)).desc_nulls_last() for name in order_by]
-    last = Window.partitionBy(*map(_quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
+    greatest = [f.col(quoted(name)).desc_nulls_last() for name in order_by]
+    last = Window.partitionBy(*map(quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
     return rows.withColumn(_ORDER, f.row_number().over(last)).where(f"{_ORDER} = 1").drop(_ORDER)
 
 
@@ -183,16 +184,9 @@ def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile]
     )
     names = [field["name"] for field in columns["fields"]]
     return rows.selectExpr(
-        *(
-            f"timestamp_micros({_quoted(name)}) AS {_quoted(name)}" if name in micros else _quoted(name)
-            for name in names
-        )
+        *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in names)
     )
 
 
 def _metadata(stamp: Stamp) -> str:
     return msgspec.json.encode(stamp.tags()).decode()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

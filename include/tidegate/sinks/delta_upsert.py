@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.delta_spark import merge_by_spark
@@ -238,10 +239,10 @@ class DeltaUpsert(DeltaSink):
             return Batch(columns=schema, files=stage(location, folder, schema, self.partition_by))
         mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
-        quoted = list(map(_quoted, columns(schema)))
-        rows = frame.selectExpr(*quoted, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
+        names = list(map(quoted, columns(schema)))
+        rows = frame.selectExpr(*names, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
         if withdrawn is not None:
-            gone = withdrawn.selectExpr(*quoted, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
+            gone = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
             rows = rows.unionByName(_without(gone, frame, self.keys))
         write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
         files = stage(location, folder, marked, (_DELETED, *self.partition_by))
@@ -310,16 +311,12 @@ class DeltaUpsert(DeltaSink):
         return added
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _without(gone: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The rows of `gone` whose keys are not in `frame`; null is the same as null."""
     from pyspark.sql import functions as F
 
-    held = frame.select(*(F.col(_quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
-    same = (F.col(_quoted(key)).eqNullSafe(F.col(f"tidegate_{number}")) for number, key in enumerate(keys))
+    held = frame.select(*(F.col(quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
+    same = (F.col(quoted(key)).eqNullSafe(F.col(f"tidegate_{number}")) for number, key in enumerate(keys))
     return gone.join(held, reduce(lambda one, other: one & other, same), "left_anti")
 
 

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Column", "DdlError", "parse_ddl", "quote"]
+from tidegate.model.names import quoted
+
+__all__ = ["Column", "DdlError", "parse_ddl"]
 
 SIMPLE_TYPES = {
     # What people may write, and the name that Spark gives it.
@@ -57,12 +59,7 @@ class Column:
     @property
     def ddl(self) -> str:
         """The column as DDL again."""
-        return f"{quote(self.name)} {self.type}"
-
-
-def quote(name: str) -> str:
-    """A name as a SQL identifier."""
-    return f"`{name.replace('`', '``')}`"
+        return f"{quoted(self.name)} {self.type}"
 
 
 def parse_ddl(ddl: object) -> list[Column]:
@@ -170,7 +167,7 @@ def _nested(tokens: _Tokens, kind: str, name: str) -> str:
             raise DdlError(f"struct of column {name!r} has no fields")
         fields = list(_fields(tokens, end=">"))
         _refuse_duplicates([field.name for field in fields], f"field of {name!r}")
-        return f"struct<{','.join(f'{quote(field.name)}:{field.type}' for field in fields)}>"
+        return f"struct<{','.join(f'{quoted(field.name)}:{field.type}' for field in fields)}>"
     inner = _type(tokens, name)
     if kind == "map":
         tokens.expect(",", f"between key and value type of map {name!r}")

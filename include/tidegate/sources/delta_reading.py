@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta_interval import only_interval
@@ -77,7 +78,7 @@ def _by_parquet(
         *(
             values[field.name].cast(field.dataType).alias(field.name)
             if field.name in values
-            else F.col(_quoted(field.name))
+            else F.col(quoted(field.name))
             for field in schema.fields
         )
     )
@@ -136,7 +137,7 @@ def _feed(
             help="let this checkpoint be aborted: the next plan takes the schema as it is then",
             reason="SCHEMA_CHANGED",
         )
-    return frame.select(*(_quoted(name) for name in [*schema.names, *(column.split()[0] for column in FEED_COLUMNS)]))
+    return frame.select(*(quoted(name) for name in [*schema.names, *(column.split()[0] for column in FEED_COLUMNS)]))
 
 
 def _as_inserts(frame: DataFrame, splits: Json) -> DataFrame:
@@ -159,7 +160,7 @@ def _fitted(frame: DataFrame, schema: StructType) -> DataFrame:
     have = set(frame.columns)
     return frame.select(
         *(
-            (F.col(_quoted(field.name)) if field.name in have else F.lit(None))
+            (F.col(quoted(field.name)) if field.name in have else F.lit(None))
             .cast(_bare(field.dataType))
             .alias(field.name)
             for field in schema.fields
@@ -195,10 +196,6 @@ def _encoded(char: str) -> str:
     if char.isascii():
         return quote(char, safe="/_-!.~'()*,;:$&+=@")
     return quote(char) if char.isspace() or not char.isprintable() else char
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _free(taken: list[str], name: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sources.base import Planned, Source, SourceContext
-from tidegate.sources.ddl import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ class Generator(Source):
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of the planned offsets."""
         ids = spark.range(splits["from"], splits["to"], 1, self.partitions)
-        return ids.selectExpr(*(f"{expression} AS {quote(name)}" for name, expression in self.columns.items()))
+        return ids.selectExpr(*(f"{expression} AS {quoted(name)}" for name, expression in self.columns.items()))
 
 
 def _is_count(value: object, least: int) -> bool:

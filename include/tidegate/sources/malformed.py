@@ -20,8 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,8 +43,8 @@ def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -
     """
     from pyspark.sql import functions as F
 
-    fail = f"raise_error({note(quote(corrupt), columns, source)})"
-    good = f"CASE WHEN {quote(corrupt)} IS NOT NULL THEN {fail} ELSE true END"
+    fail = f"raise_error({note(quoted(corrupt), columns, source)})"
+    good = f"CASE WHEN {quoted(corrupt)} IS NOT NULL THEN {fail} ELSE true END"
     return frame.where(F.expr(good)).drop(corrupt)
 
 
@@ -52,7 +52,7 @@ def flagged(frame: DataFrame, columns: list[Field], corrupt: str) -> DataFrame:
     """Keep all rows; `corrupt` is judged by all columns even if a query needs only some."""
     from pyspark.sql import functions as F
 
-    text, name = _text(columns), quote(corrupt)
+    text, name = _text(columns), quoted(corrupt)
     judged = f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) END"
     return frame.withColumn(corrupt, F.expr(judged))
 
@@ -118,7 +118,7 @@ def free_name(name: str, columns: list[Field]) -> str:
 
 
 def _text(columns: list[Field]) -> str:
-    return f"cast(struct({', '.join(quote(column.name) for column in columns)}) AS string)"
+    return f"cast(struct({', '.join(quoted(column.name) for column in columns)}) AS string)"
 
 
 def _line(path: str, sha: str) -> int | None:

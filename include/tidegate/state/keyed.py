@@ -23,11 +23,12 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Invalid
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.delta_table import write_files
 from tidegate.sources.reading import escaped, exact_reader
 from tidegate.state import workers
-from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED, quoted
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Batch, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.kept import keep, let_go

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-__all__ = ["Ttl", "micros"]
+from tidegate.model.moments import micros_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["Ttl"]
 
 
 @dataclass(frozen=True)
 class Ttl:
     """How long a row lives after it was last written.
 
-    now: what time it is for this checkpoint, the same for each attempt: its own clock, or the watermark as of its
-        base. None: event time is not known yet, so nothing expires.
+    now: what time it is when this checkpoint begins: its own clock, or the watermark as of its base. By this it is
+        judged what has expired; nothing, while event time is not known (None).
+    written: when rows count as written that are written now. By event time it is when the checkpoint ends: it may
+        reach over days, and its rows may be as new as its last. So nothing expires too early.
     """
 
     lasts: timedelta
     now: datetime | None
+    written: datetime | None
 
     @property
     def touched(self) -> int | None:
         """What rows that are written now say of it, in microseconds since 1970."""
-        return None if self.now is None else micros(self.now)
+        return None if self.written is None else micros_of(self.written)
 
     @property
     def limit(self) -> int | None:
         """Rows that were written then or before have expired. A row that does not say when has not."""
-        return None if self.now is None else micros(self.now - self.lasts)
-
-
-def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
-    return (at - _EPOCH) // timedelta(microseconds=1)
+        return None if self.now is None else micros_of(self.now - self.lasts)

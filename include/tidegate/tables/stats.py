@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
 
+from tidegate.model.moments import EPOCH
 from tidegate.model.records import Json
 
 __all__ = ["COLUMNS", "decimal_text", "file_stats", "float_text", "micros_text"]
@@ -33,7 +34,6 @@ _TEXT = 32
 _EXACT = Context(prec=76)
 _LAST = "\U0010ffff"
 _FLOATS = ("float", "double")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ZERO = date(1970, 1, 1)
 
 
@@ -84,7 +84,7 @@ def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Loo
 def micros_text(micros: int) -> str | None:
     """Microseconds since 1970 as ISO text without zone; None outside of the years 1 to 9999."""
     try:
-        return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26]
+        return (EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26]
     except OverflowError:
         return None
 

@@ -1,0 +1,23 @@
+"""Moments as microseconds since 1970 in UTC: what every comparison of event time is made in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+__all__ = ["EPOCH", "at_micros", "micros_of"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_LEAST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
+_MOST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
+
+
+def micros_of(time: datetime) -> int:
+    """A time with a zone as microseconds."""
+    return (time - EPOCH) // _MICRO
+
+
+def at_micros(micros: int) -> datetime:
+    """Microseconds as a time in UTC; what lies beyond the years 1 to 9999 is held to them."""
+    return EPOCH + timedelta(microseconds=min(max(micros, _LEAST), _MOST))
