@@ -18,7 +18,7 @@ run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes 
 	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --files 4 --every 30" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(T) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
 
 lint: setup ## ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff check

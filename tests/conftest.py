@@ -12,4 +12,12 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+FIRST = ("dags", "crash", "bench", "spark", "simulation")
+
+
+def pytest_collection_modifyitems(items):
+    """What takes long comes first, so that at the end no worker waits long for another."""
+    items.sort(key=lambda item: FIRST.index(name) if (name := item.path.parent.name) in FIRST else len(FIRST))
+
+
 from tests.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.jvm import QUICK
 from tidegate.runtime import connect_server
 from tidegate.runtime.spark import SparkSettings, session
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home = tmp_path_factory.mktemp("spark-local")
-    with session(SparkSettings(mode="local", home=home, master="local[2]", memory="2g")) as opened:
+    with session(SparkSettings(mode="local", home=home, master="local[2]", memory="2g", conf=QUICK)) as opened:
         yield opened
 
 
@@ -30,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def connect_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSettings]:
     """Settings of the server that this process's tests share; it is started by whoever opens a session."""
     home = tmp_path_factory.mktemp("spark-connect")
-    yield SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120)
+    yield SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=QUICK)
     connect_server.stop(home, force=True)
 
 

@@ -1,8 +1,9 @@
 """Ten usual expectations over a million rows, judged while they are staged, the bad ones set aside.
 
 The rival stages the same rows without a gate, and then has Great Expectations validate what was staged; it sets
-nothing aside. `overhead_ratio`: the same checkpoint against one without a gate. Great Expectations is asked in the way
-that is fastest for it and still counts: no samples, nothing persisted.
+nothing aside. `overhead_ratio`: the same checkpoint against one without a gate. Great Expectations is asked as its
+users do, with the few samples that it gives by default, as tidegate does too; `ratio_lean` is against the way that is
+fastest for it and still counts: no samples, nothing persisted.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ def run(options: Options) -> Result:
         lambda number: sum(gated.checkpoint().values()),
         lambda number: sum(plain.checkpoint().values()),
         lambda number: theirs.append(validate(suite, staged(plain, files))),
+        lambda number: theirs.append(validate(suite, staged(plain, files), lean=True)),
         warmups=options.size(4, 0),
         pairs=options.pairs,
         before=before,
     )
     walls = [[wall for wall, _ in sides] for sides in turns.rounds]
-    pairs = Pairs([ours for ours, _, _ in walls], [plain + checked for _, plain, checked in walls])
+    pairs = Pairs([ours for ours, *_ in walls], [plain + checked for _, plain, checked, _ in walls])
+    lean = Pairs([ours for ours, *_ in walls], [plain + checked for _, plain, _, checked in walls])
     cores = [[core for _, core in sides] for sides in turns.rounds]
-    wrong = differs(gated, rows, theirs[-1])
+    wrong = differs(gated, rows, theirs[-1]) or differs(gated, rows, theirs[-2])
     return Result(
         "gates",
         ours_s=statistics.median(pairs.ours),
@@ -77,7 +80,8 @@ def run(options: Options) -> Result:
         wrong=wrong,
         keys={
             "spread": pairs.spread(),
-            "ratio_cores": Pairs([a for a, _, _ in cores], [b + c for _, b, c in cores]).ratio,
+            "ratio_cores": Pairs([a for a, *_ in cores], [b + c for _, b, c, _ in cores]).ratio,
+            "ratio_lean": lean.ratio,
             "overhead_ratio": turns.wall().ratio,
             "overhead_ratio_cores": turns.core().ratio,
             "plain_s": statistics.median(turns.wall().rival),
@@ -133,20 +137,21 @@ def staged(plain: World, files: list[Path]) -> Any:
     return plain.sessions().read.schema(SCHEMA).parquet(*paths)
 
 
-def validate(suite: Suite, frame: Any) -> list[int]:
+def validate(suite: Suite, frame: Any, *, lean: bool = False) -> list[int]:
     """Great Expectations on its own: how many rows break each rule that speaks of rows."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("rows")
+    asset = context.data_sources.add_spark("spark", persist=not lean).add_dataframe_asset("rows")
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
     rules = [{"type": rule.type, "kwargs": dict(rule.kwargs), "meta": {"n": n}} for n, rule in enumerate(suite.rules)]
     said = batch.validate(
         gx.ExpectationSuite(name="bench", expectations=rules),
-        result_format={"result_format": "BASIC", "partial_unexpected_count": 0},
+        result_format={"result_format": "BASIC", "partial_unexpected_count": 0} if lean else {"result_format": "BASIC"},
     )
+    frame.unpersist()  # which it does not do itself
     found = sorted(said.results, key=lambda result: result.expectation_config.meta["n"])
     return [result.result.get("unexpected_count", 0) for result in found]
 

@@ -1,6 +1,7 @@
 """Every bench still runs, in its quick form, and says what it must. No figure is looked at."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from tests.bench import __main__ as bench
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
+from tests.jvm import QUICK
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
@@ -29,7 +31,8 @@ def results(tmp_path_factory):
     """One process for all, so that one JVM does."""
     out = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "tests.bench", "--quick", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    env = {**os.environ, "SPARK_SUBMIT_OPTS": QUICK["spark.driver.extraJavaOptions"]}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: json.loads((out / f"{name}.json").read_text()) for name in bench.BENCHES}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.jvm import QUICK
 from tidegate.runtime.connect_client import loopback, open_session
 from tidegate.runtime.connect_server import acquire, stop
 from tidegate.runtime.spark_conf import SparkSettings, session_conf
@@ -16,7 +17,7 @@ _open: list[Any] = []
 
 
 def settings(home: Path) -> SparkSettings:
-    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120)
+    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=QUICK)
 
 
 @contextlib.contextmanager

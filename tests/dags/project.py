@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.jvm import QUICK_TOML
 from tests.waiting import eventually
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.view import Entry
@@ -100,7 +101,7 @@ class Project:
         self.folder = folder
         self.dags = folder / "dags"
         self.dags.mkdir(parents=True)
-        (folder / "tidegate.toml").write_text(SETTINGS)
+        (folder / "tidegate.toml").write_text(SETTINGS + QUICK_TOML)
 
     def pipeline(self, name: str, *, stage: str = "pass", gate: str = "", arguments: str = "", **settings: Any) -> Made:
         """A pipeline and its DAG file. `stage`: what its stage does before it passes the rows on; `gate`: behind it."""

@@ -21,6 +21,7 @@ import pytest
 
 from jobs import orders_feed
 from tests.example import Expected, sent
+from tests.jvm import QUICK_TOML
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60
@@ -111,7 +112,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in ("jobs", "include/expectations"):
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
     (home / "slow.py").write_text(SLOW)
-    (home / "tidegate.toml").write_text('[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n')
+    settings = '[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n'
+    (home / "tidegate.toml").write_text(settings + QUICK_TOML)
     yield home
     subprocess.run([sys.executable, "-m", "tidegate", "spark", "stop"], cwd=home, capture_output=True, timeout=60)
 

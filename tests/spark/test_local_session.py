@@ -119,7 +119,8 @@ def test_workers_run_this_python_and_tidegate(spark):
 
 
 def test_ctrl_c_stays_ours(spark):
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ours = {signal.default_int_handler, signal.SIG_IGN}  # ignored from the start in what a shell runs in the background
+    assert signal.getsignal(signal.SIGINT) in ours
 
 
 def test_errors_are_told_without_java(spark, tmp_path):

@@ -76,6 +76,8 @@ class Judgement:
     go on. Both are to be read once the job stages, from the same rows that were judged."""
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What was persisted in Spark and is let go once the job has staged."""
+    frame: DataFrame | None = field(default=None, compare=False, repr=False)
+    """Of a gate that `keeps`: the rows that it was given, as it has kept them."""
     memory: Json = field(default_factory=dict)
     """What the gate wants to know at the next checkpoint, if this one is completed. Short."""
 
@@ -92,6 +94,8 @@ class Gate(ABC):
     """How long a verdict that says hold waits for an answer; None: for ever."""
     unanswered: Literal["approve", "reject"] = "reject"
     """What counts when nobody has answered by then."""
+    keeps: ClassVar[bool] = False
+    """Whether it keeps the rows itself, because it computes something beside each (`Judgement.frame`)."""
     remembers: bool = False
     """Whether it goes by earlier checkpoints (`Judgement.memory`), of which interval pipelines have none."""
 
@@ -130,7 +134,7 @@ class Gate(ABC):
 
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        """Judge these rows. It may read them more than once: they are kept, and the same each time."""
+        """Judge these rows. They are kept, so that they are the same whenever they are read; or it `keeps` them."""
 
 
 def policy_problems(policies: Mapping[str, object]) -> list[str]:

@@ -15,6 +15,7 @@ from tidegate.model.records import Json
 from tidegate.operators.inputs import same
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta import DeltaTable
+from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +47,7 @@ class Expectations(Gate):
     """
 
     kind: ClassVar[str] = "expectations"
+    keeps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -139,16 +141,17 @@ class Expectations(Gate):
             return None  # the first checkpoint makes it
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        from tidegate.gates.judge import judge, split
+        from tidegate.gates.judge import judge, plain, split
 
         if context.pinned is not None:
-            return self._judge_over(frame, context)
-        judged = judge(self.load(context.place), frame, self.private)
+            return self._judge_over(keep(frame), context)
+        judged = judge(self.load(context.place), frame, self.private, keeping=True)
+        assert judged.frame is not None
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
-        apart = split(frame, judged, taken, Judgement.RULES) if taken else None
-        return Judgement(judged.rows, broken, judged.record(), apart, judged.kept)
+        apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
+        return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
 
     def _judge_over(self, frame: DataFrame, context: GateContext) -> Judgement:
         """The same over the table and the new rows. Of what is told apart only the new ones are anybody's to take."""
@@ -167,7 +170,7 @@ class Expectations(Gate):
         if taken:
             good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, judged, taken, Judgement.RULES))
             apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
-        return Judgement(frame.count(), broken, judged.record(), apart, judged.kept)
+        return Judgement(frame.count(), broken, judged.record(), apart, (frame, *judged.kept), frame)
 
     def _held(self, frame: DataFrame, context: GateContext) -> DataFrame:
         """The table's rows as the plan has fixed them, without those that the new ones replace."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
+from tidegate.gates.noted import Noted, note
 from tidegate.gates.suite import Rule, Suite
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
@@ -17,7 +18,7 @@ from tidegate.state.kept import keep
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Finding", "Judged", "compiled", "judge", "split"]
+__all__ = ["Finding", "Judged", "compiled", "judge", "plain", "split"]
 
 SAMPLE_LENGTH = 256
 BROADCAST_ROWS = 500_000
@@ -61,6 +62,9 @@ class Judged:
     findings: tuple[Finding, ...]
     bad: DataFrame | None = field(default=None, compare=False, repr=False)
     """If they are few: all rows that break a rule, with a column for each finding that says whether they break that."""
+    frame: DataFrame | None = field(default=None, compare=False, repr=False)
+    """The rows as they were judged, if `judge` has kept them."""
+    noted: Noted | None = field(default=None, compare=False, repr=False)
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
 
@@ -83,15 +87,30 @@ class Judged:
         }
 
 
-def judge(suite: Suite, frame: DataFrame, private: Collection[str] = ()) -> Judged:
-    """What the suite says of these rows. Of columns that are private no value is told."""
+def judge(suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keeping: bool = False) -> Judged:
+    """What the suite says of these rows. Of columns that are private no value is told.
+
+    keeping: keep the rows in Spark, so that they are computed once. Else they are read again and again.
+    """
     known = compiled(suite, frame)
     walk = Walk(known.expectations, frame, known)
     leaves: dict[Any, Leaf] = {**known.first, "rows": Count((), None)}
+    counted: dict[Leaf, Any] = {}
+    noted: Noted | None = None
+    held: list[DataFrame] = []
+    if keeping:
+        found = note(frame, leaves, FEW_ROWS, FEW)
+        if found is not None:
+            noted, counted = found
+            held += noted.kept
+        frame = noted.rows if noted is not None else keep(frame)
+        held.append(frame)
     rows = 0
     repeated: dict[Leaf, DataFrame] = {}
     while leaves:
-        for key, value in evaluate(frame, leaves, repeated).items():
+        asked = {key: leaf for key, leaf in leaves.items() if leaf not in counted}
+        there = {key: counted[leaf] for key, leaf in leaves.items() if leaf in counted}
+        for key, value in {**there, **evaluate(frame, asked, repeated)}.items():
             if isinstance(value, Failed):
                 walk.failed[key] = value.error
             elif key == "rows":
@@ -103,9 +122,10 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = ()) -> Judg
         _finding(rule, walk, expectation, private, repeated)
         for rule, expectation in zip(suite.rules, known.expectations, strict=True)
     )
-    bad = _bad_rows(frame, findings, rows)
-    _add_samples(frame, bad, [each if not private_of(each.rule, private) else None for each in findings])
-    return Judged(suite, rows, findings, bad, (*repeated.values(), *([bad] if bad is not None else ())))
+    judged = Judged(suite, rows, findings, frame=frame if keeping else None, noted=noted)
+    bad = _bad_rows(frame, judged)
+    _add_samples(frame, bad, judged, private)
+    return replace(judged, bad=bad, kept=(*held, *repeated.values(), *([bad] if bad is not None else ())))
 
 
 _compiled: dict[tuple[str, str, int], Compiled] = {}
@@ -134,42 +154,40 @@ def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str
     """
     from pyspark.sql import functions as f
 
-    plain = [f.col(quoted(name)) for name in frame.columns]
+    plain = [f.col(quoted(name)) for name in _plain(frame, judged)]
+    marked, marks = _marked(frame, judged, [judged.findings.index(each) for each in taken])
+    good = marked.where(~_any(marks.values())).select(*plain)
     if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
-        marked, marks = judged.bad, {judged.findings.index(each): _mark(judged.findings.index(each)) for each in taken}
-    else:
-        numbers = [judged.findings.index(each) for each in taken]
-        marked, marks = _marked(frame, {number: judged.findings[number] for number in numbers})
+        marked, marks = judged.bad, {number: _mark(number) for number in marks}
     names = [f.when(mark, f.lit(judged.findings[number].rule.name)) for number, mark in marks.items()]
     bad = marked.where(_any(marks.values())).select(*plain, f.array_compact(f.array(*names)).alias(named))
-    return _without(frame, taken).select(*plain), bad
+    return good, bad
 
 
-def _without(frame: DataFrame, taken: Sequence[Finding]) -> DataFrame:
-    """The rows that break none of the findings' rules."""
+def plain(judged: Judged) -> DataFrame | None:
+    """The rows that `judge` has kept, as they were."""
     from pyspark.sql import functions as f
 
-    counted = [_counts(each.leaf) for each in taken if isinstance(each.leaf, Count)]
-    if counted:
-        frame = frame.where(~_any(counted))
-    for number, each in enumerate(taken):
-        if isinstance(each.leaf, Repeats):
-            repeated, same = _repeats(each, f"{_BROKEN}_g{number}")
-            frame = frame.join(repeated, f.coalesce(guarded((*each.leaf.guards, same)), f.lit(False)), "left_anti")
-    return frame
+    frame = judged.frame
+    return None if frame is None else frame.select(*(f.col(quoted(name)) for name in _plain(frame, judged)))
 
 
-def _bad_rows(frame: DataFrame, findings: Sequence[Finding], rows: int) -> DataFrame | None:
+def _plain(frame: DataFrame, judged: Judged) -> list[str]:
+    """The columns without what is noted beside them."""
+    noted = set(judged.noted.names) if judged.noted is not None else set()
+    return [name for name in frame.columns if name not in noted]
+
+
+def _bad_rows(frame: DataFrame, judged: Judged) -> DataFrame | None:
     """All rows that break a rule, found once; None: there are none, or too many to be kept beside the others."""
     from pyspark.sql import functions as f
 
-    broken = {number: each for number, each in enumerate(findings) if each.bad and each.leaf is not None}
-    if not broken or sum(each.bad or 0 for each in broken.values()) > max(rows * FEW, FEW_ROWS):
+    broken = {number: each.bad for number, each in enumerate(judged.findings) if each.bad and each.leaf is not None}
+    if not broken or sum(broken.values()) > max(judged.rows * FEW, FEW_ROWS):
         return None
-    marked, marks = _marked(frame, broken)
+    marked, marks = _marked(frame, judged, list(broken))
     told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marks.items()]
-    plain = [f.col(quoted(name)) for name in frame.columns]
-    return keep(marked.where(_any(marks.values())).select(*plain, *told))
+    return keep(marked.where(_any(marks.values())).select(*(f.col(quoted(name)) for name in frame.columns), *told))
 
 
 def _mark(number: int) -> Column:
@@ -182,21 +200,27 @@ def _any(marks: Iterable[Column]) -> Column:
     return reduce(lambda any, one: any | one, marks)
 
 
-def _marked(frame: DataFrame, findings: Mapping[int, Finding]) -> tuple[DataFrame, dict[int, Column]]:
-    """The rows, and for each finding whether they break its rule."""
+def _marked(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> tuple[DataFrame, dict[int, Column]]:
+    """The rows, and for each of these findings whether they break its rule."""
     from pyspark.sql import functions as f
 
     marks = {}
-    for number, finding in findings.items():
-        if isinstance(finding.leaf, Repeats):
+    for number in numbers:
+        finding = judged.findings[number]
+        leaf = finding.leaf
+        assert leaf is not None
+        noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
+        if noted is not None:
+            frame, marks[number] = noted
+        elif isinstance(leaf, Repeats):
             name = f"{_BROKEN}_r{number}"
             repeated, same = _repeats(finding, name)
             frame = frame.join(repeated, same, "left")
             found = f.col(f"{name}_times").isNotNull()
-            marks[number] = f.coalesce(guarded((*finding.leaf.guards, found)), f.lit(False))
+            marks[number] = f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
         else:
-            assert isinstance(finding.leaf, Count)
-            marks[number] = _counts(finding.leaf)
+            assert isinstance(leaf, Count)
+            marks[number] = _counts(leaf)
     return frame, marks
 
 
@@ -261,25 +285,25 @@ def _short(value: Any) -> Any:
     return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
 
 
-def _add_samples(frame: DataFrame, bad: DataFrame | None, findings: Sequence[Finding | None]) -> None:
-    """A few of the values that break each rule, as texts. Never more than that leaves Spark. None: no value is told."""
+def _add_samples(frame: DataFrame, bad: DataFrame | None, judged: Judged, private: Collection[str]) -> None:
+    """A few of the values that break each rule, as texts. Never more than that leaves Spark."""
     from pyspark.sql import functions as f
 
-    told = {number: each for number, each in enumerate(findings) if each is not None and each.bad}
-    counted = {number: each for number, each in told.items() if isinstance(each.leaf, Count)}
-    if counted:
-        numbered = (frame if bad is None else bad).withColumn(_BROKEN, f.rand())
-        values = [
-            _sample(frame, finding, _counts(finding.leaf) if bad is None else _mark(number)).alias(f"s{number}")
-            for number, finding in counted.items()
-            if isinstance(finding.leaf, Count)
-        ]
-        lists = [f.slice(f.collect_list(f"s{number}"), 1, SAMPLES) for number in counted]
-        for finding, samples in zip(counted.values(), numbered.select(*values).agg(*lists).collect()[0], strict=True):
-            _tell(finding, samples)
+    findings = judged.findings
+    told = {n: each for n, each in enumerate(findings) if each.bad and not private_of(each.rule, private)}
+    in_rows = [number for number, each in told.items() if each.repeated is None and each.leaf is not None]
+    if in_rows:
+        if bad is not None:
+            rows, marks = bad, {number: _mark(number) for number in in_rows}
+        else:
+            rows, marks = _marked(frame, judged, in_rows)
+        values = [_sample(frame, findings[number], mark).alias(f"s{number}") for number, mark in marks.items()]
+        lists = [f.slice(f.collect_list(f"s{number}"), 1, SAMPLES) for number in in_rows]
+        row = rows.withColumn(_BROKEN, f.rand()).select(*values).agg(*lists).collect()[0]
+        for number, samples in zip(in_rows, row, strict=True):
+            _tell(findings[number], samples)
     for finding in told.values():
-        if isinstance(finding.leaf, Repeats):
-            assert finding.repeated is not None
+        if isinstance(finding.leaf, Repeats) and finding.repeated is not None:
             texts = f.array(*[_text(frame, column) for column in finding.leaf.columns])
             _tell(finding, [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()])
 

@@ -75,6 +75,42 @@ class _NeedsRows(Exception):
     """A metric that is more than a condition, an aggregate or a fact of the schema."""
 
 
+class _NeedsCount(Exception):
+    """A metric that goes by how many rows there are."""
+
+
+def _how_many(*_: Any) -> Any:
+    raise _NeedsCount
+
+
+class _Unknown:
+    """Stands for how many rows there are, as long as nobody knows: nearly all metrics ask for it, few look at it."""
+
+    __slots__ = ()
+
+
+for _name in (
+    *(
+        "add",
+        "radd",
+        "sub",
+        "rsub",
+        "mul",
+        "rmul",
+        "truediv",
+        "rtruediv",
+        "floordiv",
+        "rfloordiv",
+        "mod",
+        "rmod",
+        "neg",
+    ),
+    *("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "float", "index", "hash", "str", "repr", "format", "iter"),
+    *("getattr", "deepcopy", "reduce_ex"),
+):
+    setattr(_Unknown, f"__{_name}__", _how_many)
+
+
 class _Spy:
     """Stands for the rows where only conditions are built: has their schema, and notes by what they are filtered."""
 
@@ -115,6 +151,11 @@ def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
     """The suite's conditions and aggregates on rows of this schema; reads none of them."""
     walk = Walk(expectations_of(suite), frame)
     first = walk.step(reading=False)
+    counts = [id for id, leaf in first.items() if id.metric_name == "table.row_count" and isinstance(leaf, Count)]
+    walk.metrics |= dict.fromkeys(counts, _Unknown())
+    first |= walk.step(reading=False)
+    for id in counts:
+        del walk.metrics[id]
     edges, through = walk.graph.edges, frozenset(walk.through)
     return Compiled(
         walk.expectations, walk.metrics, walk.row_leaves, first, edges, through, getattr(frame, "sparkSession", None)
@@ -149,8 +190,10 @@ class Walk:
     def step(self, *, reading: bool) -> dict[Any, Leaf]:
         """Resolve all that needs no leaf; the leaves that are needed next. reading: run what must be run through."""
         leaves: dict[Any, Leaf] = {}
+        waiting: set[Any] = set()
         while True:
-            ready = [each for each in self.graph._parse(self.metrics)[0] if each.id not in self.failed]
+            pending = self.graph._parse(self.metrics)[0]
+            ready = [each for each in pending if each.id not in self.failed and each.id not in waiting]
             new = [each for each in ready if each.id not in leaves and (reading or each.id not in self.through)]
             if not new:
                 return leaves
@@ -159,6 +202,8 @@ class Walk:
                     found = self._resolve(metric)
                 except _NeedsRows:
                     self.through.add(metric.id)
+                except _NeedsCount:
+                    waiting.add(metric.id)
                 except Exception as error:  # as Great Expectations does: the rule has failed, not the suite
                     self.failed[metric.id] = error
                 else:

@@ -67,15 +67,18 @@ class Gating:
 
     def run(self, stage: Gated, frame: DataFrame) -> DataFrame:
         """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do."""
-        frame = keep(frame)
-        self.kept.append(frame)
         if stage.gate.quarantines:
             _refuse_own_columns(stage, frame)
-        if any(thread.is_alive() for thread in _warming):
+        warming = any(thread.is_alive() for thread in _warming)
+        if warming or not stage.gate.keeps:
+            frame = keep(frame)
+            self.kept.append(frame)
+        if warming:
             frame.count()  # so Spark computes the rows meanwhile
         seams.fault("S5.gate.before")
         judgement = stage.gate.judge(frame, self._context(stage))
         self.kept += judgement.kept
+        frame = judgement.frame if judgement.frame is not None else frame
         good, bad = judgement.split or (frame, None)
         back = returning(self.coordinator, self.plan, stage, frame) if stage.gate.quarantines else None
         if back is not None:

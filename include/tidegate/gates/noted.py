@@ -1,0 +1,262 @@
+"""Every condition of a suite, evaluated once for each row while it is kept: all counts follow from what is noted.
+
+Beside each row stand a bit for each condition that it meets, and a hash for each set of columns that is to be unique.
+Bits are counted, and hashes that are there twice are found, by Spark's Python workers: that takes a half of what
+grouping takes. Equal values have equal hashes, so no repeated row is missed; whether equal hashes come of equal values
+is looked at among the few rows that have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tidegate.gates.leaves import Count, Leaf, Repeats, guarded
+from tidegate.state.kept import keep, let_go
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Noted", "note"]
+
+_BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
+_WORD = 62
+"""So many bits are noted in one column."""
+_HASHED = ("boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary")
+_EVERY_ROW = -1
+_COUNTS = -1
+"""Where a scan tells of bits, not of a rule."""
+_FOUND = "rule int, rows long, numbers array<long>"
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """Which bits are set for a row that a leaf counts, and for one that passes its guards."""
+
+    met: int
+    passed: int
+
+
+class Noted:
+    """Rows, kept with what is noted of each."""
+
+    def __init__(self, frame: DataFrame, leaves: Mapping[Any, Leaf]) -> None:
+        from pyspark.sql import functions as f
+
+        self.columns = frame.columns
+        self._conditions: list[Column] = []
+        self._bits = {leaf: self._noted(leaf) for leaf in leaves.values() if isinstance(leaf, Count) and not leaf.alone}
+        types = dict(frame.dtypes)
+        unique = [leaf for leaf in leaves.values() if isinstance(leaf, Repeats)]
+        self._rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
+        self._found: DataFrame | None = None
+        self._twice: dict[Repeats, int] = {}
+        """The rules whose repeated rows are told by their hashes, and how many rows these are."""
+        words = [self._conditions[at : at + _WORD] for at in range(0, len(self._conditions), _WORD)]
+        noted = {f"{_BITS}{at}": _word(word) for at, word in enumerate(words)}
+        for number, leaf in enumerate(self._rules):
+            hashed = f.xxhash64(*map(f.col, leaf.columns))
+            noted[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
+        self.names = list(noted)
+        self.rows = keep(frame.select("*", *(column.alias(name) for name, column in noted.items())))
+
+    def _noted(self, leaf: Count) -> _Bits:
+        """Give a leaf its bits."""
+        from pyspark.sql import functions as f
+
+        passed = _EVERY_ROW
+        if leaf.guards and (leaf.none_of_none or leaf.condition is None):
+            passed = self._bit(guarded(leaf.guards))
+        if leaf.condition is None:
+            return _Bits(passed, passed)
+        met = f.when(guarded(leaf.guards), leaf.condition) if leaf.guards else leaf.condition
+        return _Bits(self._bit(met), passed)
+
+    def _bit(self, condition: Column) -> int:
+        self._conditions.append(condition)
+        return len(self._conditions) - 1
+
+    # -- counting ---------------------------------------------------------------------------------------
+
+    def read(self, most: int, share: float) -> dict[Leaf, int | None]:
+        """What the leaves count, as far as it is noted. Raises if a condition cannot be evaluated for some row.
+
+        most, share: how many rows, or what share of all, may be repeated to be told by their hashes.
+        """
+        counts, twice = self._scan() if self._rules else (self._sums(), {})
+        rows = counts[_EVERY_ROW]
+        values: dict[Leaf, int | None] = {}
+        for leaf, bits in self._bits.items():
+            empty = isinstance(leaf, Count) and leaf.none_of_none and not counts[bits.passed]
+            values[leaf] = None if empty else counts[bits.met]
+        few = {leaf: n for leaf, n in twice.items() if n <= max(most, share * rows)}
+        self._twice = {leaf: n for leaf, n in few.items() if n}
+        if self._twice:
+            self._drop_collisions()
+        return values | {leaf: n for leaf, n in few.items() if not n or leaf in self._twice}
+
+    def _sums(self) -> list[int]:
+        """How many rows have each bit; and, last, how many there are."""
+        from pyspark.sql import functions as f
+
+        bits = [f.count(f.when(self._has(number), 1)) for number in range(len(self._conditions))]
+        row = self.rows.agg(*(each.alias(f"n{at}") for at, each in enumerate([*bits, f.count(f.lit(1))]))).collect()[0]
+        return list(row)
+
+    def _scan(self) -> tuple[list[int], dict[Repeats, int]]:
+        """The same, and for each rule of uniqueness how many rows have a hash that another one has, too."""
+        from pyspark.sql import functions as f
+
+        spark = self.rows.sparkSession
+        split = max(int(spark.conf.get("spark.sql.shuffle.partitions", "") or 1), 1)
+        sort, join = _workers(len(self._conditions), len(self._rules), split)
+        parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
+        self._found = keep(parts.repartitionById(split, f.col("bucket")).mapInArrow(join, _FOUND))
+        counts, rows = [0] * (len(self._conditions) + 1), [0] * len(self._rules)
+        told = self._found.select("rule", "rows", f.when(f.col("rule") == _COUNTS, f.col("numbers")))
+        for rule, repeated, numbers in told.collect():
+            if rule == _COUNTS:
+                counts = [a + b for a, b in zip(counts, numbers, strict=True)]
+            else:
+                rows[rule] += repeated
+        return counts, dict(zip(self._rules, rows, strict=True))
+
+    def _drop_collisions(self) -> None:
+        """Keep those rules of which, among the rows found, equal hashes are equal values."""
+        from pyspark.sql import functions as f
+
+        rows = self.rows
+        found, asked = [], []
+        for leaf in self._twice:
+            rows, twice = self._joined(rows, leaf)
+            found.append(twice)
+            asked += [f.count_distinct(f.when(twice, f.struct(*map(f.col, leaf.columns))))]
+            asked += [f.count_distinct(f.when(twice, f.col(f"{_HASH}{self._rules.index(leaf)}")))]
+        any_twice = reduce(lambda any, one: any | one, found)
+        row = rows.where(any_twice).agg(*(each.alias(f"n{at}") for at, each in enumerate(asked))).collect()[0]
+        values, hashes = row[::2], row[1::2]
+        sure = [a == b for a, b in zip(values, hashes, strict=True)]
+        self._twice = {leaf: n for (leaf, n), is_sure in zip(self._twice.items(), sure, strict=True) if is_sure}
+
+    # -- telling rows apart -----------------------------------------------------------------------------
+
+    def marked(self, rows: DataFrame, leaf: Leaf) -> tuple[DataFrame, Column] | None:
+        """`rows`, which are of these, maybe with a column more; and whether a leaf counts them. None: not noted."""
+        from pyspark.sql import functions as f
+
+        if leaf in self._bits:
+            met = self._bits[leaf].met
+            return rows, self._has(met) if met != _EVERY_ROW else f.lit(True)
+        return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self._twice else None
+
+    def _joined(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
+        from pyspark.sql import functions as f
+
+        assert self._found is not None
+        number = self._rules.index(leaf)
+        name = f"{_TWICE}{number}"
+        hashes = self._found.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
+        if name not in rows.columns:
+            rows = rows.join(f.broadcast(hashes), f.col(f"{_HASH}{number}") == f.col(name), "left")
+        return rows, f.col(name).isNotNull()
+
+    def _has(self, bit: int) -> Column:
+        from pyspark.sql import functions as f
+
+        return f.col(f"{_BITS}{bit // _WORD}").bitwiseAND(f.lit(1 << bit % _WORD)) != 0
+
+    @property
+    def kept(self) -> tuple[DataFrame, ...]:
+        """What is kept in Spark."""
+        return (self.rows, *([self._found] if self._found is not None else ()))
+
+
+def note(
+    frame: DataFrame, leaves: Mapping[Any, Leaf], most: int, share: float
+) -> tuple[Noted, dict[Leaf, int | None]] | None:
+    """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself."""
+    noted = Noted(frame, leaves)
+    try:
+        return noted, noted.read(most, share)
+    except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
+        for each in noted.kept:
+            let_go(each)
+        return None
+
+
+def _hashes(kind: str | None) -> bool:
+    """Whether equal values of this type have equal hashes, and `groupBy` takes the same values for equal."""
+    return kind is not None and (kind in _HASHED or kind.startswith("decimal("))
+
+
+def _word(conditions: list[Column]) -> Column:
+    """The bits as one number."""
+    from pyspark.sql import functions as f
+
+    bits = (f.when(condition, f.lit(1 << at)).otherwise(f.lit(0)) for at, condition in enumerate(conditions))
+    return reduce(lambda all, one: all.bitwiseOR(one), bits).cast("long")
+
+
+def _workers(bits: int, rules: int, split: int) -> tuple[Any, Any]:
+    """What Spark's Python workers do with the rows' notes: sort hashes by range, then look for those that are twice.
+
+    They get whole arrays, never a row. Both functions bring all that they need: workers need not have tidegate.
+    """
+    words = -(-bits // _WORD)
+    word_size = _WORD
+    counts_rule = _COUNTS
+
+    def table(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        kinds = (pa.int32(), pa.int32(), pa.binary())
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=["rule", "bucket", "numbers"])
+
+    def sort(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+
+        counts = np.zeros(bits + 1, np.int64)
+        hashes: list[list[Any]] = [[] for _ in range(rules)]
+        for batch in batches:
+            counts[bits] += batch.num_rows
+            for word in range(words):
+                noted = batch.column(word).to_numpy(zero_copy_only=False)
+                for bit in range(word * word_size, min((word + 1) * word_size, bits)):
+                    counts[bit] += np.count_nonzero(noted & np.int64(1 << bit % word_size))
+            for rule in range(rules):
+                hashes[rule].append(batch.column(words + rule).drop_null().to_numpy(zero_copy_only=False))
+        done = [(counts_rule, 0, counts.tobytes())]
+        for rule, parts in enumerate(hashes):
+            values = np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+            ends = [-(2**63) + bucket * (2**64 // split) for bucket in range(1, split)]
+            for bucket, part in enumerate(np.split(values, np.searchsorted(values, np.array(ends, np.int64)))):
+                done.append((rule, bucket, part.tobytes()))
+        yield table(done)
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+        import pyarrow as pa
+
+        parts: dict[int, list[Any]] = {}
+        for batch in batches:
+            for rule, numbers in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True):
+                parts.setdefault(rule, []).append(np.frombuffer(numbers, np.int64))
+        done: list[tuple[int, int, Any]] = []
+        for rule, arrays in parts.items():
+            if rule == counts_rule:
+                done.append((rule, 0, np.sum(arrays, axis=0)))
+                continue
+            values = np.sort(np.concatenate(arrays), kind="stable")  # runs that are sorted are merged
+            first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.zeros(0, np.int64)
+            times = np.diff(np.append(first, len(values)))
+            done.append((rule, int(times[times > 1].sum()), values[first[times > 1]]))
+        kinds = (pa.int32(), pa.int64(), pa.list_(pa.int64()))
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+        if done:
+            yield pa.RecordBatch.from_arrays(columns, names=["rule", "rows", "numbers"])
+
+    return sort, join
