@@ -112,7 +112,7 @@ class Aggregate(Operator):
         if gone is None and (lifted := lift(functions, rows, self.by)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
-            before = None if was_empty else state.of(changed)
+            before = None if was_empty or not context.replaced_is_taken else state.of(changed)
             new = changed.select(*results)
             if before is None:
                 return {"": new, "-": nothing(new)}

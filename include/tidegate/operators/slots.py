@@ -88,7 +88,7 @@ class Slots:
 
     def _before(self, changed: DataFrame) -> DataFrame:
         """What windows were at the base."""
-        held = self.windowing.held_of(changed)
+        held = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
         return nothing(changed) if held is None else held
 
     def _lifted(self, rows: DataFrame) -> Lifted | None:

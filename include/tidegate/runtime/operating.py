@@ -16,6 +16,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Operated
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
+from tidegate.pipeline.updates import replaced_is_taken
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
@@ -74,6 +75,7 @@ class Operating:
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            replaced_is_taken=replaced_is_taken(self.coordinator.graph, stage.name),
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
             kept=self.kept,
