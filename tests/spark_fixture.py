@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+JAVA = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
+"""Most of what Spark does in a test it does for the first time: two fifths of that was spent by the second compiler."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home = tmp_path_factory.mktemp("spark-local")
-    with session(SparkSettings(mode="local", home=home, master="local[2]", memory="2g")) as opened:
+    with session(SparkSettings(mode="local", home=home, master="local[2]", memory="2g", conf=JAVA)) as opened:
         yield opened
 
 
