@@ -85,13 +85,15 @@ KINDS: dict[str, tuple[Row, Callable[[Sequence[tuple[Any, int, datetime]]], Told
     "tumbling": ({"tumbling": "10 min"}, lambda rows: slots(rows, 10 * MINUTE, 10 * MINUTE)),
     "hopping": ({"hopping": ("15 min", "10 min")}, lambda rows: slots(rows, 15 * MINUTE, 10 * MINUTE)),
     "session": ({"session": "4 min"}, lambda rows: sessions(rows, 4 * MINUTE)),
+    "other": ({"hopping": ("15 min", "10 min")}, lambda rows: slots(rows, 15 * MINUTE, 10 * MINUTE)),
 }
 
 
 def all_kinds(pipeline: Pipeline) -> None:
     rows = sources(pipeline, SCHEMA, event_time="at", watermark="5 min")
     for name, (kind, _) in KINDS.items():
-        once = rows.window(**kind, by="k", uid=name, n="count(*)", total="sum(v)")
+        more = {"most": "bool_or(v > 7)"} if name == "other" else {}  # which workers cannot merge
+        once = rows.window(**kind, by="k", uid=name, n="count(*)", total="sum(v)", **more)
         once.sink(name, DeltaAppend(f"tables/{name}"))
     live = rows.window(tumbling="10 min", by="k", emit="update", uid="live", n="count(*)", total="sum(v)")
     live.sink("live", DeltaUpsert("tables/live", keys=["window_start", "k"]))
@@ -141,6 +143,16 @@ def late_rows(pipeline: Pipeline) -> None:
     hops["late"].sink("hops_late", DeltaAppend("tables/hops_late"))
     again = rows.window(tumbling="10 min", by="k", allowed_lateness="10 min", uid="again", n="count(*)", total="sum(v)")
     again.sink("again", DeltaUpsert("tables/again", keys=["window_start", "k"]))
+    other = rows.window(
+        tumbling="10 min",
+        by="k",
+        allowed_lateness="10 min",
+        uid="other",
+        n="count(*)",
+        total="sum(v)",
+        b="bool_or(v > 7)",
+    )
+    other.sink("other", DeltaUpsert("tables/other", keys=["window_start", "k"]))
 
 
 def test_late_rows_are_counted_or_given_out_or_taken_for_a_while(tmp_path: Path, spark: Any) -> None:
@@ -152,7 +164,9 @@ def test_late_rows_are_counted_or_given_out_or_taken_for_a_while(tmp_path: Path,
     first, second = (minutes(0), minutes(10), "a"), (minutes(10), minutes(20), "a")
     expected: Told = {first: (1, 1), second: (2, 18), (minutes(10), minutes(20), "b"): (1, 32)}
     assert told(play.rows("tables/dropped")) == expected
-    assert told(play.rows("tables/again")) == expected | {first: (2, 9)}, "late, but within the allowed lateness"
+    for table in ("again", "other"):
+        given = told(play.rows(f"tables/{table}"))
+        assert given == expected | {first: (2, 9)}, "late, but within the allowed lateness"
     assert told(play.rows("tables/aside")) == {
         (minutes(1), minutes(5), "a"): (1, 1),
         (minutes(12), minutes(19), "a"): (2, 18),
@@ -161,7 +175,7 @@ def test_late_rows_are_counted_or_given_out_or_taken_for_a_while(tmp_path: Path,
     assert sorted(r["v"] for r in play.rows("tables/late")) == [4, 8, 128]
     assert sorted(r["v"] for r in play.rows("tables/hops_late")) == [4, 128], "a row is late if all its windows are"
     counts = [play.ack(id).stats.counts for id in play.coordinator.ledger.ids()]
-    assert counts[-1]["dropped"] == counts[-1]["again"] == {"late": 1}
+    assert counts[-1]["dropped"] == counts[-1]["again"] == counts[-1]["other"] == {"late": 1}
     assert play.ack(2).stats.counts["dropped"] == {"late": 1}
     assert "again" not in play.ack(2).stats.counts
 

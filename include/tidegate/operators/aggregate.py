@@ -20,6 +20,7 @@ from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, meanings, parse
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.operators.lifting import lift
+from tidegate.sinks.nothing import nothing
 from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:
@@ -110,11 +111,11 @@ class Aggregate(Operator):
         results: list[Any] = [*map(quoted, self.by), *(each.result(types[each.name]) for each in functions)]
         if gone is None and (lifted := lift(functions, rows, self.by)):
             was_empty = state.is_empty
-            changed = state.merge(lifted.rows, lifted.ops)
-            before = None if was_empty else state.of(changed)
+            changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
+            before = None if was_empty or not context.replaced_is_taken else state.of(changed)
             new = changed.select(*results)
             if before is None:
-                return {"": new, "-": new.where("false")}
+                return {"": new, "-": nothing(new)}
             return {"": new, "-": recalled(state, before, changed, context).select(*results)}
         partial = self._partial(rows, gone, functions, context)
         before = state.of(partial)

@@ -95,6 +95,8 @@ class OperatorContext:
     """What the operator remembered at the base, beside its keyed states."""
     remember: Json = field(default_factory=dict)
     """What it is to remember from now on: to be filled by `run`. Plain JSON, small."""
+    replaced_is_taken: bool = True
+    """Whether anyone takes the rows that those under "" replace; if not, none need be given."""
     withdrawn: Sequence[DataFrame | None] = ()
     """By input: the rows that its new ones replace or withdraw, if it `updates`; None: what it gave stays."""
     pinned: tuple[Json, SourceContext] | None = None

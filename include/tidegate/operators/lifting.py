@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.model.names import quoted
 from tidegate.operators.functions import Function
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["Lifted", "lift", "merges_of"]
 
@@ -28,6 +28,8 @@ class Lifted:
 
     rows: DataFrame
     ops: dict[str, str]
+    fixed: dict[str, int] = field(default_factory=dict)
+    """What columns are that are the same in all rows."""
 
 
 def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
@@ -41,8 +43,12 @@ def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
     return ops
 
 
-def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> Lifted | None:
-    """The rows as partial values; None: some function is of another shape."""
+def lift(
+    functions: Sequence[Function], rows: DataFrame, by: Sequence[str], before: Sequence[Column] = ()
+) -> Lifted | None:
+    """The rows as partial values; None: some function is of another shape. before: keys that are no columns yet."""
+    from pyspark.sql import functions as F
+
     ops = merges_of(functions)
     texts: dict[str, str] = {}
     for function in functions:
@@ -55,8 +61,9 @@ def lift(functions: Sequence[Function], rows: DataFrame, by: Sequence[str]) -> L
         return None
     partials = rows.groupBy(*map(quoted, by)).agg(*(column for f in functions for column in f.partials()))
     types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
-    columns = (f"CAST({text} AS {types[name]}) AS {quoted(name)}" for name, text in texts.items())
-    return Lifted(rows.selectExpr(*map(quoted, by), *columns), ops)
+    columns = (F.expr(text).cast(types[name]).alias(name) for name, text in texts.items())
+    fixed = {each.name: 1 for each in functions if each.call.name == "count" and each.argument == "*"}
+    return Lifted(rows.select(*before, *map(quoted, by), *columns), ops, fixed)
 
 
 def _row(partial: str, argument: str) -> str | None:

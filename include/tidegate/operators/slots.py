@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.model.names import quoted
-from tidegate.operators.lifting import merges_of
+from tidegate.operators.lifting import Lifted, lift, merges_of
 from tidegate.operators.windowing import END, START, Windowing, ends_after, ends_by
+from tidegate.sinks.nothing import nothing
+from tidegate.state.ending import Ending
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,15 +54,68 @@ class Slots:
         w = self.windowing
         if w.side:
             rows = w.context.keep(rows)
-        late = self._late(rows)
-        panes = w.context.keep(self._panes(rows))
+        streams = self._by_workers(rows) or self._by_algebra(rows)
+        given = {name: w.results(frame) for name, frame in streams.items()}
+        return {**given, "late": self._late(rows)} if w.side else given
+
+    # -- sums and extremes: in one go --------------------------------------------------------------
+
+    def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
+        """The streams, if workers can merge the rows as they come. None: they cannot, and nothing has been done."""
+        w = self.windowing
+        ending = Ending(
+            start=START,
+            end=END,
+            size=self.size,
+            over=w.over,
+            before=w.before,
+            now=w.now,
+            over_next=w.over_next,
+            on_update=w.on_update,
+            weight=None if self.pane == self.size else "_rows",
+        )
+        lifted = self._lifted(rows)
+        ended = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
+        if ended is None:
+            return None
+        w.count(late=ended.late, without_time=ended.timeless)
+        if w.on_update:
+            changed = ended.staying if w.over_next is None else ended.staying.unionByName(ended.given)
+            return {"": changed, "-": self._before(changed)}
+        if w.allowed:
+            return {"": ended.given, "-": self._before(ended.given.where(ends_by(w.before)))}
+        return {"": ended.given}
+
+    def _before(self, changed: DataFrame) -> DataFrame:
+        """What windows were at the base."""
+        held = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
+        return nothing(changed) if held is None else held
+
+    def _lifted(self, rows: DataFrame) -> Lifted | None:
+        """Partial results per window, in rows of which there may be several for one. Null: rows without a time.
+
+        Windows that overlap are made of panes: a row would be in many of them.
+        """
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        if self.pane == self.size:
+            micros = w.micros(rows)
+            return lift(
+                w.parsed, rows, w.by, [F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)]
+            )
+        ops = merges_of(w.parsed)
+        return None if ops is None else Lifted(self._overlapping(self._panes(rows)), ops)
+
+    # -- all else: step by step ----------------------------------------------------------------------
+
+    def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
+        panes = self.windowing.context.keep(self._panes(rows))
         ends = self._look(panes)
         fresh = self._windows(panes)
-        if ends.reach(w.over):
-            fresh = fresh.where(ends_after(w.over))
-        streams = self._on_update(fresh, ends) if w.on_update else self._on_close(fresh, ends)
-        given = {name: w.results(frame) for name, frame in streams.items()}
-        return {**given, "late": late} if w.side else given
+        if ends.reach(self.windowing.over):
+            fresh = fresh.where(ends_after(self.windowing.over))
+        return self._on_update(fresh, ends) if self.windowing.on_update else self._on_close(fresh, ends)
 
     # -- what is new ---------------------------------------------------------------------------------
 
@@ -105,19 +160,25 @@ class Slots:
         """Partial results per window."""
         from pyspark.sql import functions as F
 
-        w = self.windowing
         timed = panes.where("_pane IS NOT NULL")
         if self.pane == self.size:
-            start = F.col("_pane")
+            windows = timed.withColumns({START: F.timestamp_micros("_pane")})
         else:
-            steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
-            start = F.explode(
-                F.expr(f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)")
-            )
-        timed = timed.withColumn("_start", start).where(f"_start + {self.size}L > _pane")
-        ends = {START: F.expr("timestamp_micros(_start)"), END: F.expr(f"timestamp_micros(_start + {self.size}L)")}
-        windows = timed.withColumns(ends).drop("_pane", "_start", "_rows")
-        return windows if self.pane == self.size else w.grouped(windows, [*w.keys, END])
+            windows = self._overlapping(timed)
+        windows = windows.withColumn(END, F.expr(f"timestamp_micros(unix_micros({START}) + {self.size}L)"))
+        windows = windows.drop("_pane", "_rows")
+        return windows if self.pane == self.size else self.windowing.grouped(windows, [*self.windowing.keys, END])
+
+    def _overlapping(self, panes: DataFrame) -> DataFrame:
+        """Panes once for each window that they are a part of. `_rows` is told with the last of these windows only."""
+        steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
+        starts = f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)"
+        rest = [quoted(name) for name in panes.columns if name not in ("_pane", "_rows")]
+        windows = panes.selectExpr("*", f"posexplode({starts}) AS (_place, _start)")
+        windows = windows.where(f"_pane IS NULL OR _start + {self.size}L > _pane")
+        return windows.selectExpr(
+            f"timestamp_micros(_start) AS {START}", "_pane", "IF(_place = 0, _rows, 0L) AS _rows", *rest
+        )
 
     # -- what is given -------------------------------------------------------------------------------
 
@@ -138,7 +199,7 @@ class Slots:
         self._keep(fresh, ends)
         closing = fresh.where(ends_by(w.now))
         if not w.allowed and not self._any_ends:
-            return {"": fresh.where("false")}
+            return {"": nothing(fresh)}
         if held is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:

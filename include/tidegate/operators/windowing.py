@@ -13,6 +13,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.event_time import time_micros
 from tidegate.operators.functions import Function, parse
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
+from tidegate.sinks.nothing import is_nothing, nothing
 from tidegate.state.columns import OWN
 from tidegate.state.expiry import Over
 
@@ -25,7 +26,20 @@ __all__ = ["END", "START", "Windowing", "ends_after", "ends_by"]
 
 START: Final = "window_start"
 END: Final = "window_end"
-TAKEN: Final = ("_pane", "_rows", "_start", "_time", "_fate", "_begins", "_island", "_new", "_begin", "_finish", *OWN)
+TAKEN: Final = (
+    "_pane",
+    "_rows",
+    "_start",
+    "_place",
+    "_time",
+    "_fate",
+    "_begins",
+    "_island",
+    "_new",
+    "_begin",
+    "_finish",
+    *OWN,
+)
 """Names that windows use beside the keys and partial results."""
 
 
@@ -131,7 +145,8 @@ class Windowing:
     def results(self, windows: DataFrame) -> DataFrame:
         """What the user asked for: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
-        return windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
+        found = windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
+        return nothing(found) if is_nothing(windows) else found
 
     def count(self, **counted: int | None) -> None:
         """Tell of rows that no window took."""

@@ -14,9 +14,9 @@ from tidegate.pipeline.gated import Gated
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.graph import Node, Sinking
+    from tidegate.pipeline.graph import Graph, Node, Sinking
 
-__all__ = ["update_problems", "updating_streams"]
+__all__ = ["replaced_is_taken", "update_problems", "updating_streams"]
 
 
 def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
@@ -29,6 +29,13 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
         elif found.intersection(stage.inputs):
             found |= set(stage.produces)
     return frozenset(found)
+
+
+def replaced_is_taken(graph: Graph, stream: str) -> bool:
+    """Whether anyone takes the rows that a stream's new ones replace."""
+    sinks = (each for each in graph.sinks.values() if each.input == stream)
+    behind = any(stream in stage.inputs for stage in graph.stages)
+    return behind or any(each.sink.takes_replaced and not graph.keeps(each) for each in sinks)
 
 
 def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]:

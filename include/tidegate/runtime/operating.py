@@ -16,6 +16,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Operated
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
+from tidegate.pipeline.updates import replaced_is_taken
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import write_files
@@ -58,7 +59,7 @@ class Operating:
         self.counts: dict[str, dict[str, int]] = {}
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
-        self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {})
+        self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {}, self._highest)
 
     def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
@@ -74,6 +75,7 @@ class Operating:
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            replaced_is_taken=replaced_is_taken(self.coordinator.graph, stage.name),
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
             kept=self.kept,
@@ -84,6 +86,13 @@ class Operating:
         if context.counts:
             self.counts[stage.name] = context.counts
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def _highest(self, name: str) -> int | None:
+        """The highest event time in a source's planned rows, if it can tell without reading them."""
+        sourcing, ledger = self.coordinator.graph.sources[name], self.coordinator.ledger
+        context = SourceContext(self.coordinator.graph.name, name, self.coordinator.place, ledger)
+        assert sourcing.event_time is not None
+        return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
 
     def _pinned(self, stage: Operated) -> tuple[Json, SourceContext] | None:
         """What the plan says that the operator reads beside its streams."""
@@ -158,5 +167,8 @@ class Operating:
         for location, path in self.scratch:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
+        for state in self.states.values():
+            with contextlib.suppress(TidegateError):
+                state.let_go()
         for frame in self.kept:
             let_go(frame)

@@ -171,6 +171,9 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(_cores(settings.master)),
+        # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
+        # compiled anew in each checkpoint, and never gets warm.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
         "spark.databricks.delta.snapshotPartitions": "2",

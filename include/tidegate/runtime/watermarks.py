@@ -11,7 +11,7 @@ under `<uid>.watermark`. So every attempt computes the same ones, and a restart 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,16 @@ class SourceTime(Struct, frozen=True, kw_only=True):
 class EventTimes:
     """Event time in one attempt at a job."""
 
-    def __init__(self, graph: Graph, plan: Plan, before: Mapping[str, Json]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        before: Mapping[str, Json],
+        told: Callable[[str], int | None] = lambda name: None,
+    ) -> None:
+        """told: the highest event time that a source knows of its planned rows without reading them."""
         self.graph = graph
+        self.told_by_source = told
         self.plan = plan
         self.before = before
         self.clock = datetime.fromisoformat(plan.created)
@@ -115,6 +123,8 @@ class EventTimes:
         """The highest event time in this checkpoint's rows. Rows without one do not count."""
         from pyspark.sql import functions as F
 
+        if (told := self.told_by_source(name)) is not None:
+            return at_micros(told)
         frame, column = self.streams[name], self.graph.sources[name].event_time
         assert column is not None
         found = frame.agg(F.max(time_micros(frame, column, f"source {name!r}"))).first()

@@ -138,6 +138,9 @@ class Sink(ABC):
         """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
         return []
 
+    takes_replaced: bool = True
+    """Whether it looks at the rows that a stream's new ones replace."""
+
     upserts: Sequence[str] = ()
     """The columns by which its rows replace others; none: what it was given stays."""
 

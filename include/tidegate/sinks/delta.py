@@ -61,6 +61,7 @@ class DeltaAppend(DeltaSink):
 
     kind: ClassVar[str] = "delta-append"
     rewrites: ClassVar[bool] = False
+    takes_replaced = False
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
 from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta_properties import property_problems
+from tidegate.sinks.nothing import is_nothing
 from tidegate.tables import (
     Committed,
     Location,
@@ -48,7 +49,6 @@ Evolution = Literal["refuse", "add"]
 
 MERGED = "merged-"
 """Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
-
 
 PLAIN_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 """Writes no checksum files beside local ones: they double the files and nobody syncs them, so after a power loss
@@ -337,6 +337,8 @@ def published(location: Location, done: Committed | None, rows: int | None) -> P
 
 def write_files(frame: DataFrame, schema: Json, folder: str, partition_by: Sequence[str]) -> None:
     """Let Spark write. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported."""
+    if is_nothing(frame):
+        return
     session: Any = frame.sparkSession
     key, wanted = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
     if session.conf.get(key) != wanted:

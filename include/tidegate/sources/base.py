@@ -87,6 +87,10 @@ class Source(ABC):
     def verify(self, splits: Json, context: SourceContext) -> None:
         """Raise Invalid, naming each file or version, if the range cannot be read as planned."""
 
+    def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
+        """The highest moment of this column in the range, in microseconds since 1970. None: only its rows can tell."""
+        return None
+
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of the range, lazily. An empty range gives an empty frame with the full schema."""

@@ -11,9 +11,11 @@ from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.model.records import Json
 from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.ddl import parse_ddl
 from tidegate.sources.declaration import files_problems, format_of
 from tidegate.sources.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
+from tidegate.sources.highest import highest_micros
 from tidegate.sources.reading import read_files, unreadable
 from tidegate.sources.seen import Seen
 from tidegate.sources.template import filled, fixed_folder, is_template
@@ -187,6 +189,14 @@ class Files(Source):
                 reason="SOURCE_CHANGED",
             )
         check_contents(self, folder, [file["name"] for file in splits["files"]], context)
+
+    def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
+        """Parquet files say so in their footers."""
+        kinds = {each.name: each.type for each in parse_ddl(self.schema)}
+        if self.format != "parquet" or kinds.get(column) != "timestamp":
+            return None
+        folder = open_folder(context.place, splits["folder"])
+        return highest_micros(folder, [file["name"] for file in splits["files"]], column)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of exactly the planned files."""

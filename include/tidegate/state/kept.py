@@ -11,20 +11,33 @@ If the executor that holds rows is lost, the attempt fails and is made again, as
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from tidegate.sinks.nothing import is_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["keep", "let_go"]
+__all__ = ["keep", "kept", "let_go"]
 
 
 def keep(frame: DataFrame) -> DataFrame:
     """The same rows, computed when they are first asked for, and kept until `let_go`."""
-    return frame.localCheckpoint(eager=False)
+    return frame if is_nothing(frame) else frame.localCheckpoint(eager=False)
 
 
 def let_go(frame: DataFrame) -> None:
     """Free the rows. A server frees them when nobody refers to the frame any more."""
     with contextlib.suppress(Exception):
         frame._jdf.queryExecution().logical().rdd().unpersist(False)
+
+
+@contextlib.contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once, however often it is used in the block."""
+    once = keep(frame)
+    try:
+        yield once
+    finally:
+        let_go(once)

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,12 +26,14 @@ from tidegate.errors import Invalid
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.delta_table import write_files
+from tidegate.sinks.nothing import nothing
 from tidegate.sources.reading import escaped, exact_reader
-from tidegate.state import workers
+from tidegate.state import versions, workers
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Batch, expired, to_merge
+from tidegate.state.ending import Ended, Ending
 from tidegate.state.evolution import needs_rewrite, refusals
-from tidegate.state.kept import keep, let_go
+from tidegate.state.kept import kept
 from tidegate.state.record import StateFile, StateTable, once, state_file
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
@@ -44,6 +46,7 @@ __all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "key_g
 FEW = 8
 """Up to so many partitions each checkpoint writes a file for each. With more, as many as its rows need."""
 SPLIT_ROWS = 100_000
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class KeyedState:
         self._added: list[StateFile] = []
         self._columns: Json | None = base.columns if base else None
         self._writes = 0
+        self._aside: list[str] = []
+        """Folders with rows that are no part of the state."""
 
     @property
     def is_empty(self) -> bool:
@@ -102,16 +107,16 @@ class KeyedState:
 
         where: a condition on what a key's rows have always had in common, so that files can be skipped by it.
         """
-        if (versions := self.versions) is None:
+        if (rows := self.versions) is None:
             return None
-        return self._newest(versions if where is None else versions.where(where))
+        return self._newest(rows if where is None else rows.where(where))
 
     def of(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
         """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything.
 
         on: some of the key columns. Then it is the rows of all keys that have these in common with one of `keys`.
         """
-        if (versions := self.versions) is None:
+        if (rows := self.versions) is None:
             return None
         from pyspark.sql import functions as F
 
@@ -119,33 +124,25 @@ class KeyedState:
         aside = {key: f"_key {place}" for place, key in enumerate(on or self.keys)}
         wanted = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()))
         same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
-        return self._newest(versions.join(wanted, F.expr(same), "left_semi"))
+        return self._newest(rows.join(wanted, F.expr(same), "left_semi"))
 
-    def _newest(self, versions: DataFrame) -> DataFrame:
-        """Of each key the newest row, if it is neither deleted nor expired."""
-        from pyspark.sql import functions as F
-
+    def _newest(self, rows: DataFrame) -> DataFrame:
         assert self.base is not None
-        values = [name for name in versions.columns if name not in self.keys and name not in OWN]
-        hides = [name for name in (DELETED, TOUCHED) if name in versions.columns]
-        if once(self.base.files):
-            kept = versions.where(self._lives(hides))
-            return kept.select(*map(quoted, self.keys), *map(quoted, values))
-        row = F.max_by(F.struct(*map(quoted, [*values, *hides])), F.col(CHECKPOINT)).alias("row")
-        kept = versions.groupBy(*map(quoted, self.keys)).agg(row).where(self._lives(hides, "row."))
-        return kept.select(*map(quoted, self.keys), *(F.col("row")[name].alias(name) for name in values))
+        return versions.newest(rows, self.keys, self._limit, once=once(self.base.files))
 
-    def _lives(self, hides: Sequence[str], row: str = "") -> str:
-        """SQL for: neither deleted nor expired."""
-        limit = self.ttl.limit if self.ttl and TOUCHED in hides else None
-        lives = f"NOT {row}{DELETED}"
-        return lives if limit is None else f"{lives} AND ({row}{TOUCHED} IS NULL OR {row}{TOUCHED} > {limit})"
+    @property
+    def _limit(self) -> int | None:
+        """What was written up to then has expired."""
+        return self.ttl.limit if self.ttl else None
 
     def _read(self, files: Sequence[StagedFile], columns: Json) -> DataFrame:
+        return self._load([file.path for file in files], columns)
+
+    def _load(self, files: Sequence[str], columns: Json) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        paths = [self.to.location.full(file.path) for file in files]
-        reader = exact_reader(self.spark, paths).schema(StructType.fromJson(_spark_schema(columns)))
+        paths = [self.to.location.full(path) for path in files]
+        reader = exact_reader(self.spark, paths).schema(StructType.fromJson(versions.spark_schema(columns)))
         return reader.format("parquet").load(escaped(paths))
 
     # -- write ---------------------------------------------------------------------------------------
@@ -162,29 +159,52 @@ class KeyedState:
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, frame, keep_own=deletes)
 
-    def merge(self, rows: DataFrame, ops: Mapping[str, str]) -> DataFrame:
+    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
         """Merge rows with what their keys hold, write the outcome, and give it back as read from what was written.
 
         rows: the keys, any number of rows for each, and a column for each of `ops`: "sum", "min" or "max". Nulls do
         not count. The types of the columns are the state's: a sum that does not fit into its column is an error.
+        fixed: what some of the columns are in all rows: they need not be brought to workers.
         """
         from pyspark.sql import functions as F
 
         frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
         schema = self._fitting(frame)
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
-            return self._put(self._merge_by_workers(frame, schema, ops), schema, frame)
+            return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
         types = {field.name: field.dataType for field in frame.schema}
         merged = [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
             return self.put(partial)
-        with _kept(partial) as partial:
+        with kept(partial) as partial:
             before = self.of(partial)
             assert before is not None
             known = [name for name in before.columns if name in types]
             both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
+
+    def merge_ending(
+        self, rows: DataFrame, ops: Mapping[str, str], ending: Ending, fixed: Mapping[str, int] = _NONE
+    ) -> Ended | None:
+        """The same for rows that end: what stays is put into the state, what has ended is given out.
+
+        rows: also the weight, if `ending` names one. None: workers cannot do it, and nothing has been done.
+        """
+        from pyspark.sql import functions as F
+
+        end, weight = F.col(quoted(ending.start)).alias(ending.end), [ending.weight] if ending.weight else []
+        frame = self._with_own(rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight])), F.lit(False))
+        like = frame.drop(*weight) if weight else frame
+        schema = self._fitting(like)
+        if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
+            return None
+        files, done = self._merge_by_workers(frame, schema, ops, fixed, ending)
+        aside = f"{self.to.folder}/merge-{self._writes}-given"
+        self._aside.append(aside)
+        given = [f"{aside}/{name}" for name in sorted(done.given)]
+        ended = self._load(given, schema).drop(*OWN) if given else nothing(like.drop(*OWN))
+        return Ended(self._put(files, schema, like), ended, done.late, done.timeless)
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
         """The rows behind what tidegate adds: each file needs its statistics, and only the first columns have any."""
@@ -214,8 +234,8 @@ class KeyedState:
     def _put(self, files: list[StateFile], schema: Json, like: DataFrame, keep_own: bool = False) -> DataFrame:
         self._added += files
         self._columns = schema
-        read = self._read([each.file for each in files], schema) if files else like.limit(0)
-        return read.drop(TOUCHED) if keep_own else read.drop(*OWN)
+        hidden = [TOUCHED] if keep_own else OWN
+        return self._read([each.file for each in files], schema).drop(*hidden) if files else nothing(like.drop(*hidden))
 
     def _fitting(self, frame: DataFrame) -> Json:
         """The schema of what is to be written, or Invalid if the state cannot go on with it."""
@@ -238,24 +258,9 @@ class KeyedState:
 
     def _rewrite(self, schema: Json) -> None:
         """All of the state once more, in the form that it has from now on."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StructType
-
-        versions = self.versions
-        if self.base is None or versions is None:
+        if self.base is None or (rows := self.versions) is None:
             return
-        values = [name for name in versions.columns if name not in self.keys and name not in OWN]
-        row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, DELETED, *_there(TOUCHED, versions), *values])), CHECKPOINT)
-        newest = versions.groupBy(*map(quoted, self.keys), GROUP).agg(row.alias("row"))
-        wanted = StructType.fromJson(_spark_schema(schema))
-        columns = []
-        for field in wanted.fields:
-            known = field.name in (*self.keys, GROUP)
-            column = F.col(quoted(field.name)) if known else F.col("row").getField(field.name)
-            missing = not known and field.name not in versions.columns
-            columns.append((F.lit(None) if missing else column).cast(field.dataType).alias(field.name))
-        files = self._write(newest.where(self._lives([DELETED, *_there(TOUCHED, versions)], "row.")).select(*columns),
-                            schema, "rewritten")  # fmt: skip
+        files = self._write(versions.rewritten(rows, self.keys, self._limit, schema), schema, "rewritten")
         self.base = msgspec.structs.replace(self.base, columns=schema, files=files)
         self._files, self._columns = list(files), schema
 
@@ -270,7 +275,7 @@ class KeyedState:
         return f"{self.to.folder}/{name}-{self._writes}"
 
     def _write(
-        self, frame: DataFrame, schema: Json, name: str, fixed: Mapping[str, int | None] = MappingProxyType({})
+        self, frame: DataFrame, schema: Json, name: str, fixed: Mapping[str, int | None] = _NONE
     ) -> list[StateFile]:
         """Rows as files of their own, split by key group and sorted.
 
@@ -286,28 +291,39 @@ class KeyedState:
                 folder, schema, workers.write_runs(ordered, workers.layout_of(schema, self.keys), path, fixed)
             )
 
-    def _merge_by_workers(self, frame: DataFrame, schema: Json, ops: Mapping[str, str]) -> list[StateFile]:
+    def _merge_by_workers(
+        self,
+        frame: DataFrame,
+        schema: Json,
+        ops: Mapping[str, str],
+        fixed: Mapping[str, int],
+        ending: Ending | None = None,
+    ) -> tuple[list[StateFile], workers.Done]:
+        """Merge rows with what their keys hold; and what is to be merged anyway. Gives the files with these keys."""
         batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
         folder, location = self._folder("merge"), self.to.location
-        with self._split(frame.drop(CHECKPOINT, DELETED, TOUCHED)) as (rows, count):  # the same in all rows: told below
+        known = [CHECKPOINT, DELETED, TOUCHED, *fixed] + ([ending.end] if ending else [])  # told to workers below
+        with self._split(frame.drop(*known)) as (rows, count):
             job = workers.Job(
                 layout=workers.layout_of(schema, self.keys),
                 ops=dict(ops),
+                fixed=dict(fixed),
                 groups=self.groups,
                 count=count,
                 checkpoint=self.to.checkpoint,
                 touched=self._touched,
-                limit=self.ttl.limit if self.ttl else None,
+                limit=self._limit,
                 folder=location.full(folder),
                 runs=workers.runs_of(self.base.files if self.base else [], location),
                 batches=workers.batches_of(batches, location),
+                ending=ending,
+                aside=location.full(f"{folder}-given"),
             )
-            added, replaced = job.run(rows)
-        files = self._staged(folder, schema, added.union(*replaced.values()))
-        for number, names in replaced.items():
-            merged = [each for each in files if each.file.path.rsplit("/", 1)[1] in names]
-            self._replace(batches[number].files, merged)
-        return [each for each in files if each.file.path.rsplit("/", 1)[1] in added]
+            done = job.run(rows)
+        files = self._staged(folder, schema, done.added.union(*done.replaced.values()))
+        for number, names in done.replaced.items():
+            self._replace(batches[number].files, [each for each in files if _name(each) in names])
+        return [each for each in files if _name(each) in done.added], done
 
     @property
     def _partitions(self) -> int:
@@ -319,7 +335,7 @@ class KeyedState:
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
-        with _kept(frame) as frame:
+        with kept(frame) as frame:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
@@ -343,6 +359,11 @@ class KeyedState:
             self._replace(batch.files, self._merged(batch))
         return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
+    def let_go(self) -> None:
+        """Remove what was written for this attempt alone."""
+        for folder in self._aside:
+            self.to.location.remove_folder(folder)
+
     @property
     def changed(self) -> bool:
         """Whether this checkpoint has added, merged or dropped anything."""
@@ -361,15 +382,9 @@ class KeyedState:
 
     def _merged(self, batch: Batch) -> list[StateFile]:
         """One run in place of several."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         assert self.base is not None
         rows = self._read([each.file for each in batch.files], self.base.columns)
-        newest = Window.partitionBy(*map(quoted, self.keys)).orderBy(F.col(CHECKPOINT).desc())
-        rows = rows.withColumn("_age", F.row_number().over(newest)).where("_age = 1").drop("_age")
-        if batch.forgets:
-            rows = rows.where(self._lives([DELETED, *_there(TOUCHED, rows)]))
+        rows = versions.merged(rows, self.keys, self._limit, forgets=batch.forgets)
         return self._write(rows, self.base.columns, "merged")
 
 
@@ -380,20 +395,5 @@ def key_group(keys: Sequence[str], groups: int) -> Column:
     return F.pmod(F.xxhash64(*map(quoted, keys)), F.lit(groups)).cast("int")
 
 
-@contextlib.contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once, however often it is used in the block."""
-    kept = keep(frame)
-    try:
-        yield kept
-    finally:
-        let_go(kept)
-
-
-def _there(name: str, frame: DataFrame) -> list[str]:
-    return [name] if name in frame.columns else []
-
-
-def _spark_schema(columns: Json) -> Json:
-    """Delta's schema as Spark reads it: fields have metadata there."""
-    return {"type": "struct", "fields": [{"metadata": {}, "nullable": True, **field} for field in columns["fields"]]}
+def _name(each: StateFile) -> str:
+    return each.file.path.rsplit("/", 1)[1]

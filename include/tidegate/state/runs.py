@@ -19,12 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
+from tidegate.state.matcher import Matcher
+from tidegate.state.packing import integers, order, packed
 from tidegate.tables.arrow import dictionary_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Layout", "Matcher", "Run", "Writer", "found", "merged", "reduced"]
+__all__ = [
+    "Layout",
+    "Run",
+    "Writer",
+    "combined",
+    "found",
+    "merged",
+    "newest",
+    "opened",
+    "read",
+    "reduced",
+    "sorted_chunks",
+]
 
 GROUP_ROWS = 1 << 17
 """Rows in a row group: a reader skips, and holds in memory, that many."""
@@ -37,6 +51,10 @@ class Run:
     path: str
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
+
+    def within(self, groups: range) -> bool:
+        """Whether it has rows of these groups only."""
+        return self.groups[0] >= groups.start and self.groups[1] < groups.stop
 
 
 @dataclass(frozen=True)
@@ -73,10 +91,10 @@ def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False) ->
     import numpy as np
     import pyarrow.compute as pc
 
-    if len(keys) == 1 and (plain := integers(rows[keys[0]])) is not None:
+    if (plain := packed(rows, keys)) is not None:
         if newest_first:
             return np.lexsort((-rows[CHECKPOINT].to_numpy(), plain))
-        return np.argsort(plain, kind="stable")
+        return order(plain)
     by = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if newest_first else [])
     return pc.sort_indices(rows, sort_keys=by).to_numpy()
 
@@ -94,18 +112,6 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
         nulls = pc.not_equal(pc.is_null(one), pc.is_null(other))
         differ |= pc.or_(changed, nulls).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
-
-
-def integers(column: Any) -> Any:
-    """A column that is whole numbers inside, without nulls, as these; None: it is not."""
-    import pyarrow as pa
-
-    kind = column.type
-    if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
-        return None
-    if pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    return column.cast(pa.int64()).to_numpy()
 
 
 # -- one row per key ------------------------------------------------------------------------------------
@@ -177,68 +183,6 @@ def combined(before: Any, now: Any, op: str) -> Any:
 # -- looking up -----------------------------------------------------------------------------------------
 
 
-class Matcher:
-    """The keys of a batch, sorted and each once, made ready to be looked for in many row groups."""
-
-    def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
-        import numpy as np
-        import pyarrow.compute as pc
-
-        self.keys = list(keys)
-        self.plain: Any = integers(rows[keys[0]]) if len(keys) == 1 else None
-        self.steps: list[tuple[Any, Any]] = []
-        codes = np.zeros(rows.num_rows, np.int64)
-        for name in () if self.plain is not None else keys:
-            column = rows[name].combine_chunks()
-            distinct = pc.unique(column)
-            place = pc.index_in(column, distinct).to_numpy().astype(np.int64)
-            known, codes = np.unique(codes * len(distinct) + place, return_inverse=True)
-            self.steps.append((distinct, known))
-        self.row_of = np.argsort(codes)
-
-    def may_be_in(self, group: Any, place: int) -> bool:
-        """Whether a row group can hold one of the keys, by its statistics. `place`: the first key's column there."""
-        import numpy as np
-
-        stats = group.column(place).statistics if self.plain is not None else None
-        if stats is None or not stats.has_min_max or not isinstance(stats.min_raw, int):
-            return True
-        low, high = np.searchsorted(self.plain, [stats.min_raw, stats.max_raw + 1])
-        return bool(low < high)
-
-    def rows_in(self, columns: Sequence[Any]) -> tuple[Any, Any]:
-        """Which rows of a file hit, and which row of the batch each of them hits. `columns`: the file's keys."""
-        import numpy as np
-        import pyarrow.compute as pc
-
-        if self.plain is not None and (there := integers(columns[0])) is not None and len(there):
-            low, high = np.searchsorted(self.plain, [there[0], there[-1] + 1])
-            wanted = self.plain[low:high]
-            place = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-            hit = there[place] == wanted
-            return place[hit], np.arange(low, high)[hit]
-        if self.plain is not None:
-            place = pc.index_in(columns[0].cast(columns[0].type), value_set=_like(self.plain, columns[0].type))
-            codes = pc.fill_null(place, -1).to_numpy().astype(np.int64)
-            hits = np.flatnonzero(codes >= 0)
-            return hits, codes[hits]
-        codes = np.zeros(len(columns[0]), np.int64)
-        for column, (distinct, known) in zip(columns, self.steps, strict=True):
-            place = pc.fill_null(pc.index_in(column, value_set=distinct), -1).to_numpy().astype(np.int64)
-            wanted = np.where((codes < 0) | (place < 0), -1, codes * len(distinct) + place)
-            at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            codes = np.where(known[at] == wanted, at, -1)
-        hits = np.flatnonzero(codes >= 0)
-        return hits, self.row_of[codes[hits]]
-
-
-def _like(plain: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
-    whole = pa.array(plain)
-    return whole.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else whole.cast(kind)
-
-
 def found(layout: Layout, runs: Sequence[Run], matcher: Matcher) -> tuple[Any, pa.Table] | None:
     """Which rows of the batch have been there before, and the newest row of each. None: none has.
 
@@ -261,18 +205,34 @@ def found(layout: Layout, runs: Sequence[Run], matcher: Matcher) -> tuple[Any, p
 
 
 def _hits(layout: Layout, run: Run, matcher: Matcher) -> Iterator[tuple[Any, pa.Table]]:
-    import pyarrow as pa
-
-    rest = [name for name in layout.schema.names if name not in layout.keys]
+    rest = [name for name in layout.schema.names if name not in (*layout.keys, GROUP)]
     with opened(run) as file:
-        first = file.schema_arrow.get_field_index(layout.keys[0])  # a plain key has no nested columns before it
+        places = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
         for group in range(file.num_row_groups):
-            if not matcher.may_be_in(file.metadata.row_group(group), first):
+            told = file.metadata.row_group(group)
+            if not matcher.may_be_in(told, places[layout.keys[0]]):
                 continue
             columns = read(file, layout, layout.keys, group)
             place, at = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])
             if len(place):
-                yield at, read(file, layout, rest, group).take(pa.array(place))
+                same = {name: value for name in (CHECKPOINT, DELETED) for value in _same(told.column(places[name]))}
+                yield at, _taken(read(file, layout, [n for n in rest if n not in same], group), place, same, rest)
+
+
+def _same(column: Any) -> list[Any]:
+    """The one value of a row group's column, if its statistics say that there is but one."""
+    stats = column.statistics
+    one = stats is not None and stats.has_min_max and stats.null_count == 0 and stats.min == stats.max
+    return [stats.min] if one else []
+
+
+def _taken(rows: pa.Table, place: Any, same: Mapping[str, Any], names: Sequence[str]) -> pa.Table:
+    """Rows of these places, with the columns that are the same in all."""
+    import pyarrow as pa
+
+    taken = rows.take(pa.array(place))
+    columns = {name: pa.repeat(pa.scalar(value), len(place)) for name, value in same.items()}
+    return pa.table([columns[name] if name in columns else taken[name] for name in names], names=list(names))
 
 
 def opened(run: Run) -> Any:
@@ -298,17 +258,21 @@ def read(file: Any, layout: Layout, names: Sequence[str], group: int) -> pa.Tabl
 
 def merged(layout: Layout, runs: Sequence[Run], groups: range) -> pa.Table:
     """The newest row of each key in these files, as far as its group is one of `groups`; deleted ones included."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parts = [layout.schema.empty_table()]
+    parts = []
     for run in runs:
         with opened(run) as file:
             parts += [read(file, layout, layout.schema.names, group) for group in range(file.num_row_groups)]
-    rows = pa.concat_tables(parts)
-    if any(run.groups[0] < groups.start or run.groups[1] >= groups.stop for run in runs):
-        inside = pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop))
-        rows = rows.filter(inside)
+    return newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
+
+
+def newest(layout: Layout, parts: Sequence[pa.Table], groups: range | None = None) -> pa.Table:
+    """The newest row of each key, sorted; of these groups alone, if they are given."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = pa.concat_tables([layout.schema.empty_table(), *parts])
+    if groups is not None:
+        rows = rows.filter(pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop)))
     rows = rows.take(pa.array(order_of(rows, layout.keys, newest_first=True)))
     return rows.take(pa.array(firsts(rows, layout.keys)))
 

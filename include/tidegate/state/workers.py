@@ -9,16 +9,18 @@ the storage's passwords. Everywhere else, and for types that are not simple, the
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.model.records import Json
-from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
+from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Batch
+from tidegate.state.ending import Ending
+from tidegate.state.merging import ADDED, GIVEN, LATE, TIMELESS, Line, compact, merge
 from tidegate.state.record import StateFile
-from tidegate.state.runs import Layout, Matcher, Run, Writer, combined, found, merged, reduced, sorted_chunks
+from tidegate.state.runs import Layout, Run, Writer, sorted_chunks
 from tidegate.tables import Location
 from tidegate.tables.arrow import arrow_schema
 from tidegate.tables.schema import columns
@@ -27,7 +29,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Job", "batches_of", "layout_of", "merges", "runs_of", "split_rows", "usable", "write_runs", "writes"]
+__all__ = [
+    "Done",
+    "Job",
+    "batches_of",
+    "layout_of",
+    "merges",
+    "runs_of",
+    "split_rows",
+    "usable",
+    "write_runs",
+    "writes",
+]
 
 _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _ORDERED = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
@@ -99,7 +112,7 @@ def write_runs(rows: DataFrame, layout: Layout, folder: str, fixed: Mapping[str,
         for chunk in sorted_chunks(batches):
             columns = {name: chunk[name] for name in chunk.column_names}
             writer.write(layout.table({**same, **columns}, chunk.num_rows))
-        yield from _report([(name, -1, 0, writer.close())])
+        yield from _report([(name, ADDED, 0, writer.close())])
 
     return {name for name, _, _, count in _reported(rows, work) if count}
 
@@ -110,6 +123,8 @@ class Job:
 
     layout: Layout
     ops: Mapping[str, str]
+    fixed: Mapping[str, int]
+    """Those of these columns that are the same in all rows, and are not among what workers are given."""
     groups: int
     count: int
     """Into how many ranges the groups are split."""
@@ -120,6 +135,10 @@ class Job:
     runs: Sequence[Run]
     batches: Sequence[tuple[Sequence[Run], bool]]
     """Files to be merged beside, and whether rows that hide older ones are forgotten."""
+    ending: Ending | None = None
+    """If rows end: when they do."""
+    aside: str = ""
+    """The folder for rows that have ended."""
 
     def range_of(self, split: int) -> range:
         """The key groups of a partition."""
@@ -129,28 +148,53 @@ class Job:
         """The files that may hold rows of these groups."""
         return [run for run in runs if run.groups[0] < groups.stop and run.groups[1] >= groups.start]
 
-    def run(self, rows: DataFrame) -> tuple[set[str], dict[int, set[str]]]:
-        """The files that were written: those of the batch, and those in place of each set of files that was merged.
+    def run(self, rows: DataFrame) -> Done:
+        """Let workers do it. A set of files counts as merged if every range of it was."""
+        lines = self._lines(rows)
+        if self.ending is not None and (left := set(range(self.count)) - {split for _, _, split, _ in lines}):
+            # Of no rows, Spark may run no worker at all; rows may end nevertheless.
+            none = rows.sparkSession.range(0, self.count, 1, self.count)
+            lines += self._lines(none, left)
+        names: dict[int, set[str]] = defaultdict(set)
+        splits: dict[int, set[int]] = defaultdict(set)
+        counts: Counter[int] = Counter()
+        for name, what, split, count in lines:
+            splits[what].add(split)
+            counts[what] += count
+            if count:
+                names[what].add(name)
+        replaced = {n: names[n] for n in range(len(self.batches)) if len(splits[n]) == self.count}
+        return Done(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
 
-        A set counts as merged if every range of it was: of an empty batch, Spark may run no worker at all.
-        """
+    def _lines(self, rows: DataFrame, only: Container[int] | None = None) -> list[Line]:
+        """only: these ranges, and of no rows."""
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             split, name = _task()
-            done = [(name, -1, split, _merge(self, batches, self.range_of(split), f"{self.folder}/{name}"))]
-            for number in range(len(self.batches)):
-                aside = f"merged{number}-{name}"
-                rows = _compact(self, number, self.range_of(split), f"{self.folder}/{aside}")
-                done.append((aside, number, split, rows))
-            yield from _report(done)
+            if only is not None:
+                for _ in batches:  # a worker that leaves rows unread is not used again
+                    pass
+                if split not in only:
+                    return
+            lines = merge(self, batches, split, name)
+            lines += [compact(self, number, split, name) for number in range(len(self.batches))]
+            yield from _report(lines)
 
-        names: dict[int, set[str]] = defaultdict(set)
-        splits: dict[int, set[int]] = defaultdict(set)
-        for name, number, split, count in _reported(rows, work):
-            splits[number].add(split)
-            if count:
-                names[number].add(name)
-        return names[-1], {n: names[n] for n in range(len(self.batches)) if len(splits[n]) == self.count}
+        return _reported(rows, work)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What workers have done."""
+
+    added: set[str]
+    """The names of the files with the batch's rows."""
+    replaced: Mapping[int, set[str]]
+    """Those in place of each set of files that was merged."""
+    given: set[str]
+    """Those with rows that have ended, beside the state."""
+    late: int
+    timeless: int
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[Run]:
@@ -166,60 +210,6 @@ def batches_of(batches: Sequence[Batch], location: Location) -> list[tuple[list[
 # -- inside a worker ------------------------------------------------------------------------------------
 
 
-def _merge(job: Job, batches: Iterator[pa.RecordBatch], groups: range, path: str) -> int:
-    """The batch's rows, each merged with what its key had, as one more file; how many there are."""
-    import pyarrow as pa
-
-    layout = job.layout
-    now = reduced(batches, layout.keys, job.ops)
-    if now is None:
-        return 0
-    now = pa.table({name: now[name].cast(layout.schema.field(name).type) for name in now.column_names})
-    values = {name: now[name] for name in job.ops}
-    hits = found(layout, job.runs_in(job.runs, groups), Matcher(now, layout.keys))
-    if hits is not None:
-        values = _with_before(job, values, now.num_rows, *hits)
-    fixed = {CHECKPOINT: job.checkpoint, DELETED: False, TOUCHED: job.touched}
-    keys = {name: now[name] for name in layout.keys}
-    writer = Writer(layout, path)
-    writer.write(layout.table({**keys, **values, **fixed, GROUP: now[GROUP]}, now.num_rows))
-    return writer.close()
-
-
-def _with_before(job: Job, values: dict[str, Any], rows: int, places: Any, before: pa.Table) -> dict[str, Any]:
-    import numpy as np
-    import pyarrow as pa
-
-    lives = _living(before, job.limit)
-    at = np.full(rows, -1, np.int64)
-    at[places[lives]] = np.flatnonzero(lives)
-    take = pa.array(at, mask=at < 0)
-    return {
-        name: combined(before[name].combine_chunks().take(take), now.combine_chunks(), job.ops[name])
-        for name, now in values.items()
-    }
-
-
-def _living(rows: pa.Table, limit: int | None) -> Any:
-    """Which rows are neither deleted nor expired."""
-    import pyarrow.compute as pc
-
-    lives = pc.invert(rows[DELETED])
-    if limit is not None and TOUCHED in rows.column_names:
-        lives = pc.and_(lives, pc.fill_null(pc.greater(rows[TOUCHED], limit), True))
-    return lives.to_numpy()
-
-
-def _compact(job: Job, number: int, groups: range, path: str) -> int:
-    runs, forgets = job.batches[number]
-    rows = merged(job.layout, job.runs_in(runs, groups), groups)
-    if forgets:
-        rows = rows.filter(_living(rows, job.limit))
-    writer = Writer(job.layout, path)
-    writer.write(rows)
-    return writer.close()
-
-
 def _task() -> tuple[int, str]:
     """Which partition this is, and a name for its file that no other try at it has."""
     from pyspark import TaskContext
@@ -229,7 +219,7 @@ def _task() -> tuple[int, str]:
     return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
 
 
-def _report(done: Sequence[tuple[str, int, int, int]]) -> Iterator[pa.RecordBatch]:
+def _report(done: Sequence[Line]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64())
@@ -237,7 +227,7 @@ def _report(done: Sequence[tuple[str, int, int, int]]) -> Iterator[pa.RecordBatc
     yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "split", "rows"])
 
 
-def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[tuple[str, int, int, int]]:
+def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[Line]:
     names = rows.columns
 
     def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

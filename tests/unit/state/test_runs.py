@@ -13,7 +13,8 @@ import pytest
 
 from tidegate.state import runs
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
-from tidegate.state.runs import Layout, Matcher, Run, Writer, found, merged, reduced
+from tidegate.state.matcher import Matcher
+from tidegate.state.runs import Layout, Run, Writer, found, merged, reduced
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
 MOMENT = datetime(1969, 12, 31, 23, 0, tzinfo=UTC)

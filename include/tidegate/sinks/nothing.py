@@ -1,0 +1,27 @@
+"""Frames that are known to have no rows: nothing is written of them, so Spark need not be asked.
+
+The mark is on the object. What is made of a frame is another one, of which nothing is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["is_nothing", "nothing"]
+
+_MARK: Final = "_tidegate_nothing"
+
+
+def nothing(like: DataFrame) -> DataFrame:
+    """No rows, in the columns of this frame."""
+    none = like.limit(0)
+    vars(none)[_MARK] = True
+    return none
+
+
+def is_nothing(frame: DataFrame) -> bool:
+    """Whether a frame is known to have no rows."""
+    return _MARK in vars(frame)

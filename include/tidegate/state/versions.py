@@ -1,0 +1,73 @@
+"""Rows of a state's files as DataFrame algebra: of each key several versions, of which the newest counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.model.names import quoted
+from tidegate.model.records import Json
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["merged", "newest", "rewritten", "spark_schema"]
+
+
+def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once: bool) -> DataFrame:
+    """Of each key the newest row, if it is neither deleted nor expired. once: each key has one row only."""
+    from pyspark.sql import functions as F
+
+    values = [name for name in versions.columns if name not in keys and name not in OWN]
+    hides = [name for name in (DELETED, TOUCHED) if name in versions.columns]
+    if once:
+        return versions.where(_lives(hides, limit)).select(*map(quoted, keys), *map(quoted, values))
+    row = F.max_by(F.struct(*map(quoted, [*values, *hides])), F.col(CHECKPOINT)).alias("row")
+    kept = versions.groupBy(*map(quoted, keys)).agg(row).where(_lives(hides, limit, "row."))
+    return kept.select(*map(quoted, keys), *(F.col("row")[name].alias(name) for name in values))
+
+
+def rewritten(versions: DataFrame, keys: Sequence[str], limit: int | None, schema: Json) -> DataFrame:
+    """Of each key the newest row that lives, in the form of this schema."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    hides = [DELETED, *_there(TOUCHED, versions)]
+    values = [name for name in versions.columns if name not in keys and name not in OWN]
+    row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, *hides, *values])), CHECKPOINT)
+    found = versions.groupBy(*map(quoted, keys), GROUP).agg(row.alias("row"))
+    columns = []
+    for field in StructType.fromJson(spark_schema(schema)).fields:
+        known = field.name in (*keys, GROUP)
+        column = F.col(quoted(field.name)) if known else F.col("row").getField(field.name)
+        missing = not known and field.name not in versions.columns
+        columns.append((F.lit(None) if missing else column).cast(field.dataType).alias(field.name))
+    return found.where(_lives(hides, limit, "row.")).select(*columns)
+
+
+def merged(versions: DataFrame, keys: Sequence[str], limit: int | None, *, forgets: bool) -> DataFrame:
+    """Of each key the newest row, as it is. forgets: only if it lives."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    by_age = Window.partitionBy(*map(quoted, keys)).orderBy(F.col(CHECKPOINT).desc())
+    rows = versions.withColumn("_age", F.row_number().over(by_age)).where("_age = 1").drop("_age")
+    return rows.where(_lives([DELETED, *_there(TOUCHED, rows)], limit)) if forgets else rows
+
+
+def _lives(hides: Sequence[str], limit: int | None, row: str = "") -> str:
+    """SQL for: neither deleted nor expired."""
+    lives = f"NOT {row}{DELETED}"
+    if limit is None or TOUCHED not in hides:
+        return lives
+    return f"{lives} AND ({row}{TOUCHED} IS NULL OR {row}{TOUCHED} > {limit})"
+
+
+def _there(name: str, frame: DataFrame) -> list[str]:
+    return [name] if name in frame.columns else []
+
+
+def spark_schema(columns: Json) -> Json:
+    """Delta's schema as Spark reads it: fields have metadata there."""
+    return {"type": "struct", "fields": [{"metadata": {}, "nullable": True, **field} for field in columns["fields"]]}
