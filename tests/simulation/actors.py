@@ -139,6 +139,44 @@ def meddler(world: World) -> None:
             world.log(f"meddled in vain: {error.what}")
 
 
+def rollbacker(world: World) -> None:
+    """A person who goes back to some checkpoint, again and again."""
+    coordinator = world.coordinator()
+    for number in range(world.climate.rollbacks):
+        world.sleep(world.dice.below(300))
+        while not (ids := _completed(world)) and not world.calm:
+            world.sleep(20)
+        if not ids:
+            return
+        to = world.dice.one_of(ids) if world.dice.chance(0.9) else 1 + world.dice.below(ids[-1])
+        foreign = {name: "discard" for name in TABLES if any(c.id is None for c in world.tables[name].commits)}
+        suspends = world.dice.chance(0.3)
+        if suspends:
+            with contextlib.suppress(Unavailable):
+                coordinator.suspend("rollbacker", "")
+        for _ in range(3):
+            try:
+                done = coordinator.roll_back(to, run=f"rollback {number}", by="rollbacker", choices=foreign)
+                world.log(f"went back to {to} by {done.id}")
+                break
+            except (Unavailable, Rejected) as error:
+                world.log(f"did not go back to {to}: {error.what}")
+            except Invalid as error:
+                if error.reason != "NO_SUCH_CHECKPOINT":
+                    raise
+        if suspends and world.dice.chance(0.7):
+            world.sleep(world.dice.below(100))
+            with contextlib.suppress(Unavailable):
+                coordinator.resume("rollbacker")
+
+
+def _completed(world: World) -> list[int]:
+    """What is completed and there, by the bytes."""
+    names = world.store.listing("checkpoints")
+    told = {int(name): world.store.files.get(f"checkpoints/{name}/decision.json") for name in names}
+    return [id for id, found in told.items() if found is not None and b'"completed"' in found.data]
+
+
 def operator(world: World) -> None:
     """A person who ends what nobody works on any more, once all is calm."""
     coordinator = world.coordinator()

@@ -2,8 +2,8 @@
 
 Nothing is stored but the act itself. Whether the pipeline is suspended is read off the end of the log each time:
 after a suspension no checkpoint can be planned, for whoever plans one has seen every lower entry. So a pipeline is
-suspended if a suspension is the last thing in its log, or if more checkpoints in a row have failed than its
-settings tolerate.
+suspended if a suspension is the last thing in its log (but for rollbacks), or if more checkpoints in a row have failed
+than its settings tolerate.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     """T4, read off the end of the log: nobody plans behind a suspension, so it is the last entry, or none is.
 
     Failures count from the last completed checkpoint on, or from the last time that somebody resumed. One that was
-    rejected suspends at once: its rows would be held again.
+    rejected suspends at once: its rows would be held again. A rollback answers nothing: it carries a suspension on.
     """
-    last = view.get(view.last_id)
-    if last is not None and last.control is not None:
-        control = last.control
-        return Suspended(control.by, control.reason) if control.action == "suspend" else None
     failed: list[Entry] = []
     for entry in reversed(view.entries):
-        if entry.completed or entry.control is not None:
+        if entry.restart is not None and not entry.aborted and (held := entry.restart.suspended) is not None:
+            return Suspended(held.by, held.reason)
+        if entry.control is not None:
+            if entry.control.action == "suspend":
+                return Suspended(entry.control.by, entry.control.reason)
+            break
+        if entry.completed:
             break
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, cast
 
 from tidegate import seams
@@ -15,7 +16,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, Payload, Plan, Range
+from tidegate.model.records import Ack, Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -25,7 +26,7 @@ from tidegate.sources.base import SourceContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 
-__all__ = ["Plans"]
+__all__ = ["Plans", "standing_ranges"]
 
 
 class Plans:
@@ -50,11 +51,12 @@ class Plans:
         if base is not None:
             self._refuse_lost_states(base.plan)
             self._refuse_other_groups(base.plan)
-            for acked in base.acks.values():
-                refuse_other_meanings(self.graph, acked.ack.memory, base.id)
+            for ack in self._acks(base):
+                refuse_other_meanings(self.graph, ack.memory, base.id)
         starts = self._starts(base)
         if standing:
-            sources = _standing(self.graph, base)
+            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
+            sources = standing_ranges(base.plan if base else None, declared)
         else:
             sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
             sources |= requested(self.graph, self.ledger, self.place, view, base)
@@ -79,6 +81,12 @@ class Plans:
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
+
+    def _acks(self, base: Entry) -> list[Ack]:
+        """The acks that the base rests on; of a rollback those of its target."""
+        if base.restart is None or base.manifest is None:
+            return [acked.ack for acked in base.acks.values()]
+        return [self.ledger.chosen_ack(handle, job) for job, handle in base.manifest.jobs.items()]
 
     def _check_sinks(self) -> None:
         """Every target can be published to, before any work is done for it."""
@@ -166,10 +174,10 @@ class Plans:
         )
 
 
-def _standing(graph: Graph, base: Entry | None) -> dict[str, Range]:
-    """Nothing is read: each source stays where it is."""
-    before = base.plan.sources if base is not None else {}
-    kinds = {name: s.source.kind for name, s in graph.sources.items()} | {n: part.kind for n, part in before.items()}
+def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:
+    """Nothing is read: each source stays where it is. declared: the kinds of those that may be new."""
+    before = base.sources if base is not None else {}
+    kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     ends = {name: before[name].end if name in before else None for name in kinds}
     return {
         name: Range(kind=kind, start=ends[name], end=ends[name], splits=Payload(data={}), empty=True, more=True)
