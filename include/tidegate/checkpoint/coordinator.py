@@ -211,14 +211,14 @@ class Coordinator:
             if holding.awaits_person(entry):
                 self.complete(entry.id)  # whoever made it need not be there any more
                 continue
-            reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
+            reason = "CHECKPOINT_EXPIRED" if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
             elif all(job in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan):
                 self.complete(entry.id)  # nobody came to do it: its process died far from here
         return reasons
 
-    def _overdue(self, entry: Entry) -> bool:
+    def overdue(self, entry: Entry) -> bool:
         """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up; a rollback has
         none, and is for whoever makes it to decide."""
         waits = entry.restart is not None or any(job not in entry.acks for job in entry.plan.acks)
@@ -242,7 +242,7 @@ class Coordinator:
         """Decide checkpoint `id` if it can be decided. `failure`: (reason, detail) of a job that gave up."""
         while True:
             entry, base = self.entry_and_base(id)
-            if failure is None and entry is not None and entry.open and self._overdue(entry):
+            if failure is None and entry is not None and entry.open and self.overdue(entry):
                 failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
             answer = protocol.on_completion(entry, base, failure)
             if isinstance(answer, protocol.Abort):

@@ -17,7 +17,7 @@ from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid
 from tidegate.runtime.runs import new_run
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "coordinator_of", "run", "told"]
 
 NO, CANNOT = 1, 3
 
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    coordinator = _coordinator(target)
+    coordinator = coordinator_of(target)
     choices = _choices(args)
     proposal = examine(coordinator, args.to, choices)
     if args.dry_run:
@@ -75,10 +75,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
         suspend=why if args.suspend else "",
         shown=proposal,
     )
-    return _told(target, done, out)
+    return told(target, done, out)
 
 
-def _coordinator(target: Target) -> Coordinator:
+def coordinator_of(target: Target) -> Coordinator:
+    """A coordinator for a pipeline whose code is given."""
     if target.pipeline is None:
         raise Invalid(
             f"where the tables of pipeline {target.name!r} are is told by its code",
@@ -167,7 +168,8 @@ def _goal(change: Change) -> str:
     return f"version {change.way.to.version}" if change.way.to is not None else "empty: it is younger"
 
 
-def _told(target: Target, done: Done, out: Output) -> int:
+def told(target: Target, done: Done, out: Output) -> int:
+    """Tell what has come of it; the exit code."""
     stuck: dict[str, str] = {}
     if done.error is not None:
         stuck["?"] = done.error.what

@@ -12,6 +12,7 @@
     attempts  when an entry is cleaned up                    yes: cleaned up later
     discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
     retire    long after the publish, by retention           its failure leaves an orphan, never a loss
+    gone      before anyone relies on what is owed           yes: nobody can tell then
     way_back  before a rollback, to tell what it would do    yes: the rollback is refused
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
@@ -250,6 +251,10 @@ class Sink(ABC):
     @abstractmethod
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove what the published attempt staged and the target does not name (an append: nothing)."""
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        """Files of what was prepared, and is not published yet, that are missing or changed."""
+        return []
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext

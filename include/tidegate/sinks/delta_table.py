@@ -153,6 +153,11 @@ class DeltaSink(ExactlyOnceSink):
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, done, rows)
 
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        batches = [msgspec.convert(each, Batch) for each in committables]
+        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+        return missing_files(locate(context.place, self.path), files)
+
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:

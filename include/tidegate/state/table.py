@@ -128,6 +128,10 @@ class StateSink(ExactlyOnceSink):
                 reason="STATE_FILES_GONE",
             )
 
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        files = [each.file for one in committables for each in msgspec.convert(one, StateTable).files]
+        return missing_files(self.location(context), files)
+
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:

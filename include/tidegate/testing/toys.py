@@ -281,6 +281,9 @@ class ToySink(ExactlyOnceSink):
                 return self._published(version)
         return None
 
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        return [name for each in committables for name in each["files"] if name not in self._table.files]
+
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:

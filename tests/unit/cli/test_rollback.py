@@ -35,10 +35,15 @@ class Shop:
         self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
         self.table = locate(place, "tables/good")
 
+    def staged(self, id):
+        """The one file that a checkpoint has staged."""
+        (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
+        return path
+
     def trigger(self):
         return self.coordinator.trigger(f"by hand {seams.new_id()}").plan
 
-    def checkpoint(self):
+    def checkpoint(self, publish=True):
         plan = self.trigger()
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
@@ -48,7 +53,8 @@ class Shop:
         ack = Ack(**stamp(attempt), id=plan.id, job="main", prev=None, sinks=packed, stats=JobStats(rows={"good": 1}))
         self.coordinator.ledger.create_ack(ack)
         assert self.coordinator.complete(plan.id).state == "completed"
-        self.coordinator.publish()
+        if publish:
+            self.coordinator.publish()
         return plan.id
 
     def rows(self):
