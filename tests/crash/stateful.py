@@ -152,7 +152,7 @@ def totals_of(files: int, marks: dict[int, int]) -> dict[str | None, tuple[int, 
     return found
 
 
-def completed_ids(world: StatefulWorld) -> list[int]:
+def completed_ids(world: World) -> list[int]:
     """The checkpoints that are retained and count."""
     ledger = world.coordinator().ledger
     entries = (ledger.entry(id) for id in ledger.ids())

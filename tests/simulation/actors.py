@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.simulation.world import TABLES, Violation, World
+from tidegate.checkpoint import savepoint
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
@@ -149,6 +150,8 @@ def rollbacker(world: World) -> None:
         if not ids:
             return
         to = world.dice.one_of(ids) if world.dice.chance(0.9) else 1 + world.dice.below(ids[-1])
+        if world.dice.chance(0.5):
+            _name(world, number, to)
         foreign = {name: "discard" for name in TABLES if any(c.id is None for c in world.tables[name].commits)}
         suspends = world.dice.chance(0.3)
         if suspends:
@@ -168,6 +171,22 @@ def rollbacker(world: World) -> None:
             world.sleep(world.dice.below(100))
             with contextlib.suppress(Unavailable):
                 coordinator.resume("rollbacker")
+
+
+def _name(world: World, number: int, id: int) -> None:
+    """Make a savepoint, or dispose of one."""
+    ledger = world.coordinator().ledger
+    try:
+        known = savepoint.savepoints(ledger)
+        if known and world.dice.chance(0.4):
+            gone = world.dice.one_of(known).name
+            world.promised.pop(gone, None)
+            savepoint.dispose(ledger, gone)
+        made = savepoint.create(ledger, f"s{number}", id, "rollbacker")
+        world.promised[made.name] = made.entry
+        world.log(f"names checkpoint {id}")
+    except (Unavailable, Rejected, Invalid) as error:
+        world.log(f"names nothing: {error.what}")
 
 
 def _completed(world: World) -> list[int]:

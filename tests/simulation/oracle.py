@@ -172,6 +172,13 @@ class Oracle:
             self._named_files_exist(checkpoint)
             self._published_hint(checkpoint)
         self._latest(log)
+        self._savepoints()
+
+    def _savepoints(self) -> None:
+        """What has a name stays. That all it names is there is told with all that are kept."""
+        for name, id in self.world.promised.items():
+            if not self.checkpoint(id).kept:
+                raise Violation(f"savepoint {name!r} was made of checkpoint {id}, which is retired")
 
     def log(self) -> list[Checkpoint]:
         """All entries that were ever created for good."""

@@ -238,13 +238,8 @@ def _pin_nothing() -> Patches:
     yield mock.patch.object(Ledger, "create_pin", create)
 
 
-def _delete_what_is_pinned_behind_a_tombstone() -> Patches:
-    real = retention._claim
-
-    def claim(coordinator: Coordinator, id: int) -> bool:
-        return coordinator.ledger.retired(id) or real(coordinator, id)
-
-    yield mock.patch.object(retention, "_claim", claim)
+def _name_without_looking_for_the_tombstone() -> Patches:
+    yield mock.patch.object(Log, "is_kept", lambda self, id: True)
 
 
 def _answer_a_suspension_by_a_rollback() -> Patches:
@@ -302,8 +297,8 @@ PLANTED: dict[str, Plant] = {
     "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100),
     "pin nothing": Plant(_pin_nothing, 400),
     "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400),
+    "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000),
     "make no fence": Plant(_make_no_fence, 400),
-    "delete what is pinned behind a tombstone": Plant(_delete_what_is_pinned_behind_a_tombstone, 1000),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600),
 }
 

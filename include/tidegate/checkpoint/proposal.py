@@ -121,9 +121,10 @@ def _target(coordinator: Coordinator, to: int, view: View) -> tuple[Entry, Entry
             help=f"`tidegate list {name}` shows them",
             reason="NO_SUCH_CHECKPOINT",
         )
+    never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
     if not ledger.is_kept(to):
         raise claimed(coordinator, to)
-    if (to <= view.settled or view.rolled_back_by(to)) and ledger.published(to) is None:
+    if never:
         raise Rejected(
             f"checkpoint {to} of pipeline {name!r} was rolled back before it was on every table",
             expected="one that all tables have been given",

@@ -37,6 +37,7 @@ COMMANDS = {
     "diff": "what differs between two checkpoints",
     "recover": "what the next run will find, verified; end what is dead, publish what is owed",
     "rollback": "go back to a checkpoint: positions, state and tables",
+    "savepoint": "checkpoints with names: create, list, show, verify, dispose",
     "suspend": "let no run plan a checkpoint until `resume`",
     "resume": "let runs plan checkpoints again",
     "approve": "let a checkpoint go on that a gate holds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.checkpoint import rollback
+from tidegate.checkpoint import rollback, savepoint
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.proposal import CHOICES, Change, How, Proposal, examine
 from tidegate.checkpoint.rollback import Done
@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         "  tidegate rollback jobs.orders:pipeline --to 41 --retract revenue",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the tables are")
-    parser.add_argument("--to", type=checkpoint_id, required=True, metavar="N", help="the checkpoint to go back to")
+    parser.add_argument("--to", required=True, metavar="N", help="the checkpoint to go back to, or a savepoint's name")
     parser.add_argument("--dry-run", action="store_true", help="only look, and say what would be done; 1: it cannot be")
     for how, help in (
         ("discard", "of a table that others have written to since: go back, their commits are lost"),
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
-    choices = _choices(args)
-    proposal = examine(coordinator, args.to, choices)
+    choices, to = _choices(args), _to(args.to, target)
+    proposal = examine(coordinator, to, choices)
     if args.dry_run:
         out.document(_document(target, proposal) | {"possible": not proposal.problems})
         _tell(target, proposal, out)
@@ -61,13 +61,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _tell(target, proposal, out)
     if not proposal.problems:  # else it is refused, with all of them
         count = len(proposal.undone)
-        confirm(
-            f"Go back to checkpoint {args.to}? {count} completed behind it will no longer count.", out, yes=args.yes
-        )
-    why = args.reason or f"rolled back to checkpoint {args.to}"
+        confirm(f"Go back to checkpoint {to}? {count} completed behind it will no longer count.", out, yes=args.yes)
+    why = args.reason or f"rolled back to checkpoint {to}"
     done = rollback.roll_back(
         coordinator,
-        args.to,
+        to,
         run=new_run(),
         by=who(),
         choices=choices,
@@ -89,6 +87,14 @@ def coordinator_of(target: Target) -> Coordinator:
         )
     place = target.settings.place()
     return Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+
+
+def _to(text: str, target: Target) -> int:
+    """A checkpoint, by its number or a savepoint's name."""
+    try:
+        return checkpoint_id(text)
+    except argparse.ArgumentTypeError:
+        return savepoint.find(target.ledger, text).entry
 
 
 def _choices(args: argparse.Namespace) -> dict[str, How]:
