@@ -67,6 +67,7 @@ def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> No
     for zombie in zombies:
         zombie.resume()
     go_on(crew, world, "after")
+    world.coordinator().retire()  # takes what a zombie has written under an id that was retired meanwhile
     check(world, FILES)
 
 
@@ -80,12 +81,10 @@ def test_answers_are_lost_and_it_goes_on(tmp_path: Path, crew: Crew) -> None:
 
 
 def test_states_go_back_with_the_outputs(tmp_path: Path, crew: Crew) -> None:
-    """Killed at the first of two states, behind three outputs; then once more, and older checkpoints are forgotten."""
+    """Killed at the first of two states, behind three outputs; and older checkpoints are forgotten behind it."""
     world = begun(StatefulWorld(tmp_path, Limits(num_retained=3)), crew)
     assert crew.start(world, back_to=target(world), fault=("S10.publish.after", "K", 4)).ended() == -9
     assert go_on(crew, world, "again") == 2
-    crew.run(world, back_to=target(world))
-    assert go_on(crew, world, "once more") == 2
     marks = check_outputs(world, FILES)
     ledger = world.coordinator().ledger
     completed = completed_ids(world)

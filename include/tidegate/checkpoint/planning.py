@@ -8,23 +8,17 @@ from typing import Literal, cast
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
+from tidegate.checkpoint.compatibility import check_targets, declared_sources, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
-from tidegate.errors import Invalid
-from tidegate.gates.base import GateContext
-from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Ack, Json, Payload, Plan, Range
+from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
-from tidegate.pipeline.meaning import refuse_other_meanings
-from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
-from tidegate.state.record import DEFAULT_GROUPS
-from tidegate.state.table import STATE
 
 __all__ = ["Plans", "standing_ranges"]
 
@@ -46,21 +40,18 @@ class Plans:
         standing: no source moves.
         """
         interval = wanted.interval if wanted is not None else None
-        self._check_sinks()
+        check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
+        config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
-            self._refuse_lost_states(base.plan)
-            self._refuse_other_groups(base.plan)
-            for ack in self._acks(base):
-                refuse_other_meanings(self.graph, ack.memory, base.id)
-        starts = self._starts(base)
+            refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+        starts = declared_sources(base)
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
             sources = standing_ranges(base.plan if base else None, declared)
         else:
             sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
             sources |= requested(self.graph, self.ledger, self.place, view, base)
-        config: Json = self.limits.record()  # type: ignore[attr-defined]
         return Plan(
             **stamp(seams.new_id()),
             id=answer.id,
@@ -82,45 +73,6 @@ class Plans:
             code_fingerprint=self.graph.code_fingerprint(),
         )
 
-    def _acks(self, base: Entry) -> list[Ack]:
-        """The acks that the base rests on; of a rollback those of its target."""
-        if base.restart is None or base.manifest is None:
-            return [acked.ack for acked in base.acks.values()]
-        return [self.ledger.chosen_ack(handle, job) for job, handle in base.manifest.jobs.items()]
-
-    def _check_sinks(self) -> None:
-        """Every target can be published to, before any work is done for it."""
-        uid = self.ledger.start().uid
-        for name, sinking in self.graph.tables.items():
-            by_interval, home = self.graph.by_interval, self.ledger.home
-            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, by_interval, home))
-        for gated in self.graph.gates:
-            gated.gate.check(GateContext(self.graph.name, gated.name, self.place))
-
-    def _refuse_lost_states(self, base: Plan) -> None:
-        """Every operator that remembers something is still there, under its uid."""
-        lost = sorted(name for name in base.commits if name.startswith(STATE) and name not in self.graph.tables)
-        if lost:
-            raise Invalid(
-                f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
-                f"pipeline {self.graph.name!r} no longer has",
-                expected="every operator with state, under the uid that it had",
-                help="put it back under its uid, or start a new pipeline under a new name",
-                reason="STATE_REMOVED",
-            )
-
-    def _refuse_other_groups(self, base: Plan) -> None:
-        """Keys are still hashed into as many groups as when their state began."""
-        begun = base.config.get("max_parallelism", DEFAULT_GROUPS)
-        now = self.limits.record().get("max_parallelism", DEFAULT_GROUPS)  # type: ignore[attr-defined]
-        if begun != now and any(name.startswith(STATE) for name in base.commits):
-            raise Invalid(
-                f"max_parallelism is {now}, but the state of pipeline {self.graph.name!r} was begun with {begun}",
-                expected=f"max_parallelism {begun}, for ever: by it each key was given its place in the files",
-                help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
-                reason="MAX_PARALLELISM_CHANGED",
-            )
-
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """What operators and gates are to read beside their streams."""
         found = {}
@@ -134,30 +86,6 @@ class Plans:
                 raise control.busy((answer.base,))  # what it has for the table is not there yet
             found[stage.name] = self.ledger.pack(pinned)
         return found
-
-    def _starts(self, base: Entry | None) -> dict[str, Range]:
-        """Where each source stands: where the base's plan ends (T5)."""
-        if base is None:
-            return {}
-        declared = {name: part for name, part in base.plan.sources.items() if not name.startswith(QUARANTINE)}
-        gone = sorted(set(declared) - set(self.graph.sources))
-        if gone:
-            raise Invalid(
-                f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
-                expected=f"sources {', '.join(sorted(declared))}",
-                help="put the source back under its name, or start a new pipeline under a new name",
-                reason="SOURCE_REMOVED",
-            )
-        for name, before in declared.items():
-            kind = self.graph.sources[name].source.kind
-            if kind != before.kind:
-                raise Invalid(
-                    f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
-                    expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
-                    help="give the new source a name of its own",
-                    reason="SOURCE_REPLACED",
-                )
-        return declared
 
     def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)

@@ -17,7 +17,7 @@ from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid
 from tidegate.runtime.runs import new_run
 
-__all__ = ["add_parser", "coordinator_of", "run", "told"]
+__all__ = ["add_parser", "checkpoint_or_savepoint", "coordinator_of", "run", "told"]
 
 NO, CANNOT = 1, 3
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
-    choices, to = _choices(args), _to(args.to, target)
+    choices, to = _choices(args), checkpoint_or_savepoint(args.to, target)
     proposal = examine(coordinator, to, choices)
     if args.dry_run:
         out.document(_document(target, proposal) | {"possible": not proposal.problems})
@@ -89,7 +89,7 @@ def coordinator_of(target: Target) -> Coordinator:
     return Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
 
 
-def _to(text: str, target: Target) -> int:
+def checkpoint_or_savepoint(text: str, target: Target) -> int:
     """A checkpoint, by its number or a savepoint's name."""
     try:
         return checkpoint_id(text)
