@@ -18,6 +18,7 @@ from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
+from tidegate.pipeline.hooks import Triggering
 from tidegate.sources.base import SourceContext
 
 __all__ = ["Plans", "standing_ranges"]
@@ -52,6 +53,7 @@ class Plans:
         else:
             sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
             sources |= requested(self.graph, self.ledger, self.place, view, base)
+        hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
             id=answer.id,
@@ -64,6 +66,7 @@ class Plans:
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             pins=self._pins(answer, view),
+            hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
@@ -86,6 +89,15 @@ class Plans:
                 raise control.busy((answer.base,))  # what it has for the table is not there yet
             found[stage.name] = self.ledger.pack(pinned)
         return found
+
+    def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
+        """What the pipeline's hooks want to be kept. Behind a rollback they go back first, too."""
+        if base is not None and base.restart is not None:
+            if not base.completed:
+                raise control.busy((base.id,))
+            for hook in self.graph.hooks:
+                hook.restore(base.plan.hooks.get(hook.name))
+        return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
 
     def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)

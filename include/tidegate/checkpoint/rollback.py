@@ -189,6 +189,7 @@ def _plan(answer: protocol.CreateEntry, proposal: Proposal, restart: Restart, ru
         triggers=[],
         acks=[],
         commits=list(then.commits),
+        hooks=then.hooks,
         timeout_s=timeout_s,
         config=then.config,
         config_fingerprint=fingerprint(then.config),

@@ -15,8 +15,7 @@
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
 
-`format` comes first in every record. A field that the reader does not know is an error, not ignored:
-a newer tidegate may have meant something by it.
+`format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.
 """
 
 from __future__ import annotations
@@ -150,6 +149,8 @@ class Plan(Record, frozen=True, kw_only=True):
     sources: dict[str, Range]
     pins: dict[str, Payload] = {}
     """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
+    hooks: dict[str, Json] = {}
+    """What the pipeline's hooks keep with the checkpoint, by name; of a rollback what they kept with its target."""
     triggers: list[str]
     acks: list[str]
     commits: list[str]

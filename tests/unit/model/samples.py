@@ -65,6 +65,7 @@ SAMPLES: dict[str, Record] = {
         triggers=["orders", "rates"],
         acks=["main"],
         commits=["orders", "rejects"],
+        hooks={"model": {"version": "2026-02"}},
         timeout_s=600.0,
         config={"num_retained": 10, "interval": None},
         config_fingerprint="0123456789abcdef",
