@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.simulation.world import TABLES, Violation, World
-from tidegate.checkpoint import savepoint
+from tidegate.checkpoint import control, savepoint
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
@@ -97,7 +97,7 @@ def patiently(world: World, call: Callable[[], T]) -> T:
             if tries > 200:
                 raise Violation(f"I8: tried {tries} times, still {error}") from None
             world.log(f"waits: {error.what}")
-            if world.calm and error.reason == "SUSPENDED":  # then a person looks after it
+            if world.calm and error.reason in ("SUSPENDED", "STOPPED"):  # then a person looks after it
                 with contextlib.suppress(Unavailable):
                     world.coordinator().resume("operator")
         world.sleep(1 + world.dice.below(20))
@@ -124,6 +124,8 @@ def meddler(world: World) -> None:
         calls: list[Callable[[], object]] = [lambda: coordinator.publish(), lambda: coordinator.retire()]
         if world.dice.chance(0.2):
             calls = [lambda: coordinator.suspend("meddler", ""), lambda: coordinator.resume("meddler")]
+            calls += [lambda: control.stop(coordinator.ledger, "meddler", "")]
+            calls += [lambda: control.cancel(coordinator.ledger, "meddler", "")]
         if id:
             calls += [
                 lambda: coordinator.abort(id, "CANCELLED"),

@@ -91,7 +91,7 @@ class Oracle:
 
         if plan["kind"] == "restart":
             return self._rollback_planned(id)
-        if plan["kind"] != "control" and self._control(id - 1) == "suspend":
+        if plan["kind"] != "control" and self._control(id - 1) in ("suspend", "stop", "cancel"):
             raise Violation(f"checkpoint {id} is planned behind a suspension")
 
     def _rollback_planned(self, id: int) -> None:

@@ -160,7 +160,7 @@ def _restart(coordinator: Coordinator, view: View, proposal: Proposal, by: str, 
     suspended = None
     if held is not None:
         whom = held.by or f"the failure of checkpoint {', '.join(map(str, held.failed))}"
-        suspended = Control(action="suspend", by=whom, reason=held.why)
+        suspended = Control(action=held.action, by=whom, reason=held.why)
     elif suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Restart(

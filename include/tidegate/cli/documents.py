@@ -11,13 +11,17 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Ack, Published, Verdict
 from tidegate.model.view import Entry, View, rolled_back_by
 
-__all__ = ["clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+__all__ = ["ACTS", "clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+
+
+ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled"}
+"""What an entry that is no checkpoint has done to the pipeline."""
 
 
 def state_of(entry: Entry, published: Published | None) -> str:
     """open, held, aborted, completed, rollback; or completed but not yet visible on every table."""
     if entry.control is not None:
-        return {"suspend": "suspended", "resume": "resumed"}[entry.control.action]
+        return ACTS[entry.control.action]
     if entry.restart is not None and published is not None:
         return "rollback"
     if entry.decision is None:

@@ -29,6 +29,8 @@ REASONS = {
     "GATE_FAILED": "a gate found what must not be published",
     "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
+    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
+    "STOPPED": "somebody cancelled the pipeline",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
 }
@@ -111,6 +113,7 @@ def tell(target: Target, entry: Entry) -> Story:
 def _act(target: Target, entry: Entry, control: Control) -> Story:
     """An entry that is no checkpoint."""
     told = {"suspend": "let no checkpoint be planned from here on", "resume": "let checkpoints be planned again"}
+    told |= {"stop": "stopped the pipeline", "cancel": "cancelled the pipeline, and what was open"}
     why = f", because: {control.reason}" if control.reason else ""
     event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
     return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")

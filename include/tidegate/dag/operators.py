@@ -302,7 +302,7 @@ def _patience(task: Task, error: Rejected) -> float:
     """After how many seconds to look again, should the ledger tell nothing."""
     if error.reason == "MIN_PAUSE":
         return max(getattr(error, "wait_s", None) or task.settings.min_pause, 0.1)
-    return 30.0 if error.reason == "TOO_MANY_UNPUBLISHED" else 60.0
+    return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
 
 
 def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:

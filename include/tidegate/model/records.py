@@ -99,7 +99,7 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
 class Control(Struct, frozen=True, kw_only=True):
     """An act of a person, or of a rule, that takes its place among the checkpoints."""
 
-    action: Literal["suspend", "resume"]
+    action: Literal["suspend", "resume", "stop", "cancel"]
     by: str
     reason: str = ""
 
