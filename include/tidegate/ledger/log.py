@@ -61,7 +61,8 @@ class Log(Asked):
         """One entry with all its records, or None if it does not exist or was retired.
 
         Retention removes the plan first. So if that is still there when all else has been read, nothing was
-        missing because retention was faster: what is read as open is open.
+        missing because retention was faster: what is read as open is open. It must be the same plan, too: somebody who
+        slept may have claimed the id anew, and then what was read of both would be taken for one entry.
         """
         plan = self.plan(id)
         if plan is None:
@@ -72,8 +73,11 @@ class Log(Asked):
             if self.plan(id) is None:
                 return None
             raise
-        whole = entry.decision is not None and len(entry.acks) == len(plan.acks)
-        return entry if whole or self.plan(id) is not None else None
+        own = bool(entry.acks) and all(entry.owns(acked.ack.attempt) for acked in entry.acks.values())
+        if own and entry.decision is not None and len(entry.acks) == len(plan.acks):
+            return entry
+        again = self.plan(id)
+        return entry if again is not None and again.attempt == plan.attempt else None
 
     def ids(self, after: int = 0, before: int | None = None) -> list[int]:
         """All entry ids between these that have a folder, ascending: a proposal, like every listing."""
