@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tidegate.checkpoint.savepoint import savepoints
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, TidegateError
@@ -107,6 +108,9 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
             yield f"checkpoint {entry.id} names {entry.plan.base} as its base, which is not below it"
         if base is not None and entry.completed and not base.completed:
             yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
+    for each in savepoints(ledger):
+        if not each.there:
+            yield f"savepoint {each.name!r} names checkpoint {each.entry}, which is gone: dispose of it"
     for name in ledger.store.names("checkpoints"):
         if entry_id(name) is None:
             yield f"{ledger.store.url(f'checkpoints/{name}')} is no checkpoint's folder"

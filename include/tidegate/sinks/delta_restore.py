@@ -117,6 +117,7 @@ def _version_then(
 
 def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
     """The version of this pipeline's first publication."""
+    owner, number = owner_of(context.pipeline, context.sink, context.uid)
     first = snapshot.version
     for version in range(snapshot.version, -1, -1):
         commit = read_commit(snapshot.location, version)
@@ -126,7 +127,7 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
                 f"{version} is gone",
                 reason="LOG_CLEANED",
             )
-        if commit.txn(owner_of(context.pipeline, context.sink, context.uid)[0]) is not None:
+        if commit.txn(owner) == number:  # one of the same name that was here before is another one
             first = version
     return first
 

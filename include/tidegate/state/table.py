@@ -142,12 +142,9 @@ class StateSink(ExactlyOnceSink):
         last = snapshot.txn(context.app_id)
         if to is not None and (last is None or last < to):
             return WayBack(lacks=True, version=snapshot.version)
-        files = [each.file for one in committables for each in msgspec.convert(one, StateTable).files]
-        gone = missing_files(snapshot.location, files)
-        problem = (
-            f"state of operator {self.operator!r}: {len(gone)} of its {len(files)} files are gone, first {gone[:1]}"
-        )
-        return WayBack(version=snapshot.version, problems=(problem,) if gone else ())
+        gone = self.gone(committables, context)
+        what = f"state of operator {self.operator!r}: {len(gone)} of its files are gone"
+        return WayBack(version=snapshot.version, problems=(f"{what}, first {gone[0]!r}",) if gone else ())
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if publication.committables:

@@ -98,6 +98,16 @@ def test_a_table_that_it_made_later_is_emptied_and_one_that_was_there_gets_its_r
     assert older.rows() == [(7, "theirs")]
 
 
+def test_rows_of_a_predecessor_that_was_taken_over_stay(tmp_path):
+    before = Rolled(tmp_path, uid="u0")
+    before.checkpoint(1)
+    before.checkpoint(2)
+    heir = Rolled(tmp_path, DeltaAppend("t", take_over=True))
+    heir.checkpoint(1, kv((7, "new")))
+    heir.back(2, None)
+    assert heir.rows() == [(1, "row 1"), (2, "row 2")]
+
+
 def test_others_commits_are_told_and_restore_never_goes_over_them(appends):
     by_foreigner(appends.location, (9, "theirs"))
     assert appends.look(1).foreign == ("version 3 (WRITE)",)
