@@ -36,8 +36,9 @@ def retire_old(coordinator: Coordinator) -> list[int]:
     """Retire what is below the floor; answers with the ids that are gone now."""
     ledger, num_retained = coordinator.ledger, coordinator.limits.num_retained
     kept = _kept(ledger, num_retained)
-    spared = _spared(ledger)
-    old = [id for id in ledger.ids(before=_floor(kept, num_retained)) if id not in spared]
+    old = ledger.ids(before=_floor(kept, num_retained))
+    spared = _spared(ledger) if old else set()
+    old = [id for id in old if id not in spared]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
     gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: no hole but for pins

@@ -123,7 +123,9 @@ def test_one_that_hangs_is_not_waited_for_longer_than_it_may_take(world):
     assert world.ledger.ids() == []
 
 
-@pytest.mark.parametrize("given", [["a list"], {"a set": {1}.__iter__()}, {"long": "x" * 70_000}], ids=str)
+@pytest.mark.parametrize(
+    "given", [["a list"], {"a set": {1}.__iter__()}, {"long": "x" * 70_000}], ids=["a list", "no JSON", "too long"]
+)
 def test_what_cannot_be_kept_is_refused(world, told, given):
     told.gives = lambda: given
     with pytest.raises(Invalid) as caught:

@@ -163,7 +163,10 @@ def test_dead_before_the_decision_it_is_ended_and_nothing_has_changed(world):
     assert world.state(5) == "aborted"
     assert not world.ledger.decision(5).counts
     assert shown(world, "a") == list(range(1, 10))
+    world.limit(num_retained=1)
+    world.coordinator().retire()
     assert world.ledger.pins() == [], "its pin is of no use"
+    assert world.ledger.ids() == [6]
 
 
 def test_a_decision_whose_answer_was_lost_may_count_so_the_target_stays_pinned(world):
