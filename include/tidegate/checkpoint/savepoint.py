@@ -19,7 +19,7 @@ from tidegate.model.records import Pin
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Savepoint", "create", "dispose", "find", "savepoints", "verify"]
+__all__ = ["Savepoint", "check_free", "create", "dispose", "find", "savepoints", "verify"]
 
 _OWNER = "savepoint-"
 
@@ -41,13 +41,7 @@ class Savepoint:
 
 def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -> Savepoint:
     """Give checkpoint `id` (by default the last one that is on all tables) a name. The same again: nothing happens."""
-    if check_name("savepoint", name).isdecimal():
-        raise Invalid(
-            f"savepoint name {name!r} is a number",
-            expected="a name that cannot be taken for a checkpoint's number",
-            help="put a word before it",
-            reason="BAD_NAME",
-        )
+    _check(name)
     id = id if id is not None else _last(ledger)
     decision = ledger.decision(id)
     if decision is None or decision.manifest is None or ledger.published(id) is None:
@@ -68,12 +62,7 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     )
     made = ledger.create_pin(wanted)
     if made.record.entry != id:
-        raise Rejected(
-            f"savepoint {name!r} of pipeline {ledger.pipeline!r} is there already: checkpoint {made.record.entry}",
-            expected="a new name",
-            help="choose another one, or dispose of that one first",
-            reason="NAME_TAKEN",
-        )
+        raise _taken(ledger, name, made.record.entry)
     if not ledger.is_kept(id):  # own mark first, then the other's: retention does it the other way round
         if made.mine:
             ledger.delete_pin(wanted.owner)
@@ -84,6 +73,33 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
             reason="RETIRED",
         )
     return Savepoint(name, made.record)
+
+
+def check_free(ledger: Ledger, name: str, id: int | None) -> None:
+    """Refuse a name that another checkpoint than `id` has, before anything is done for it."""
+    _check(name)
+    taken = next((each for each in savepoints(ledger) if each.name == name), None)
+    if taken is not None and taken.entry != id:
+        raise _taken(ledger, name, taken.entry)
+
+
+def _check(name: str) -> None:
+    if check_name("savepoint", name).isdecimal():
+        raise Invalid(
+            f"savepoint name {name!r} is a number",
+            expected="a name that cannot be taken for a checkpoint's number",
+            help="put a word before it",
+            reason="BAD_NAME",
+        )
+
+
+def _taken(ledger: Ledger, name: str, entry: int) -> Rejected:
+    return Rejected(
+        f"savepoint {name!r} of pipeline {ledger.pipeline!r} is there already: checkpoint {entry}",
+        expected="a new name",
+        help="choose another one, or dispose of that one first",
+        reason="NAME_TAKEN",
+    )
 
 
 def savepoints(ledger: Ledger) -> list[Savepoint]:

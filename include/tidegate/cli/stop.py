@@ -12,8 +12,6 @@ from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
 from tidegate.cli.rollback import coordinator_of
 from tidegate.cli.targets import Target, find
-from tidegate.errors import Rejected
-from tidegate.model.names import check_name
 from tidegate.model.view import View
 from tidegate.runtime.runs import gone
 
@@ -57,7 +55,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _cancel(target, args, out)
     name = args.savepoint
     if name is not None:
-        _refuse_name(target, check_name("savepoint", name))
+        savepoint.check_free(target.ledger, name, None)
     id = control.stop(target.ledger, who(), args.reason)
     out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
     if not args.no_wait or name is not None:
@@ -82,17 +80,6 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
         out.line(f"Checkpoint {', '.join(map(str, ended))} was ended; nothing of it becomes visible.")
     out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
     return 0
-
-
-def _refuse_name(target: Target, name: str) -> None:
-    """Before anything is stopped for it."""
-    if any(each.name == name for each in savepoint.savepoints(target.ledger)):
-        raise Rejected(
-            f"savepoint {name!r} of pipeline {target.name!r} is there already",
-            expected="a new name",
-            help="choose another one, or dispose of that one first; nothing was stopped",
-            reason="NAME_TAKEN",
-        )
 
 
 def _help(coordinator: Coordinator, view: View) -> None:
