@@ -11,7 +11,7 @@ from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Json, Payload, PublishedTable, Restored
-from tidegate.model.view import Entry, View
+from tidegate.model.view import Entry, View, rolled_back_by
 from tidegate.sinks.base import WayBack
 from tidegate.state.table import STATE
 
@@ -86,7 +86,12 @@ def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, 
         if change.way.lacks or (not change.way.exists and _owed_since(coordinator, target, base, change.table)):
             lacking.append(change.table)
     problems += _removed(coordinator, target, base)
-    above = [entry for entry in _between(coordinator.ledger, target.id, view) if entry.restart is None]
+    before = coordinator.ledger.rollbacks()
+    above = [
+        entry
+        for entry in _between(coordinator.ledger, target.id, view)
+        if entry.restart is None and rolled_back_by(entry.id, before) is None
+    ]
     return Proposal(
         target=target,
         base=base,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.proposal import examine
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
-from tidegate.model.view import Entry, View
+from tidegate.model.view import Entry, View, rolled_back_by
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator, GiveUp
@@ -118,5 +118,7 @@ def _whole(coordinator: Coordinator, view: View, below: int) -> Iterator[int]:
 
 
 def _between(coordinator: Coordinator, view: View, low: int, high: int) -> tuple[int, ...]:
+    before = coordinator.ledger.rollbacks()
     entries = ((id, view.get(id) or coordinator.ledger.entry(id)) for id in range(low + 1, high + 1))
-    return tuple(id for id, entry in entries if entry is not None and entry.completed and entry.restart is None)
+    counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, before) is None)
+    return tuple(id for id, entry in counted if entry.completed and entry.restart is None)
