@@ -22,7 +22,7 @@ from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.records import Blob, Decision, Kept, Pin, Retired
-from tidegate.model.view import Entry
+from tidegate.model.view import Entry, rolled_back_by
 from tidegate.sinks.base import Staging
 from tidegate.state.table import StateSink
 
@@ -181,14 +181,17 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
 
 
 def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
-    """Staged files of attempts that lost, and those of the winner that its table does not name."""
+    """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
+    entry was rolled back before it was there."""
     if entry.completed and len(entry.acks) < len(entry.plan.acks):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
+    rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None
     winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
     for name, sinking in coordinator.graph.tables.items():
-        context = coordinator.context(name)
-        for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
-            remove = sinking.sink.retire if attempt in winners else sinking.sink.discard
+        context, sink = coordinator.context(name), sinking.sink
+        never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
+        for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
+            remove = sink.retire if attempt in winners and not never else sink.discard
             remove(context, Staging(entry.id, attempt))
 
 

@@ -99,6 +99,9 @@ class QuarantineSink(ExactlyOnceSink):
         plain = tuple(each.get(_MARKED, each) for each in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
 
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        return self._table(context).skipped(id, context)
+
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         return self._table(context).gone([each.get(_MARKED, each) for each in committables], context)
 

@@ -12,6 +12,7 @@
     attempts  when an entry is cleaned up                    yes: cleaned up later
     discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
     retire    long after the publish, by retention           its failure leaves an orphan, never a loss
+    skipped   when an entry is cleaned up                    yes: cleaned up later
     gone      before anyone relies on what is owed           yes: nobody can tell then
     way_back  before a rollback, to tell what it would do    yes: the rollback is refused
     go_back   like publish, after a rollback's decision      yes: retried until it works
@@ -251,6 +252,10 @@ class Sink(ABC):
     @abstractmethod
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove what the published attempt staged and the target does not name (an append: nothing)."""
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        """Whether the target has gone past checkpoint `id` without it, for sure: then what was staged is of no use."""
+        return False
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         """Files of what was prepared, and is not published yet, that are missing or changed."""

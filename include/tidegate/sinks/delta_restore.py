@@ -34,7 +34,7 @@ from tidegate.tables import (
     version_of,
 )
 
-__all__ = ["go_back", "way_back"]
+__all__ = ["go_back", "way_back", "went_past"]
 
 
 def way_back(
@@ -82,6 +82,20 @@ def go_back(snapshot: Snapshot, publication: Publication, stamp: Stamp, context:
         return replace(snapshot, [], _added_since(snapshot, publication.target, context), stamp)
     version = restored.to.version if restored.to is not None else None
     return restore(snapshot, version, stamp, discard_foreign=restored.how == "discard")
+
+
+def went_past(snapshot: Snapshot, app_id: str, id: int) -> bool:
+    """Whether commits of this pipeline below and above `id` are there, and none of it: a rollback left it out."""
+    above = False
+    for version in range(snapshot.version, -1, -1):
+        commit = read_commit(snapshot.location, version)
+        made = commit.txn(app_id) if commit is not None else None
+        if commit is None or made == id:
+            return False  # it is there, or nobody can tell
+        if made is not None and made < id:
+            return above
+        above = above or made is not None
+    return False
 
 
 def _unfit(snapshot: Snapshot) -> list[str]:

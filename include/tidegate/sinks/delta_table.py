@@ -25,7 +25,7 @@ from tidegate.sinks.base import (
 )
 from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta_properties import list_problems, path_problems, property_problems
-from tidegate.sinks.delta_restore import go_back, way_back
+from tidegate.sinks.delta_restore import go_back, way_back, went_past
 from tidegate.tables import (
     Committed,
     Location,
@@ -152,6 +152,10 @@ class DeltaSink(ExactlyOnceSink):
                 done = self.publish_next(ready, batches, stamp, folder) if ready else None
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, done, rows)
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        snapshot = self.open(context)
+        return snapshot is not None and went_past(snapshot, context.app_id, id)
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         batches = [msgspec.convert(each, Batch) for each in committables]

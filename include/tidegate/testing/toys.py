@@ -281,6 +281,11 @@ class ToySink(ExactlyOnceSink):
                 return self._published(version)
         return None
 
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        self._ask(f"look for {id} on", "lost")
+        own = [commit.id for commit in self._table.commits if commit.app_id == context.app_id and commit.id]
+        return bool(own) and id not in own and own[0] < id < own[-1]
+
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         return [name for each in committables for name in each["files"] if name not in self._table.files]
 

@@ -85,6 +85,21 @@ def test_what_is_not_published_yet_never_is(world):
     assert world.coordinator().ledger.published(5) is None
 
 
+def test_what_it_had_staged_goes_when_it_is_retired(world):
+    world.weather.stuck.add("b")
+    id = world.checkpoint("run 5", rows=2)
+    world.weather.stuck.clear()
+    back(world, 3)
+    assert len(world.staged("b")) == 2
+    assert world.staged("a") == set()
+    world.limit(num_retained=1)
+    world.checkpoint("run 6")
+    world.coordinator().retire()
+    assert world.state(id) == "gone"
+    assert world.staged("b") == set(), "no table has ever named it"
+    assert len([name for name in world.tables["a"].files if f"/{id:08d}/" in name]) == 2, "an older version names these"
+
+
 def test_what_was_rolled_back_before_it_was_on_every_table_is_no_target(world):
     world.weather.stuck.add("b")
     world.checkpoint("run 5", rows=2)

@@ -159,6 +159,17 @@ def test_files_that_a_vacuum_took_are_named(tmp_path):
     assert table.look(3).problems == ()
 
 
+def test_what_was_left_out_is_told_from_what_is_there_and_from_what_nobody_can_tell(appends):
+    appends.stage(4)
+    appends.back(5, 2)
+    assert [appends.sink.skipped(id, appends.context) for id in (3, 4, 5, 6)] == [False, True, False, False]
+    from deltalake import DeltaTable
+
+    DeltaTable(appends.location.url).create_checkpoint()
+    appends.location.local("_delta_log/00000000000000000002.json").unlink()
+    assert not appends.sink.skipped(4, appends.context), "the commit that would tell is gone"
+
+
 def test_a_log_that_no_longer_tells_is_no_way_back(appends):
     from deltalake import DeltaTable
 
