@@ -88,7 +88,7 @@ LARGE = [
         290_000,
         "runs A and B, a rollback, 3 ids, power may fail at any step",
     ),
-    Exploration("rolled back twice, runs A and B", TWICE_BACK, 1_000_000, "runs A and B, two rollbacks, 4 ids"),
+    Exploration("rolled back twice, runs A and B", TWICE_BACK, 400_000, "runs A and B, two rollbacks, 4 ids"),
     Exploration(
         "rolled back, two tables",
         replace(ROLLED_BACK, shape=TWO_JOBS),
