@@ -50,6 +50,8 @@ FAULT_POINTS: dict[str, str] = {
     "S12.retire.after": "the tombstone exists, nothing is deleted",
     "S13.delete.before": "the tombstone was confirmed, nothing is deleted",
     "S13.delete.after": "some or all files of the retired entry are gone",
+    "R1.pin.before": "a rollback's target is verified, nothing refers to it",
+    "R1.pin.after": "the target is pinned, the rollback is no entry yet",
     "A1.abort.before": "a dead entry is still pending",
     "A1.abort.after": "the dead entry's abort exists",
 }

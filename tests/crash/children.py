@@ -1,4 +1,4 @@
-"""What a forked child of the zygote does: one DAG run, with or without a fault."""
+"""What a forked child of the zygote does: DAG runs, or a rollback, with or without a fault."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tests.crash.gated import GatedWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
+from tidegate.runtime.runs import new_run
 from tidegate.state import compaction
 from tidegate.testing.faults import Fault, lose_answers
 
 
 def perform(request: dict[str, Any]) -> dict[str, Any]:
-    """Run `runs` in turn in this process, the fault armed from the start."""
+    """Run `runs` in turn in this process, or go back to a checkpoint; the fault is armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
     kind = GatedWorld if request["gated"] else StatefulWorld if request["stateful"] else World
     if request["stateful"]:
@@ -30,6 +31,11 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
             lose_answers(point)
         else:
             armed = Fault(point, mode, nth, Path(request["gate"])).installed()
+    if request["back_to"] is not None:
+        with seams.installed(armed):
+            done = world.coordinator().roll_back(request["back_to"], run=new_run(), by="a person")
+            assert done.error is None, done.error
+            return {"ids": [done.id]}
     from tests.crash.spark import client
 
     spark = client(request["spark"])

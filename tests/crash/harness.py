@@ -39,9 +39,14 @@ class Crew:
         self.process.wait(timeout=30)
 
     def start(
-        self, world: World, *runs: str, fault: tuple[str, str, int] | None = None, impatient: bool = False
+        self,
+        world: World,
+        *runs: str,
+        fault: tuple[str, str, int] | None = None,
+        impatient: bool = False,
+        back_to: int | None = None,
     ) -> Child:
-        """A child that does these DAG runs in turn, with a fault armed."""
+        """A child that does these DAG runs in turn, or goes back to a checkpoint, with a fault armed."""
         base = self.root / f"child-{next(self.numbers)}"
         request = {
             "root": str(world.root),
@@ -52,6 +57,7 @@ class Crew:
             "runs": list(runs),
             "fault": fault,
             "impatient": impatient,
+            "back_to": back_to,
             "spark": self.spark,
             "gate": f"{base}.gate",
             "result": f"{base}.result",

@@ -113,13 +113,22 @@ def recent_of(files: int) -> dict[str | None, list[int]]:
     return {key: ids for key, (ids, _) in held.items()}
 
 
-def check(world: StatefulWorld, files: int) -> None:
-    """Outputs equal the reference; so does the state of every checkpoint that is retained, and all of one attempt."""
+def check_outputs(world: StatefulWorld, files: int) -> dict[int, int]:
+    """Outputs equal the reference, and are all of the attempts whose marks the log shows: these are the answer."""
     expected = [row for number in range(files) for row in rows_of(number)]
     log = {row["id"]: row["mark"] for row in world.table("log")}
     assert len(world.table("log")) == len(expected)
     assert sorted(log) == [row["id"] for row in expected], "I1"
     assert {row["key"]: row["ids"] for row in world.table("recent")} == recent_of(files)
+    told = {row["key"]: (row["n"], row["marks"]) for row in world.table("totals")}
+    assert told == totals_of(files, log), "outputs are of the same attempts as the state"
+    check_ledger(world)
+    return log
+
+
+def check(world: StatefulWorld, files: int) -> None:
+    """Outputs equal the reference; so does the state of every checkpoint that is retained, and all of one attempt."""
+    log = check_outputs(world, files)
     completed = completed_ids(world)
     last = files
     for id in reversed(completed):
@@ -129,12 +138,9 @@ def check(world: StatefulWorld, files: int) -> None:
         assert shown.items() <= recent_of(last).items(), f"expired ones may be gone, nothing else is there, at {id}"
         assert {row["key"] for row in rows_of(last - 1)} <= shown.keys()
         last -= 1
-    told = {row["key"]: (row["n"], row["marks"]) for row in world.table("totals")}
-    assert told == totals_of(files, log), "outputs are of the same attempts as the state"
     for name in STATES:
         named = world.state(name, completed[-1]).files
         assert world.live(name) == sorted(Path(each.file.path).name for each in named), "I4: the table is the last"
-    check_ledger(world)
 
 
 def totals_of(files: int, marks: dict[int, int]) -> dict[str | None, tuple[int, int]]:
@@ -146,7 +152,7 @@ def totals_of(files: int, marks: dict[int, int]) -> dict[str | None, tuple[int, 
     return found
 
 
-def completed_ids(world: StatefulWorld) -> list[int]:
+def completed_ids(world: World) -> list[int]:
     """The checkpoints that are retained and count."""
     ledger = world.coordinator().ledger
     entries = (ledger.entry(id) for id in ledger.ids())

@@ -11,6 +11,7 @@ import pytest
 
 from tests.dags import by_hand
 from tests.dags.project import ENDLESS, HELD, Made, Project
+from tidegate.checkpoint.savepoint import savepoints
 from tidegate.dag.task import open_coordinator
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,9 +60,14 @@ def test_each_run_is_a_checkpoint(made: Made):
 
 
 def test_a_run_with_unknown_conf_is_red_and_plans_nothing(made: Made):
-    state, tasks = run(made, run_conf={"savepoint": "mine"})
+    state, tasks = run(made, run_conf={"savepont": "mine"})
     assert (state, tasks["trigger"], tasks["complete"]) == ("failed", "failed", "failed")
     assert made.entries == []
+
+
+def test_a_run_may_give_its_checkpoint_a_name(made: Made):
+    assert run(made, run_conf={"savepoint": "mine"}) == GREEN
+    assert [(each.name, each.entry) for each in savepoints(made.ledger)] == [("mine", 1)]
 
 
 def test_a_failing_job_makes_the_run_red_and_the_next_run_takes_its_input(made: Made):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tidegate import Pipeline
+from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
 from tidegate.dag import asset, build_dag, document, retries
 from tidegate.dag.build import _upstreams
@@ -29,7 +31,8 @@ from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.gates import Volume
-from tidegate.model.records import BrokenRule, Hold, Payload, Verdict
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
 from tidegate.pipeline.graph import Job
 from tidegate.runtime.runs import new_run
 from tidegate.sinks import DeltaAppend
@@ -46,6 +49,7 @@ from tidegate.sources import Files
         (Fenced("x"), AirflowSkipException),
         (Rejected("x", reason="SUSPENDED"), AirflowSkipException),
         (Rejected("x", reason="RETIRED"), AirflowSkipException),
+        (Rejected("x", reason="STOPPED"), AirflowSkipException),
         (Rejected("x", reason="GATE_FAILED"), AirflowFailException),
         (Corrupt("x"), AirflowFailException),
     ],
@@ -145,8 +149,36 @@ def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
     dag = load(made)
     with pytest.raises(AirflowFailException, match="savepont") as refused:
         dag.task_dict["trigger"].execute(context(dag, conf={"savepont": "x", "note": "fine"}))
-    assert "nothing but note" in str(refused.value)
+    assert "nothing but note, savepoint" in str(refused.value)
     assert not (made.project.folder / "ledger").exists()
+
+
+def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
+    """Once, however often its tasks run; a name that is taken is refused before anything is planned."""
+    dag = load(made)
+
+    def at(run_id: str) -> dict[str, Any]:
+        known = context(dag, run_id, conf={"savepoint": "good"})
+        return known | {"params": {"savepoint": "good", "note": "before prices"}, "outlet_events": defaultdict(Told)}
+
+    id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
+    ledger = task.coordinator.ledger
+    attempt = f"{ledger.plan(id).attempt}-by-hand"
+    ledger.create_ack(Ack(**stamp(attempt), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
+    for _ in range(2):
+        assert dag.task_dict["complete"].execute(at("first")) == {"checkpoint": id}
+    assert [(each.name, each.entry, each.pin.note) for each in savepoints(ledger)] == [("good", id, "before prices")]
+    assert dag.task_dict["trigger"].execute(at("first"))["checkpoint"] == id, "its own name"
+    with pytest.raises(AirflowFailException, match="NAME_TAKEN"):
+        dag.task_dict["trigger"].execute(at("second"))
+    assert ledger.ids() == [id]
+
+
+class Told:
+    """What goes with an asset's event."""
+
+    extra: dict[str, Any]
 
 
 def test_a_retry_finds_the_checkpoint_that_its_run_has(made: Made):
@@ -303,7 +335,7 @@ def test_what_the_user_gives_is_kept():
     assert dag.dag_id == "other"
     assert dag.timetable.expression == "0 3 * * *"
     assert dag.tags == {"tidegate", "shop", "mine"}
-    assert set(dag.params) == {"note", "mine"}
+    assert set(dag.params) == {"note", "savepoint", "mine"}
     assert dag.doc_md is not None
     assert dag.doc_md.startswith("Ask Ann.")
     assert dag.on_failure_callback is alarm

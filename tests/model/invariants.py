@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.model import intervals
+from tests.model import intervals, rollback
 from tests.model.facts import Fact, Log, State, last
 from tests.model.process import steps
 from tests.model.world import START, Actor, World
@@ -16,7 +16,7 @@ PATIENCE = 400
 
 def broken_by(world: World, before: State, after: State) -> str | None:
     """The first thing that is wrong with `after`, or with having come there from `before`."""
-    if before.log is not after.log or before.tables is not after.tables:
+    if before.log is not after.log or before.tables is not after.tables or before.hint != after.hint:
         by_interval = (_rewritten, intervals.broken_log, intervals.broken_tables)
         for check in by_interval if world.shape.intervals else (_rewritten, _log, _tables):
             if (problem := next(check(world, before, after), None)) is not None:
@@ -38,6 +38,8 @@ def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
             yield f"I3: plan {id} was rewritten"
         if not old.open and (old.aborted, old.made) != (new.aborted, new.made):
             yield f"I3: the decision of {id} was rewritten"
+        if old.restart != new.restart:
+            yield f"I3: plan {id} was rewritten"
         if old.answer is not None and old.answer != new.answer:
             yield f"I3: the answer to {id} was rewritten"
 
@@ -54,6 +56,10 @@ def _log(world: World, before: State, after: State) -> Iterator[str]:
         if (other := runs.setdefault(fact.run, id)) != id:
             yield f"run {fact.run} has checkpoint {other} and checkpoint {id}"
         if fact.made is None:
+            continue
+        if fact.restart is not None:
+            yield from rollback.broken_log(id, fact, after.log)
+            reached = fact.end
             continue
         yield from _completed(id, fact, after.log, reached)
         if world.shape.held and not fact.answer:
@@ -77,7 +83,11 @@ def _completed(id: int, fact: Fact, log: Log, reached: int) -> Iterator[str]:
 
 def _tables(world: World, before: State, after: State) -> Iterator[str]:
     """I1, I4: a table shows the contents of a prefix of the completed entries: none twice, no hole, none beyond."""
+    rollbacks = any(fact is not None and fact.restart is not None for fact in after.log)
     for table, commits in enumerate(after.tables):
+        if rollbacks:
+            yield from rollback.broken_tables(after.log, table, commits, after.hint)
+            continue
         owed = [
             (id, fact.made.content[table])
             for id, fact in enumerate(after.log, 1)
@@ -128,7 +138,10 @@ def _owed(state: State, by_interval: bool) -> str | None:
         completed = [
             id for id, f in enumerate(state.log, 1) if f.made is not None and f.made.content[table] is not None
         ]
-        if completed and last(commits) != completed[-1]:
+        if any(fact.restart is not None for fact in state.log):
+            if rollback.shown(commits) != rollback.wanted(state.log, table, len(state.log)):
+                return f"I8: after a lone process was done, table {table} does not show what is completed"
+        elif completed and last(commits) != completed[-1]:
             return f"I8: after a lone process was done, checkpoint {completed[-1]} is still not on table {table}"
     mine = [fact for fact in state.log if fact.run == "lone" and fact.made is not None]
     return None if mine else "I8: a lone process completed nothing"

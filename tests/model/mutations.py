@@ -14,11 +14,13 @@ import msgspec
 from tests.model.world import World
 from tests.model.worlds import (
     AN_HOUR_IS_EMPTIED,
+    BACK_AND_POWER,
     HELD,
     INTERVALS,
     ONE_AT_A_TIME,
     ONE_RUN_AGAIN,
     POWER,
+    ROLLED_BACK,
     THREE_RUNS,
     TWO_AT_A_TIME,
     WITH_PUBLISHER,
@@ -97,6 +99,12 @@ def _highest_first(view: View, table: str, last: int | None) -> object:
     return answer
 
 
+def _ignore_what_is_open(view: View) -> object:
+    decided = tuple(entry if entry.decision is not None else _forged(entry) for entry in view.entries)
+    answer = protocol.on_rollback(replace(view, entries=decided))
+    return _last_completed(view, answer)
+
+
 CREDULOUS = frozenset({"believe the first contradiction"})
 
 MUTATIONS = [
@@ -130,6 +138,11 @@ MUTATIONS = [
     Mutation("believe the first contradiction", WITH_PUBLISHER, "a false alarm"),
     Mutation("read the log upwards", WITH_READER, "a false alarm"),
     Mutation("hint over what is not published", replace(THREE_RUNS, give_up=False), "I8"),
+    # going back
+    Mutation("roll back with undecided below", replace(ROLLED_BACK, on_rollback=_ignore_what_is_open), "is open"),
+    Mutation("no fence commit on rollback", ROLLED_BACK, "I7"),
+    Mutation("go on from where the last one ended", ROLLED_BACK, "I7"),
+    Mutation("roll back on what is not durable", BACK_AND_POWER, "is open"),
     # intervals
     Mutation("read the log before the table", AN_HOUR_IS_EMPTIED, "in place of"),
     Mutation("publish a lower id of an interval", AN_HOUR_IS_EMPTIED, "left it"),

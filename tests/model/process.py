@@ -16,6 +16,10 @@ any time later (a zombie). Its program counter says where it stands and what it 
     CH  id, approve              create the answer to what holds it
     CI  id, made                 create the run's index
     CD  id, made                 create the decision: THE commit point
+    R   target                   read the log, choose a checkpoint to go back to, ask on_rollback
+    RA  id, target               create the abort of what is open
+    RC  id, base, target         create the rollback's entry
+    RD  id, target               create its decision
     P   table, contradicted …    read the table's head
     PV  table, head …            read the log, ask on_publish
     PC  table, head, id …        commit by compare-and-swap
@@ -32,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.model import chain, intervals, publishing
+from tests.model import chain, intervals, publishing, rollback
 from tests.model.facts import State
 from tests.model.stepper import Step, Stepper
 from tests.model.world import World
@@ -50,6 +54,10 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "CH": chain.complete_answer,
     "CI": chain.complete_index,
     "CD": chain.complete_decide,
+    "R": rollback.read,
+    "RA": rollback.abort,
+    "RC": rollback.create,
+    "RD": rollback.decide,
     "P": publishing.publish_head,
     "PV": publishing.publish_view,
     "PC": publishing.publish_commit,

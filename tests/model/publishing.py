@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model import intervals
+from tests.model import intervals, rollback
 from tests.model.chain import manifest
 from tests.model.facts import Content, Log
 from tests.model.stepper import Step, Stepper
@@ -63,6 +63,8 @@ def _obey(
         facts = tuple(_taken_as_completed(at, first + n, facts) for n in range(len(facts)))
     last = (at.state.hint or None) if at.broken("trust published.json") else head[1]
     answer = at.world.remembered(ask_publish, facts, first, table, last)
+    if at.broken("no fence commit on rollback"):
+        answer = rollback.without_fence(at, table, facts, first, answer)
     if isinstance(answer, protocol.Damaged):
         if head == contradicted or at.broken("believe the first contradiction"):
             yield f"says CORRUPT: {answer.why}", at.go(("CORRUPT", answer.why))

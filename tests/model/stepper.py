@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.model.facts import Commit, Content, Fact, Log, Shape, State, last
+from tests.model.facts import Content, Fact, Log, Shape, State, last
 from tests.model.world import Actor, Pc, World
 
 Step = tuple[str, State]
@@ -80,7 +80,9 @@ class Stepper:
     def commit(self, table: int, id: int, content: Content, pc: Pc) -> State:
         """The next version of a table."""
         tables = self.state.tables
-        grown = (*tables[table], Commit(id, content))
+        from tests.model.rollback import commit_of
+
+        grown = (*tables[table], commit_of(self, table, id, content))
         return self.go(pc, tables=(*tables[:table], grown, *tables[table + 1 :]))
 
 

@@ -15,6 +15,7 @@ Pc = tuple[object, ...]
 
 START: Pc = ("T",)
 PUBLISH: Pc = ("P", 0, None, None)
+ROLLBACK: Pc = ("R", None)
 END: Pc = ("END",)
 
 
@@ -43,6 +44,7 @@ class World:
     on_job: Callable[..., object] = protocol.on_job
     on_completion: Callable[..., object] = protocol.on_completion
     on_publish: Callable[..., object] = protocol.on_publish
+    on_rollback: Callable[..., object] = protocol.on_rollback
     broken: frozenset[str] = frozenset()
     """Names of the mutations of I/O (tests/model/mutations.py) that are switched on."""
     answers: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -85,6 +87,11 @@ def ask_trigger(
 
         return world.on_trigger(view, run, world.max_open, reasons, wanted(world, run, below))
     return world.on_trigger(view, run, world.max_open, reasons)
+
+
+def ask_rollback(world: World, facts: Log, first: int) -> object:
+    """R2."""
+    return world.on_rollback(view_of(world.shape, facts, first))
 
 
 def ask_job(world: World, id: int, fact: Fact, base: Fact | None, job: int) -> object:

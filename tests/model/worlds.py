@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.model.facts import Shape
-from tests.model.world import PUBLISH, Actor, World
+from tests.model.world import PUBLISH, ROLLBACK, Actor, World
 
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
@@ -17,6 +17,7 @@ TWO_TABLES_BY_HOUR = SAME_HOUR._replace(jobs=((0, 1),), tables=2)
 
 A1, A2, A3 = Actor("a1", "A"), Actor("a2", "A"), Actor("a3", "A")
 B1, C1 = Actor("b1", "B"), Actor("c1", "C")
+BACK, BACK2 = Actor("r", "-", ROLLBACK), Actor("r2", "-", ROLLBACK)
 PUBLISHER = Actor("p", "-", PUBLISH)
 READER = Actor("p", "-", PUBLISH, careful=True)
 
@@ -28,6 +29,9 @@ WITH_PUBLISHER = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TAB
 WITH_READER = World((A1, B1, READER), max_open=2, max_ids=2)
 POWER = World((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
 HELD = World((A1, A2, B1), max_open=2, max_ids=2, shape=ONE_TABLE._replace(held=True))
+ROLLED_BACK = World((A1, B1, BACK), max_open=1, max_ids=4, shape=ONE_TABLE, give_up=False)
+TWICE_BACK = replace(ROLLED_BACK, actors=(A1, B1, BACK, BACK2))
+BACK_AND_POWER = replace(ROLLED_BACK, max_ids=3, power_losses=1)
 INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
 AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
 
@@ -61,10 +65,36 @@ SMALL = [
         20_000,
         "an hour by runs A and B, two tables, power may fail at any step",
     ),
+    Exploration("rolled back", ROLLED_BACK, 50_000, "runs A and B, a rollback to any checkpoint at any time, 4 ids"),
+    Exploration(
+        "rolled back twice", replace(TWICE_BACK, actors=(A1, BACK, BACK2)), 5_000, "run A, two rollbacks at any time"
+    ),
+    Exploration(
+        "rolled back and power loss", BACK_AND_POWER, 180_000, "runs A and B, a rollback, power may fail at any step"
+    ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
 ]
 
 LARGE = [
+    Exploration(
+        "rolled back, k = 2",
+        replace(ROLLED_BACK, give_up=True, max_open=2),
+        200_000,
+        "runs A and B, a rollback, k = 2, 4 ids, anybody may be given up",
+    ),
+    Exploration(
+        "rolled back, power loss, 3 ids",
+        replace(BACK_AND_POWER, give_up=True),
+        290_000,
+        "runs A and B, a rollback, 3 ids, power may fail at any step",
+    ),
+    Exploration("rolled back twice, runs A and B", TWICE_BACK, 400_000, "runs A and B, two rollbacks, 4 ids"),
+    Exploration(
+        "rolled back, two tables",
+        replace(ROLLED_BACK, shape=TWO_JOBS),
+        100_000,
+        "a job and an ack per table, a rollback",
+    ),
     Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),
     Exploration("again and again", ONE_RUN_AGAIN, 470_000, "run A three times, run B, 3 ids, one table"),
     Exploration("three runs, two tables", World((A1, B1, C1), max_open=2), 800_000, "runs A, B and C, k = 2, 3 ids"),

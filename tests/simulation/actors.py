@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.simulation.world import TABLES, Violation, World
+from tidegate.checkpoint import control, savepoint
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
@@ -96,7 +97,7 @@ def patiently(world: World, call: Callable[[], T]) -> T:
             if tries > 200:
                 raise Violation(f"I8: tried {tries} times, still {error}") from None
             world.log(f"waits: {error.what}")
-            if world.calm and error.reason == "SUSPENDED":  # then a person looks after it
+            if world.calm and error.reason in ("SUSPENDED", "STOPPED"):  # then a person looks after it
                 with contextlib.suppress(Unavailable):
                     world.coordinator().resume("operator")
         world.sleep(1 + world.dice.below(20))
@@ -123,6 +124,8 @@ def meddler(world: World) -> None:
         calls: list[Callable[[], object]] = [lambda: coordinator.publish(), lambda: coordinator.retire()]
         if world.dice.chance(0.2):
             calls = [lambda: coordinator.suspend("meddler", ""), lambda: coordinator.resume("meddler")]
+            calls += [lambda: control.stop(coordinator.ledger, "meddler", "")]
+            calls += [lambda: control.cancel(coordinator.ledger, "meddler", "")]
         if id:
             calls += [
                 lambda: coordinator.abort(id, "CANCELLED"),
@@ -137,6 +140,62 @@ def meddler(world: World) -> None:
             if isinstance(error, Invalid) and error.reason != "NO_SUCH_CHECKPOINT":
                 raise
             world.log(f"meddled in vain: {error.what}")
+
+
+def rollbacker(world: World) -> None:
+    """A person who goes back to some checkpoint, again and again."""
+    coordinator = world.coordinator()
+    for number in range(world.climate.rollbacks):
+        world.sleep(world.dice.below(300))
+        while not (ids := _completed(world)) and not world.calm:
+            world.sleep(20)
+        if not ids:
+            return
+        to = world.dice.one_of(ids) if world.dice.chance(0.9) else 1 + world.dice.below(ids[-1])
+        if world.dice.chance(0.5):
+            _name(world, number, to)
+        foreign = {name: "discard" for name in TABLES if any(c.id is None for c in world.tables[name].commits)}
+        suspends = world.dice.chance(0.3)
+        if suspends:
+            with contextlib.suppress(Unavailable):
+                coordinator.suspend("rollbacker", "")
+        for _ in range(3):
+            try:
+                done = coordinator.roll_back(to, run=f"rollback {number}", by="rollbacker", choices=foreign)
+                world.log(f"went back to {to} by {done.id}")
+                break
+            except (Unavailable, Rejected) as error:
+                world.log(f"did not go back to {to}: {error.what}")
+            except Invalid as error:
+                if error.reason != "NO_SUCH_CHECKPOINT":
+                    raise
+        if suspends and world.dice.chance(0.7):
+            world.sleep(world.dice.below(100))
+            with contextlib.suppress(Unavailable):
+                coordinator.resume("rollbacker")
+
+
+def _name(world: World, number: int, id: int) -> None:
+    """Make a savepoint, or dispose of one."""
+    ledger = world.coordinator().ledger
+    try:
+        known = savepoint.savepoints(ledger)
+        if known and world.dice.chance(0.4):
+            gone = world.dice.one_of(known).name
+            world.promised.pop(gone, None)
+            savepoint.dispose(ledger, gone)
+        made = savepoint.create(ledger, f"s{number}", id, "rollbacker")
+        world.promised[made.name] = made.entry
+        world.log(f"names checkpoint {id}")
+    except (Unavailable, Rejected, Invalid) as error:
+        world.log(f"names nothing: {error.what}")
+
+
+def _completed(world: World) -> list[int]:
+    """What is completed and there, by the bytes."""
+    names = world.store.listing("checkpoints")
+    told = {int(name): world.store.files.get(f"checkpoints/{name}/decision.json") for name in names}
+    return [id for id, found in told.items() if found is not None and b'"completed"' in found.data]
 
 
 def operator(world: World) -> None:

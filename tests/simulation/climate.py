@@ -37,6 +37,7 @@ class Climate:
     power_losses: int
     suspicion: float
     clock_jumps: float
+    rollbacks: int
 
     def record(self) -> Json:
         """What a plan keeps of the settings."""
@@ -68,4 +69,5 @@ def climate_of(dice: Dice) -> Climate:
         power_losses=dice.one_of([0, 0, 1, 2]),
         suspicion=dice.one_of([0.0, 0.1, 0.5]),
         clock_jumps=dice.one_of([0.0, 0.01]),
+        rollbacks=dice.one_of([0, 0, 1, 4]),
     )

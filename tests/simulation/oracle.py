@@ -29,6 +29,12 @@ class Checkpoint:
         return self.decision is not None and self.decision["outcome"] == "completed"
 
     @property
+    def target(self) -> int | None:
+        """Of a rollback: where it goes back to."""
+        restart = self.plan.get("restart")
+        return restart["target"] if restart else None
+
+    @property
     def aborted(self) -> bool:
         return self.decision is not None and self.decision["outcome"] == "aborted"
 
@@ -83,12 +89,22 @@ class Oracle:
             if lower != base and plan["kind"] != "control" and not self._control(lower):
                 self._durable(f"entry {id} is planned", lower, "decision.json")
 
-        if plan["kind"] != "control" and self._control(id - 1) == "suspend":
+        if plan["kind"] == "restart":
+            return self._rollback_planned(id)
+        if plan["kind"] != "control" and self._control(id - 1) in ("suspend", "stop", "cancel"):
             raise Violation(f"checkpoint {id} is planned behind a suspension")
+
+    def _rollback_planned(self, id: int) -> None:
+        """R2: all that is below is decided, for good."""
+        for lower in range(1, id):
+            if self.checkpoint(lower).decision is None and not self._control(lower):
+                raise Violation(f"rollback {id} is created, and checkpoint {lower} is open")
 
     def _control(self, id: int) -> str:
         """What entry `id` does, if it is no checkpoint."""
         plan = self._json(f"checkpoints/{id:08d}/plan.json")
+        if plan is not None and plan.get("restart"):
+            return self._control(id - 1)  # a rollback answers no suspension
         return plan["control"]["action"] if plan is not None and plan.get("control") else ""
 
     def _decided(self, id: int, decision: dict[str, Any]) -> None:
@@ -99,6 +115,8 @@ class Oracle:
             if not base.completed:
                 raise Violation(f"I3: {what}, its base {base.id} is not")
             self._durable(what, base.id, "decision.json")
+        if checkpoint.target is not None:
+            self._rollback_decided(checkpoint, decision)
         for job in checkpoint.plan["acks"]:
             if job not in checkpoint.acks:
                 raise Violation(f"I3: {what} without the ack of job {job}")
@@ -109,6 +127,19 @@ class Oracle:
             raise Violation(f"{what} before its run is indexed")
         if not self.store.durable(index[0]):
             raise Violation(f"W2: {what}, but {index[0]} is not durable")
+
+    def _rollback_decided(self, checkpoint: Checkpoint, decision: dict[str, Any]) -> None:
+        """R2, R4: its target is there, and what it says is what the target said."""
+        assert checkpoint.target is not None
+        target, what = self.checkpoint(checkpoint.target), f"rollback {checkpoint.id} to {checkpoint.target} is decided"
+        if not target.kept or not target.completed:
+            raise Violation(f"{what}, its target is retired, or was never completed")
+        manifest = self._json(f"checkpoints/{checkpoint.id:08d}/manifest-{decision['manifest']}.json")
+        assert manifest is not None
+        assert target.manifest is not None
+        for part in ("positions", "jobs"):
+            if manifest[part] != target.manifest[part]:
+                raise Violation(f"{what}, with other {part} than the target's")
 
     def _durable(self, what: str, id: int, name: str) -> None:
         path = f"checkpoints/{id:08d}/{name}"
@@ -141,6 +172,13 @@ class Oracle:
             self._named_files_exist(checkpoint)
             self._published_hint(checkpoint)
         self._latest(log)
+        self._savepoints()
+
+    def _savepoints(self) -> None:
+        """What has a name stays. That all it names is there is told with all that are kept."""
+        for name, id in self.world.promised.items():
+            if not self.checkpoint(id).kept:
+                raise Violation(f"savepoint {name!r} was made of checkpoint {id}, which is retired")
 
     def log(self) -> list[Checkpoint]:
         """All entries that were ever created for good."""
@@ -174,13 +212,16 @@ class Oracle:
                 raise Violation(f"run {run!r} has checkpoint {runs[run]} and checkpoint {checkpoint.id}")
 
     def _decisions(self, log: list[Checkpoint]) -> None:
-        """I1, I3: completed ranges tile the input, each on the one before."""
+        """I1, I3: completed ranges tile the input, each on the one before, or on where a rollback went back to."""
         reached, before = 0, None
+        ends = {checkpoint.id: checkpoint.range[1] for checkpoint in log if checkpoint.plan["sources"]}
         for checkpoint in log:
             if not checkpoint.completed:
                 continue
             if checkpoint.plan["base"] != before:
                 raise Violation(f"I3: checkpoint {checkpoint.id} rests on {checkpoint.plan['base']}, not on {before}")
+            if checkpoint.target is not None:
+                reached = ends[checkpoint.target]
             if checkpoint.range[0] != reached:
                 raise Violation(
                     f"I1: checkpoint {checkpoint.id} reads {checkpoint.range}, {reached} was reached before"
@@ -191,17 +232,41 @@ class Oracle:
         """I1, I4: exactly the rows of the completed ranges, in the order of the log, each once; none is owed."""
         table = self.world.tables[name]
         mine = [commit for commit in table.commits if commit.id is not None]
-        owed = [checkpoint for checkpoint in completed if self._wanted(name, checkpoint)]
-        if [commit.id for commit in mine] != [checkpoint.id for checkpoint in owed]:
-            shown = [commit.id for commit in mine]
+        shown = [commit.id for commit in mine]
+        owed = [c for c in completed if self._wanted(name, c) or (c.target is not None and c.id > (shown or [0])[0])]
+        never = [c.id for c in owed if c.id not in shown and not _cancelled(c.id, completed)]
+        if shown != [c.id for c in owed if c.id in shown] or never:
             raise Violation(f"I1: table {name!r} shows checkpoints {shown}, owed are {[c.id for c in owed]}")
-        for commit, checkpoint in zip(mine, owed, strict=True):
+        self._live(name, completed)
+        by_id = {checkpoint.id: checkpoint for checkpoint in owed}
+        for commit in mine:
+            assert commit.id is not None
+            checkpoint = by_id[commit.id]
+            if checkpoint.target is not None:
+                continue
             try:
                 rows = [offset for offset, _ in table.rows(commit)]
             except KeyError as gone:
                 raise Violation(f"I6: file {gone} of checkpoint {checkpoint.id} on table {name!r} is gone") from None
             if sorted(rows) != self._wanted(name, checkpoint):
                 raise Violation(f"I1: table {name!r} has rows {rows} of checkpoint {checkpoint.id}")
+
+    def _live(self, name: str, completed: list[Checkpoint]) -> None:
+        """I7: a reader sees what the checkpoints that count have brought, as if the others had never been."""
+        lineage: list[int] = []
+        as_of: dict[int, list[int]] = {}
+        for checkpoint in completed:
+            if checkpoint.target is not None:
+                lineage = as_of[checkpoint.target]
+            lineage = [*lineage, *self._wanted(name, checkpoint)]
+            as_of[checkpoint.id] = lineage
+        table = self.world.tables[name]
+        try:
+            shown = sorted(offset for file in table.live() for offset, _ in table.files[file])
+        except KeyError as gone:
+            raise Violation(f"I6: file {gone} on table {name!r} is gone") from None
+        if shown != sorted(lineage):
+            raise Violation(f"I7: table {name!r} shows {shown}, the checkpoints that count have {lineage}")
 
     def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
         """The reference: which offsets this checkpoint brings to the table."""
@@ -211,7 +276,7 @@ class Oracle:
 
     def _one_attempt(self, completed: list[Checkpoint]) -> None:
         """All rows of one checkpoint come from one read by one attempt, on all tables: the one that was acked."""
-        for checkpoint in completed:
+        for checkpoint in (each for each in completed if each.target is None):
             tags, attempts = set(), set()
             for table in map(self.world.tables.__getitem__, TABLES):
                 for commit in table.commits:
@@ -230,6 +295,9 @@ class Oracle:
         for job in checkpoint.plan["acks"]:
             if f"checkpoints/{checkpoint.id:08d}/acks/{job}.json" not in self.store.files:
                 raise Violation(f"I6: the ack of job {job} of checkpoint {checkpoint.id} is gone")
+        for job, handle in checkpoint.manifest["jobs"].items():
+            if f"checkpoints/{handle['entry']:08d}/acks/{job}.json" not in self.store.files:
+                raise Violation(f"I6: the ack of job {job} that checkpoint {checkpoint.id} rests on is gone")
         payloads = [part["splits"] for part in checkpoint.plan["sources"].values()]
         payloads += [each for part in checkpoint.manifest["tables"].values() for each in part["committables"]]
         for payload in payloads:
@@ -257,3 +325,8 @@ class Oracle:
         data = self.store.truth(path)
         found: dict[str, Any] | None = json.loads(data) if data is not None else None
         return found
+
+
+def _cancelled(id: int, completed: list[Checkpoint]) -> bool:
+    """Whether some rollback went back behind it: then it may never have been published."""
+    return any(other.target is not None and other.target < id < other.id for other in completed)

@@ -11,8 +11,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from tidegate.checkpoint import control, coordinator, protocol, publish, retention
+import msgspec
+
+from tidegate.checkpoint import control, coordinator, protocol, publish, retention, rollback
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.manifests import manifest_of
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.log import Log
@@ -102,7 +105,7 @@ def _publish_before_the_decision() -> Patches:
         if decision.outcome == "completed":
             entry, base = self.entry_and_base(decision.id)
             if entry is not None and entry.open:
-                early = replace(entry, decision=decision, manifest=self._manifest(entry, base))
+                early = replace(entry, decision=decision, manifest=manifest_of(entry, base))
                 for name, sinking in self.graph.sinks.items():
                     context = self.context(name)
                     part = early.manifest.tables[name] if early.manifest else None
@@ -187,7 +190,7 @@ def _discard_the_winner_when_retiring() -> Patches:
 
 
 def _never_notice_a_retired_id() -> Patches:
-    yield mock.patch.object(Coordinator, "_counts", lambda self, plan: True)
+    yield mock.patch.object(Coordinator, "counts", lambda self, plan: True)
 
 
 def _release_attempts_of_other_plans() -> Patches:
@@ -204,6 +207,60 @@ def _believe_the_first_contradiction() -> Patches:
         return answer
 
     yield mock.patch.object(protocol, "on_publish", on_publish)
+
+
+def _roll_back_over_what_is_open() -> Patches:
+    real = protocol.on_rollback
+
+    def on_rollback(view: Any) -> Any:
+        decided = tuple(each for each in view.entries if each.decision is not None)
+        answer = real(replace(view, entries=decided))
+        return answer if isinstance(answer, protocol.Abort) else replace(answer, id=view.last_id + 1)
+
+    yield mock.patch.object(protocol, "on_rollback", on_rollback)
+
+
+def _go_on_from_where_the_last_one_ended() -> Patches:
+    real = rollback._plan
+
+    def plan(answer: Any, proposal: Any, restart: Any, *rest: Any) -> Any:
+        made = real(answer, proposal, restart, *rest)
+        sources = rollback.standing_ranges(proposal.base.plan, {})
+        return msgspec.structs.replace(made, sources=sources)
+
+    yield mock.patch.object(rollback, "_plan", plan)
+
+
+def _pin_nothing() -> Patches:
+    def create(self: Ledger, pin: Any) -> Created[Any]:
+        return Created(pin, "", mine=True)
+
+    yield mock.patch.object(Ledger, "create_pin", create)
+
+
+def _name_without_looking_for_the_tombstone() -> Patches:
+    yield mock.patch.object(Log, "is_kept", lambda self, id: True)
+
+
+def _answer_a_suspension_by_a_rollback() -> Patches:
+    real = rollback._restart
+
+    def restart(*args: Any) -> Any:
+        return msgspec.structs.replace(real(*args), suspended=None)
+
+    yield mock.patch.object(rollback, "_restart", restart)
+
+
+def _make_no_fence() -> Patches:
+    real = ToySink.go_back
+
+    def go_back(self: ToySink, publication: Any, head: Any, context: Any) -> Any:
+        restored = publication.restore
+        if restored.to is not None and restored.to.version == head.version:
+            return self._published(head.version)
+        return real(self, publication, head, context)
+
+    yield mock.patch.object(ToySink, "go_back", go_back)
 
 
 def _ignore_suspensions() -> Patches:
@@ -236,6 +293,12 @@ PLANTED: dict[str, Plant] = {
     "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
     "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600),
     "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600),
+    "roll back over what is open": Plant(_roll_back_over_what_is_open, 400),
+    "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100),
+    "pin nothing": Plant(_pin_nothing, 400),
+    "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400),
+    "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000),
+    "make no fence": Plant(_make_no_fence, 400),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600),
 }
 

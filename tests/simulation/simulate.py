@@ -67,7 +67,7 @@ def simulate(dice: Dice, hours: bool = False) -> Day:
     oracle = HourOracle(world) if hours else Oracle(world)
     with seams.installed(world.seams()), _decoded_once():
         try:
-            _storm(world)
+            _storm(world, hours)
             _calm(world)
             if not world.problem:
                 oracle.judge()
@@ -96,7 +96,7 @@ def _decoded_once() -> Iterator[None]:
 _decode = functools.lru_cache(maxsize=5000)(codec.decode)
 
 
-def _storm(world: World) -> None:
+def _storm(world: World, hours: bool) -> None:
     """Everybody at work, everything goes wrong."""
     for number in range(world.climate.runs):
         _start_run(world, number, world.dice.below(300))
@@ -106,6 +106,8 @@ def _storm(world: World) -> None:
         world.spawn(f"meddler{number}", "", lambda: actors.meddler(world), world.dice.below(200))
     if world.climate.foreign_commits:
         world.spawn("foreign", "", lambda: actors.foreign_writer(world))
+    if world.climate.rollbacks and not hours:
+        world.spawn("rollback", "", lambda: actors.rollbacker(world), world.dice.below(200))
     restarts = 2 * world.climate.runs
     world.on_power_loss = lambda: _restart_all(world)
     while restarts and not world.problem and world.tick < world.climate.ticks:

@@ -241,6 +241,36 @@ def test_retention_counts_nothing_that_a_sleeper_left_under_a_retired_id() -> No
     assert day.published() == [1, 2, 3]
 
 
+def test_whoever_slept_between_two_records_of_an_entry_does_not_take_anothers_for_it() -> None:
+    """Seed 3172. It had read the plan; then the checkpoint was completed and retired, somebody else who slept claimed
+    its id anew, and aborted that. The plan of the one and the abort of the other: what was live in the table was let
+    go of."""
+    day = Day()
+    id = day.trigger("mine")
+
+    def others() -> None:
+        day.work(id)
+        assert day.coordinator().complete(id).state == "completed"
+        day.coordinator().publish()
+        others_go_on(day, "bc")
+        day.weather.moments.clear()
+
+    def ghost() -> None:
+        others()
+        plan = f"checkpoints/{id:08d}/plan.json"
+        day.store.create(plan, claimed)
+        day.coordinator().abort(id, "CANCELLED")
+        day.store.create(plan.replace("plan", "decision"), aborted)
+
+    other = Day()
+    other.coordinator().abort(other.trigger("sleeper"), "TOO_LATE")
+    claimed = other.store.files["checkpoints/00000001/plan.json"].data
+    aborted = other.store.files["checkpoints/00000001/decision.json"].data
+    day.weather.before("read checkpoints/00000001/decision.json", ghost)
+    day.coordinator().abort(id, "CANCELLED")
+    assert day.published() == [1, 2, 3]
+
+
 def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarmed() -> None:
     """Its plan's side file is gone: that is no damage."""
     day = Day(padding=40_000)

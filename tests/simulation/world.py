@@ -61,6 +61,8 @@ class World(Weather):
     processes: list[Process] = field(default_factory=list)
     graves: list[Process] = field(default_factory=list)
     """Kept to the end, for a greenlet that is collected runs its `finally` blocks."""
+    promised: dict[str, int] = field(default_factory=dict)
+    """Savepoints that somebody was told to have made, and the checkpoints that they name."""
     problem: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,15 +1,15 @@
-"""Suspend and resume: entries of the one log, so that they have their place among the checkpoints.
+"""Suspend, stop and resume: entries of the one log, so that they have their place among the checkpoints.
 
 Nothing is stored but the act itself. Whether the pipeline is suspended is read off the end of the log each time:
 after a suspension no checkpoint can be planned, for whoever plans one has seen every lower entry. So a pipeline is
-suspended if a suspension is the last thing in its log, or if more checkpoints in a row have failed than its
-settings tolerate.
+suspended if a suspension is the last thing in its log (but for rollbacks), or if more checkpoints in a row have failed
+than its settings tolerate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tidegate import seams
 from tidegate.checkpoint.protocol import CONTROL
@@ -24,7 +24,23 @@ from tidegate.model.view import Entry, View
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Suspended", "busy", "refuse", "refuse_suspended", "resume", "settle_below", "suspend", "suspended"]
+__all__ = [
+    "STOPPED",
+    "Suspended",
+    "busy",
+    "cancel",
+    "refuse",
+    "refuse_suspended",
+    "resume",
+    "settle_below",
+    "stop",
+    "suspend",
+    "suspended",
+]
+
+
+STOPPED = "STOPPED"
+"""Why a run makes no checkpoint when the pipeline is over; and of an abort, that it was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +51,25 @@ class Suspended:
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first; empty if somebody said so."""
+    action: Literal["suspend", "stop", "cancel"] = "suspend"
+    """What was said."""
 
 
 def suspended(view: View, tolerable: int) -> Suspended | None:
     """T4, read off the end of the log: nobody plans behind a suspension, so it is the last entry, or none is.
 
     Failures count from the last completed checkpoint on, or from the last time that somebody resumed. One that was
-    rejected suspends at once: its rows would be held again.
+    rejected suspends at once: its rows would be held again. A rollback answers nothing: it carries a suspension on.
     """
-    last = view.get(view.last_id)
-    if last is not None and last.control is not None:
-        control = last.control
-        return Suspended(control.by, control.reason) if control.action == "suspend" else None
     failed: list[Entry] = []
     for entry in reversed(view.entries):
-        if entry.completed or entry.control is not None:
+        if entry.restart is not None and not entry.aborted and (held := entry.restart.suspended) is not None:
+            return _said(held)
+        if entry.control is not None:
+            if entry.control.action != "resume":
+                return _said(entry.control)
+            break
+        if entry.completed:
             break
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)
@@ -63,9 +83,33 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     return Suspended("", why, tuple(entry.id for entry in reversed(failed)))
 
 
+def _said(control: Control) -> Suspended:
+    assert control.action != "resume"
+    return Suspended(control.by, control.reason, action=control.action)
+
+
 def suspend(ledger: Ledger, by: str, reason: str) -> int:
     """Let no run plan a checkpoint until somebody resumes; what is planned already goes on. The entry's id."""
     return _act(ledger, Control(action="suspend", by=by, reason=reason))
+
+
+def stop(ledger: Ledger, by: str, reason: str) -> int:
+    """The pipeline is over: no run plans a checkpoint, until somebody resumes it after all. What is planned goes on."""
+    return _act(ledger, Control(action="stop", by=by, reason=reason))
+
+
+def cancel(ledger: Ledger, by: str, reason: str) -> tuple[int, tuple[int, ...]]:
+    """Stop it, and end what is open at once. The entry's id, and those of the checkpoints that were ended."""
+    id = _act(ledger, Control(action="cancel", by=by, reason=reason))
+    ended = set()
+    while open_ones := [entry.id for entry in ledger.view(reach=id).still_open()]:
+        for each in open_ones:
+            decision = Decision(
+                **stamp(seams.new_id()), id=each, outcome="aborted", reason=STOPPED, detail=f"cancelled by {by}"
+            )
+            if ledger.create_decision(decision).mine:
+                ended.add(each)
+    return id, tuple(sorted(ended))
 
 
 def resume(ledger: Ledger, by: str, reason: str = "") -> int | None:
@@ -88,12 +132,15 @@ def refuse_suspended(coordinator: Coordinator, view: View) -> None:
             f"{coordinator.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
         )
     else:
-        what = f"pipeline {name!r} is suspended by {found.by}" + (f": {found.why}" if found.why else "")
+        state = {"suspend": "is suspended", "stop": "was stopped", "cancel": "was cancelled"}[found.action]
+        what = f"pipeline {name!r} {state} by {found.by}" + (f": {found.why}" if found.why else "")
+    over = found.action != "suspend"
     raise Rejected(
         what,
-        expected="a pipeline that is not suspended",
-        help=f"when the cause is mended: tidegate resume {name}; nothing is lost, its input waits",
-        reason="SUSPENDED",
+        expected="a pipeline that goes on" if over else "a pipeline that is not suspended",
+        help=f"{'to let it go on' if over else 'when the cause is mended'}: tidegate resume {name}; "
+        "nothing is lost, its input waits",
+        reason=STOPPED if over else "SUSPENDED",
     )
 
 

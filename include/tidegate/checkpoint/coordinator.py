@@ -7,16 +7,17 @@ protocol has nothing more to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention
+from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention, rollback
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
+from tidegate.checkpoint.proposal import How
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
@@ -133,7 +134,7 @@ class Coordinator:
                 control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # that comes first: a source may read a table that is owed a publish
-                    self._publish_or_wait()
+                    publish.publish_or_wait(self)
                     published = completed
                     continue
                 plan = self._plan(answer, view, run, kind, wanted, standing)
@@ -165,7 +166,7 @@ class Coordinator:
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""
         control.settle_below(self.ledger, view, plan.base or 0)
-        if not self.ledger.create_entry(plan).mine or not self._counts(plan):
+        if not self.ledger.create_entry(plan).mine or not self.counts(plan):
             return False
         self.ledger.index_run(plan)
         return True
@@ -180,7 +181,7 @@ class Coordinator:
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
-        self._publish_or_wait()
+        publish.publish_or_wait(self)
         return intervals.covered(answer, wanted, self.ledger)
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
@@ -210,18 +211,20 @@ class Coordinator:
             if holding.awaits_person(entry):
                 self.complete(entry.id)  # whoever made it need not be there any more
                 continue
-            reason = "CHECKPOINT_EXPIRED" if self._overdue(entry) else give_up(entry.plan)
+            reason = "CHECKPOINT_EXPIRED" if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
             elif all(job in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan):
                 self.complete(entry.id)  # nobody came to do it: its process died far from here
         return reasons
 
-    def _overdue(self, entry: Entry) -> bool:
-        """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up."""
-        return any(job not in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan)
+    def overdue(self, entry: Entry) -> bool:
+        """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up; a rollback has
+        none, and is for whoever makes it to decide."""
+        waits = entry.restart is not None or any(job not in entry.acks for job in entry.plan.acks)
+        return waits and self.ledger.expired(entry.plan)
 
-    def _counts(self, plan: Plan) -> bool:
+    def counts(self, plan: Plan) -> bool:
         """Whether the id was free because nobody had had it, and not because its entry is retired.
 
         Somebody who slept between planning and creating may find it free again. Then the log begins above it.
@@ -233,25 +236,13 @@ class Coordinator:
             self._decide(_decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
         return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
 
-    def _publish_or_wait(self) -> None:
-        """Publish what is owed. A stuck table holds back triggers only once too much is waiting for it."""
-        report = self.publish()
-        if report.stuck and report.unpublished >= self.limits.max_unpublished:
-            table, error = next(iter(report.stuck.items()))
-            raise Rejected(
-                f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
-                expected=f"fewer than max_unpublished = {self.limits.max_unpublished}",
-                help="repair that table; nothing is lost, everything is published as soon as it answers",
-                reason="TOO_MANY_UNPUBLISHED",
-            ) from error
-
     # -- decide --------------------------------------------------------------------------------------
 
     def complete(self, id: int, failure: tuple[str, str] | None = None) -> Outcome:
         """Decide checkpoint `id` if it can be decided. `failure`: (reason, detail) of a job that gave up."""
         while True:
             entry, base = self.entry_and_base(id)
-            if failure is None and entry is not None and entry.open and self._overdue(entry):
+            if failure is None and entry is not None and entry.open and self.overdue(entry):
                 failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
             answer = protocol.on_completion(entry, base, failure)
             if isinstance(answer, protocol.Abort):
@@ -296,6 +287,12 @@ class Coordinator:
     def resume(self, by: str, reason: str = "") -> int | None:
         """Let checkpoints be planned again. None: there was nothing to resume from."""
         return control.resume(self.ledger, by, reason)
+
+    def roll_back(
+        self, to: int, *, run: str, by: str, choices: Mapping[str, How] | None = None, reason: str = ""
+    ) -> rollback.Done:
+        """Put positions, state and outputs back to checkpoint `to`, and publish that: see checkpoint/rollback.py."""
+        return rollback.roll_back(self, to, run=run, by=by, choices=choices or {}, reason=reason)
 
     def suspended(self) -> control.Suspended | None:
         """Why no checkpoint may be planned now, or None."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, cast
 
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
+from tidegate.checkpoint.compatibility import check_targets, declared_sources, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
-from tidegate.errors import Invalid
-from tidegate.gates.base import GateContext
-from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
@@ -19,13 +18,10 @@ from tidegate.model.records import Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
-from tidegate.pipeline.meaning import refuse_other_meanings
-from tidegate.sinks.base import SinkContext
+from tidegate.pipeline.hooks import Triggering
 from tidegate.sources.base import SourceContext
-from tidegate.state.record import DEFAULT_GROUPS
-from tidegate.state.table import STATE
 
-__all__ = ["Plans"]
+__all__ = ["Plans", "standing_ranges"]
 
 
 class Plans:
@@ -45,20 +41,19 @@ class Plans:
         standing: no source moves.
         """
         interval = wanted.interval if wanted is not None else None
-        self._check_sinks()
+        check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
+        config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
-            self._refuse_lost_states(base.plan)
-            self._refuse_other_groups(base.plan)
-            for acked in base.acks.values():
-                refuse_other_meanings(self.graph, acked.ack.memory, base.id)
-        starts = self._starts(base)
+            refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+        starts = declared_sources(base)
         if standing:
-            sources = _standing(self.graph, base)
+            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
+            sources = standing_ranges(base.plan if base else None, declared)
         else:
             sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
             sources |= requested(self.graph, self.ledger, self.place, view, base)
-        config: Json = self.limits.record()  # type: ignore[attr-defined]
+        hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
             id=answer.id,
@@ -71,6 +66,7 @@ class Plans:
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             pins=self._pins(answer, view),
+            hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
@@ -79,39 +75,6 @@ class Plans:
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
-
-    def _check_sinks(self) -> None:
-        """Every target can be published to, before any work is done for it."""
-        uid = self.ledger.start().uid
-        for name, sinking in self.graph.tables.items():
-            by_interval, home = self.graph.by_interval, self.ledger.home
-            sinking.sink.check(SinkContext(self.graph.name, uid, name, self.place, by_interval, home))
-        for gated in self.graph.gates:
-            gated.gate.check(GateContext(self.graph.name, gated.name, self.place))
-
-    def _refuse_lost_states(self, base: Plan) -> None:
-        """Every operator that remembers something is still there, under its uid."""
-        lost = sorted(name for name in base.commits if name.startswith(STATE) and name not in self.graph.tables)
-        if lost:
-            raise Invalid(
-                f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
-                f"pipeline {self.graph.name!r} no longer has",
-                expected="every operator with state, under the uid that it had",
-                help="put it back under its uid, or start a new pipeline under a new name",
-                reason="STATE_REMOVED",
-            )
-
-    def _refuse_other_groups(self, base: Plan) -> None:
-        """Keys are still hashed into as many groups as when their state began."""
-        begun = base.config.get("max_parallelism", DEFAULT_GROUPS)
-        now = self.limits.record().get("max_parallelism", DEFAULT_GROUPS)  # type: ignore[attr-defined]
-        if begun != now and any(name.startswith(STATE) for name in base.commits):
-            raise Invalid(
-                f"max_parallelism is {now}, but the state of pipeline {self.graph.name!r} was begun with {begun}",
-                expected=f"max_parallelism {begun}, for ever: by it each key was given its place in the files",
-                help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
-                reason="MAX_PARALLELISM_CHANGED",
-            )
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """What operators and gates are to read beside their streams."""
@@ -127,29 +90,14 @@ class Plans:
             found[stage.name] = self.ledger.pack(pinned)
         return found
 
-    def _starts(self, base: Entry | None) -> dict[str, Range]:
-        """Where each source stands: where the base's plan ends (T5)."""
-        if base is None:
-            return {}
-        declared = {name: part for name, part in base.plan.sources.items() if not name.startswith(QUARANTINE)}
-        gone = sorted(set(declared) - set(self.graph.sources))
-        if gone:
-            raise Invalid(
-                f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
-                expected=f"sources {', '.join(sorted(declared))}",
-                help="put the source back under its name, or start a new pipeline under a new name",
-                reason="SOURCE_REMOVED",
-            )
-        for name, before in declared.items():
-            kind = self.graph.sources[name].source.kind
-            if kind != before.kind:
-                raise Invalid(
-                    f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
-                    expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
-                    help="give the new source a name of its own",
-                    reason="SOURCE_REPLACED",
-                )
-        return declared
+    def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
+        """What the pipeline's hooks want to be kept. Behind a rollback they go back first, too."""
+        if base is not None and base.restart is not None:
+            if not base.completed:
+                raise control.busy((base.id,))
+            for hook in self.graph.hooks:
+                hook.restore(base.plan.hooks.get(hook.name))
+        return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
 
     def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)
@@ -166,10 +114,10 @@ class Plans:
         )
 
 
-def _standing(graph: Graph, base: Entry | None) -> dict[str, Range]:
-    """Nothing is read: each source stays where it is."""
-    before = base.plan.sources if base is not None else {}
-    kinds = {name: s.source.kind for name, s in graph.sources.items()} | {n: part.kind for n, part in before.items()}
+def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:
+    """Nothing is read: each source stays where it is. declared: the kinds of those that may be new."""
+    before = base.sources if base is not None else {}
+    kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     ends = {name: before[name].end if name in before else None for name in kinds}
     return {
         name: Range(kind=kind, start=ends[name], end=ends[name], splits=Payload(data={}), empty=True, more=True)

@@ -12,6 +12,9 @@ What must hold, and where it comes from:
     may have lost against another, the log is read again.                                       (T3, W3)
   - A checkpoint completes only on a completed base. Aborting is always safe, for anyone.       (D1, D2)
   - A table takes the completed checkpoints in order, each once, by compare-and-swap.           (P1 to P3)
+  - A rollback to c is an entry like any other, at the end of the log, made when all lower ones are decided. Once it is
+    completed, those between c and it no longer count: what is not published of them never is, and its own publish,
+    which puts a table back as of c, comes after whatever is there.                             (R2 to R4)
 
 In an interval pipeline (section 8) entries rest on nothing and complete in any order. Then what must hold is:
 
@@ -25,9 +28,24 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.checkpoint.answers import (
+    Abort,
+    Adopt,
+    Complete,
+    Covered,
+    CreateEntry,
+    Damaged,
+    DoneAlready,
+    Misfit,
+    Nothing,
+    Publish,
+    RunJob,
+    Stop,
+    Wait,
+)
 from tidegate.checkpoint.verdicts import REJECTED, Held, gate_failure, rejection, unanswered
 from tidegate.model.interval import Interval
-from tidegate.model.records import Handle, Manifest
+from tidegate.model.records import Handle, Manifest, TablePart
 from tidegate.model.view import Entry, View
 
 __all__ = [
@@ -52,108 +70,9 @@ __all__ = [
     "on_job",
     "on_publish",
     "on_publish_interval",
+    "on_rollback",
     "on_trigger",
 ]
-
-
-# -- answers -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Adopt:
-    """The run has an entry already: go on with that one, plan nothing."""
-
-    id: int
-
-
-@dataclass(frozen=True)
-class Abort:
-    """Create the abort of `id`, read back what holds, and ask again."""
-
-    id: int
-    reason: str
-    detail: str
-    counts: bool
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Others are at work; ask again when one of `ids` is decided."""
-
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Covered:
-    """The run's interval is done already, by checkpoint `id` (None: by one below the view): plan nothing."""
-
-    id: int | None
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """The run's interval cannot be made beside `other`, which is there already."""
-
-    other: Interval
-    early: bool = False
-    """True: it begins before all that the pipeline has ever been given."""
-
-
-@dataclass(frozen=True)
-class CreateEntry:
-    """Plan from where `base` ends, create entry `id`; if that exists, ask again."""
-
-    id: int
-    base: int | None
-    generation: int
-
-
-@dataclass(frozen=True)
-class Stop:
-    """This work no longer counts; write nothing more."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class DoneAlready:
-    """The record that the caller wanted to make exists."""
-
-
-@dataclass(frozen=True)
-class RunJob:
-    """Run the job; its own last snapshot is the ack `prev`."""
-
-    prev: Handle | None
-
-
-@dataclass(frozen=True)
-class Complete:
-    """Write a manifest from these acks, index the run, create the decision."""
-
-    id: int
-    base: Entry | None
-    acks: Mapping[str, Handle]
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Commit `id` on the table, at exactly the version behind the head that was read."""
-
-    id: int
-    after: int | None
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """The table has everything that is completed."""
-
-
-@dataclass(frozen=True)
-class Damaged:
-    """The table and the log contradict each other. Never worked around."""
-
-    why: str
 
 
 # -- trigger (T1 to T6) --------------------------------------------------------------------------------
@@ -199,7 +118,8 @@ def on_trigger(
     if len(others) >= max_open:
         return Wait(others)
     base = None if independent else plan_base(view)
-    return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=0)
+    generation = base.plan.generation if base else 0
+    return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=generation)
 
 
 def own_entry(view: View, run: str) -> int | None:
@@ -224,8 +144,21 @@ def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
         if base_aborted(view, entry):
             return Abort(entry.id, "BASE_ABORTED", f"checkpoint {entry.plan.base}, its base, was aborted", False)
         if entry.id in give_up:
-            return Abort(entry.id, give_up[entry.id], "", counts=give_up[entry.id] in COUNTED)
+            counts = give_up[entry.id] in COUNTED and entry.restart is None
+            return Abort(entry.id, give_up[entry.id], "", counts)
     return None
+
+
+def on_rollback(view: View) -> Abort | CreateEntry:
+    """R2: what somebody does next who rolls back. Everything below is decided before the entry is created: nothing
+    that it leaves behind can be completed any more, and whatever is has a lower id."""
+    for entry in view.entries:
+        if entry.decision is None:
+            reason = CONTROL if entry.control is not None else ROLLED_BACK
+            return Abort(entry.id, reason, "ended by a rollback", counts=False)
+    base = plan_base(view)
+    generation = base.plan.generation if base else 0
+    return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=generation + 1)
 
 
 def _beside_others(view: View, wanted: Wanted) -> Covered | Misfit | Wait | None:
@@ -265,6 +198,9 @@ def _covered(view: View, wanted: Wanted) -> Covered | Misfit | None:
 CONTROL = "CONTROL"
 """The reason in the decision of an entry that is no checkpoint."""
 
+ROLLED_BACK = "ROLLED_BACK"
+"""The reason of an abort that a rollback makes: what is still open is not waited for."""
+
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 
@@ -289,6 +225,8 @@ def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlre
         return Stop("the checkpoint is not in the log any more")
     if entry.control is not None:
         return Stop(f"entry {entry.id} is no checkpoint: it was made to {entry.control.action}")
+    if entry.restart is not None:
+        return Stop(f"entry {entry.id} is a rollback: it has no jobs")
     if job in entry.acks:
         return DoneAlready()
     if entry.decision is not None:
@@ -297,9 +235,10 @@ def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlre
         return RunJob(prev=None)
     if base.aborted:
         return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
-    if job not in base.plan.acks:
-        return RunJob(prev=None)  # the job is new since then
     prev = last_ack(base, job)
+    new = base.completed if base.restart is not None else job not in base.plan.acks
+    if prev is None and new:
+        return RunJob(prev=None)  # the job is new since then
     return RunJob(prev) if prev else Wait((base.id,))
 
 
@@ -323,6 +262,8 @@ def on_completion(
     """
     if entry is None or not entry.open:
         return DoneAlready()
+    if entry.restart is not None:  # whoever rolls back decides it at once; others can only end it
+        return Abort(entry.id, *failure, counts=False) if failure is not None else Wait((entry.id,))
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
     if refused := gate_failure(entry):
@@ -351,11 +292,13 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
     for manifest in completed:
         part = manifest.tables.get(table)
-        if part is None or not part.committables or (last is not None and manifest.id <= last):
+        if part is None or not owes(part) or (last is not None and manifest.id <= last):
             continue
-        if part.after != last:
+        if view.rolled_back_by(manifest.id) is not None:
+            continue
+        if part.restore is None and part.after != last:
             return Damaged(f"checkpoint {manifest.id} goes on top of {part.after}, the table holds {last}")
-        return Publish(manifest.id, part.after)
+        return Publish(manifest.id, last)
     expected = after_publish(completed, table)
     if last != expected:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
@@ -386,10 +329,15 @@ def on_publish_interval(
     return Nothing()
 
 
+def owes(part: TablePart) -> bool:
+    """Whether an entry makes a commit on the table."""
+    return bool(part.committables) or part.restore is not None
+
+
 def after_publish(completed: Sequence[Manifest], table: str) -> int | None:
     """The last entry that the table holds once these are all published on it."""
     for manifest in reversed(completed):
         part = manifest.tables.get(table)
         if part is not None:
-            return manifest.id if part.committables else part.after
+            return manifest.id if owes(part) else part.after
     return None

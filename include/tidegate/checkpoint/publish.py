@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import protocol, publish_intervals
-from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Latest, Published, PublishedTable
 from tidegate.model.view import Entry, View
@@ -23,7 +23,7 @@ from tidegate.sinks.base import Publication
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Report", "publish_owed"]
+__all__ = ["Report", "publish_or_wait", "publish_owed"]
 
 LOST_RACES = 100
 """After so many commits lost to others, a table is left for the next publisher."""
@@ -81,6 +81,30 @@ def publish_owed(coordinator: Coordinator) -> Report:
     return report
 
 
+def publish_or_wait(coordinator: Coordinator) -> None:
+    """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
+    waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them."""
+    report = publish_owed(coordinator)
+    if not report.stuck:
+        return
+    table, error = next(iter(report.stuck.items()))
+    back = [entry.id for entry in coordinator.ledger.view().entries if entry.restart is not None and entry.completed]
+    if back and coordinator.ledger.published(back[-1]) is None:
+        raise Rejected(
+            f"rollback {back[-1]} is not on table {table!r} yet: {error}",
+            expected="every table to be put back before anything new is read",
+            help="repair that table; it is put back as soon as it answers",
+            reason="ROLLBACK_UNPUBLISHED",
+        ) from error
+    if report.unpublished >= coordinator.limits.max_unpublished:
+        raise Rejected(
+            f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
+            expected=f"fewer than max_unpublished = {coordinator.limits.max_unpublished}",
+            help="repair that table; nothing is lost, everything is published as soon as it answers",
+            reason="TOO_MANY_UNPUBLISHED",
+        ) from error
+
+
 def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -> None:
     """P1 to P3 for one table, until it has everything."""
     context = coordinator.context(sinking.name)
@@ -101,7 +125,9 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
         entry = view.get(answer.id)
         assert entry is not None
         try:
-            done = sinking.sink.publish(_publication(coordinator, entry, sinking.name, answer.after), head, context)
+            publication = _publication(coordinator, entry, sinking.name, answer.after)
+            act = sinking.sink.publish if publication.restore is None else sinking.sink.go_back
+            done = act(publication, head, context)
         except TidegateError:
             # Others may have published it, and retention taken what it was made of, since the head was read.
             if sinking.sink.head(context).last == head.last:
@@ -127,6 +153,8 @@ def _publication(coordinator: Coordinator, entry: Entry, table: str, after: int 
         attempt=entry.decision.attempt,
         after=after,
         committables=tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables)),
+        restore=entry.manifest.tables[table].restore,
+        target=entry.restart.target if entry.restart is not None else 0,
     )
 
 
@@ -141,6 +169,8 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
         if not entry.completed:
             continue
         known = coordinator.ledger.published(entry.id)
+        if known is None and view.rolled_back_by(entry.id) is not None:
+            continue  # it never will be
         if known is None and _waits_for(entry, report.stuck):
             report.unpublished += 1
         elif not report.unpublished:
@@ -165,9 +195,9 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
     for name, part in entry.manifest.tables.items():
         found = report.published.get((entry.id, name))
         sinking = coordinator.graph.tables.get(name)
-        if found is None and part.committables and sinking is not None:
+        if found is None and protocol.owes(part) and sinking is not None:
             found = sinking.sink.locate(entry.id, coordinator.context(name))
-        if not part.committables and before is not None:
+        if not protocol.owes(part) and before is not None:
             found = before.tables.get(name)
         if found is not None:
             tables[name] = found
@@ -178,14 +208,14 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
 
 def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
     assert entry.manifest is not None
-    return any(entry.manifest.tables[table].committables for table in stuck if table in entry.manifest.tables)
+    return any(protocol.owes(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables)
 
 
 def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
     """A sink that was removed from the code while something is still owed to its table."""
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest else None
-        if part is None or not part.committables or entry.id <= view.settled:
+        if part is None or not protocol.owes(part) or entry.id <= view.settled or view.rolled_back_by(entry.id):
             continue
         if coordinator.ledger.published(entry.id) is None:
             raise Invalid(

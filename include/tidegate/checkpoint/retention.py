@@ -1,9 +1,10 @@
 """Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
 
 The rule (design: 3b-protocol.md, section 10). An entry may go when it lies below the last `num_retained`
-completed ones and below everything that is still open or owed. First its tombstone is created, then the
-log is read again: if anything still rests on the entry, it stays. Then what its attempts staged and no
-table names, its side files and its records are deleted, in an order that can break off anywhere.
+completed ones and below everything that is still open or owed, and nobody has pinned it. First its tombstone
+is created, then log and pins are read again: if anything still rests on the entry, it stays. Then what its
+attempts staged and no table names, its side files and its records are deleted, in an order that can break off
+anywhere.
 
 Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the
 entry's own records, all of them, say that its attempt lost.
@@ -13,17 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidegate import seams
+from tidegate.checkpoint.references import blobs_of, states_of
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
-from tidegate.model.records import Blob, Decision, Kept, Payload, Retired
-from tidegate.model.view import Entry
+from tidegate.model.records import Blob, Decision, Kept, Pin, Retired
+from tidegate.model.view import Entry, rolled_back_by
 from tidegate.sinks.base import Staging
 from tidegate.state.table import StateSink
 
@@ -38,12 +37,40 @@ def retire_old(coordinator: Coordinator) -> list[int]:
     ledger, num_retained = coordinator.ledger, coordinator.limits.num_retained
     kept = _kept(ledger, num_retained)
     old = ledger.ids(before=_floor(kept, num_retained))
+    spared = _spared(ledger) if old else set()
+    old = [id for id in old if id not in spared]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
-    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: what is left has no hole
+    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: no hole but for pins
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     return gone
+
+
+def _spared(ledger: Ledger) -> set[int]:
+    """The entries that somebody refers to, wherever they lie. Pins that are of no use are removed."""
+    spared = set()
+    for pin in ledger.pins():
+        if _is_stale(ledger, pin):
+            ledger.delete_pin(pin.owner)
+        else:
+            spared.add(pin.entry)
+    return spared
+
+
+def _is_stale(ledger: Ledger, pin: Pin) -> bool:
+    """Whether a rollback's pin is of no use: its entry is another's, aborted, or retired.
+
+    An entry that is not there yet may still be made, by somebody slow who has pinned its target.
+    """
+    if pin.restart is None:
+        return False
+    plan = ledger.plan(pin.restart)
+    if plan is None:
+        view = ledger.view()
+        return bool(view.entries) and pin.restart < view.entries[0].id
+    decision = ledger.decision(pin.restart)
+    return plan.attempt != pin.attempt or (decision is not None and decision.outcome == "aborted")
 
 
 def retention_floor(ledger: Ledger, num_retained: int) -> int:
@@ -126,7 +153,7 @@ def _retire(coordinator: Coordinator, id: int) -> bool:
 def _claim(coordinator: Coordinator, id: int) -> bool:
     ledger = coordinator.ledger
     if ledger.retired(id):
-        return True
+        return id not in _spared(ledger)
     entry = coordinator.real_entry(id)
     if entry is None:
         return True  # what a zombie wrote behind the deletion
@@ -135,7 +162,7 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
-    return id < retention_floor(ledger, coordinator.limits.num_retained)
+    return id < retention_floor(ledger, coordinator.limits.num_retained) and id not in _spared(ledger)
 
 
 def _delete(coordinator: Coordinator, id: int) -> bool:
@@ -148,41 +175,49 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
         return False
     _clear_staged(coordinator, entry)
     _clear_states(coordinator, entry)
-    blobs = _blobs(entry)
+    blobs = blobs_of(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
     return True
 
 
 def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
-    """Staged files of attempts that lost, and those of the winner that its table does not name."""
+    """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
+    entry was rolled back before it was there."""
     if entry.completed and len(entry.acks) < len(entry.plan.acks):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
+    rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None
     winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
     for name, sinking in coordinator.graph.tables.items():
-        context = coordinator.context(name)
-        for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
-            remove = sinking.sink.retire if attempt in winners else sinking.sink.discard
+        context, sink = coordinator.context(name), sinking.sink
+        never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
+        for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
+            remove = sink.retire if attempt in winners and not never else sink.discard
             remove(context, Staging(entry.id, attempt))
 
 
 def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
-    """State files that the entry names and the next completed one does not: compaction has replaced them since.
+    """State files that the entry names and no other one does: compaction has replaced them since.
 
-    A file that has left the state never comes back, so what the next one does not name, no later one does.
+    A file that has left the state comes back by a rollback only. So what neither the next completed one names nor one
+    that is pinned, as the targets of rollbacks are, nobody names: each lineage goes on from one of these.
     """
-    gone = _states(entry) if entry.completed else {}
+    gone = states_of(entry) if entry.completed else {}
     above = _next_completed(coordinator.ledger, entry.id) if gone else None
     if above is None:
         return
-    unpack, kept = coordinator.ledger.unpack, _states(above)
+    unpack, others = coordinator.ledger.unpack, [above, *_pinned(coordinator.ledger, entry.id)]
     for name, payload in gone.items():
         sinking = coordinator.graph.tables.get(name)
-        if name in kept and kept[name] != payload and sinking is not None and isinstance(sinking.sink, StateSink):
-            sinking.sink.retire_files(unpack(payload), [unpack(kept[name])], coordinator.context(name))
+        kept = [state for other in others if (state := states_of(other).get(name)) is not None]
+        known = bool(kept) or above.restart is not None  # it went back behind where this state began
+        if known and payload not in kept and sinking is not None and isinstance(sinking.sink, StateSink):
+            sinking.sink.retire_files(unpack(payload), list(map(unpack, kept)), coordinator.context(name))
 
 
-def _states(entry: Entry) -> dict[str, Payload]:
-    return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+def _pinned(ledger: Ledger, but: int) -> list[Entry]:
+    """The entries that are pinned."""
+    found = (ledger.entry(id) for id in sorted(_spared(ledger)) if id != but)
+    return [entry for entry in found if entry is not None]
 
 
 def _next_completed(ledger: Ledger, below: int) -> Entry | None:
@@ -191,40 +226,16 @@ def _next_completed(ledger: Ledger, below: int) -> Entry | None:
 
 
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
-    """Side files that later entries name. Positions carry theirs on from plan to plan, so what the entries up to
-    the next completed one do not name, no later one does: all behind that rest on it.
+    """Side files that other entries name. Positions carry theirs on from plan to plan, so what the entries up to
+    the next completed one do not name, no later one does: all behind that rest on it, or on one that is pinned.
 
     The next entry alone does not tell: if it was aborted, one behind it may go on from before both.
     """
-    kept: set[Blob] = set()
+    kept: set[Blob] = set().union(*map(blobs_of, _pinned(ledger, below)))
     for id in range(below + 1, ledger.view().settled + 1):
         entry = ledger.entry(id)
         if entry is not None:
-            kept |= _blobs(entry)
+            kept |= blobs_of(entry)
             if entry.completed:
                 break
     return kept
-
-
-def _blobs(entry: Entry) -> set[Blob]:
-    """Every side file that the entry's records name, wherever in them."""
-    payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
-    for ack in (acked.ack for acked in entry.acks.values()):
-        payloads += [*ack.sinks.values(), *ack.states.values(), *(verdict.results for verdict in ack.gates.values())]
-    found = {payload.blob for payload in payloads if payload.blob is not None}
-    for part in entry.plan.sources.values():
-        found |= set(_blobs_in(part.end)) | set(_blobs_in(part.start))
-    return found
-
-
-def _blobs_in(value: object) -> Iterator[Blob]:
-    """Side files inside a source's own JSON: objects of exactly the shape of Blob."""
-    if isinstance(value, dict):
-        try:
-            yield msgspec.convert(value, Blob)
-        except msgspec.ValidationError:
-            for inner in value.values():
-                yield from _blobs_in(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _blobs_in(inner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tidegate.checkpoint.savepoint import savepoints
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, TidegateError
@@ -54,6 +55,12 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
     """Hashes between the records of one entry, and their side files."""
     if entry.manifest is not None:
         for job, handle in entry.manifest.jobs.items():
+            if handle.entry != entry.id:  # of a rollback: the ack of its target
+                try:
+                    ledger.chosen_ack(handle, job)
+                except Corrupt as error:
+                    yield error.what
+                continue
             acked = entry.acks.get(job)
             if acked is None:
                 yield f"checkpoint {entry.id} is completed, but the ack of job {job} is missing"
@@ -90,10 +97,10 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
         ledger.view()
     except TidegateError as error:
         yield error.what
-    ids = ledger.ids()
+    ids, pinned = ledger.ids(), {pin.entry for pin in ledger.pins()}
     for before, after in pairwise(ids):
-        # Retention goes upwards: only what it could not delete yet may have a hole above it.
-        if after != before + 1 and not ledger.retired(before):
+        # Retention goes upwards: only what is pinned, or could not be deleted yet, may have a hole above it.
+        if after != before + 1 and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"
     for entry in entries:
         base = by_id.get(entry.plan.base) if entry.plan.base is not None else None
@@ -101,6 +108,9 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
             yield f"checkpoint {entry.id} names {entry.plan.base} as its base, which is not below it"
         if base is not None and entry.completed and not base.completed:
             yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
+    for each in savepoints(ledger):
+        if not each.there:
+            yield f"savepoint {each.name!r} names checkpoint {each.entry}, which is gone: dispose of it"
     for name in ledger.store.names("checkpoints"):
         if entry_id(name) is None:
             yield f"{ledger.store.url(f'checkpoints/{name}')} is no checkpoint's folder"

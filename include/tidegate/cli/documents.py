@@ -9,15 +9,21 @@ from typing import Any
 from tidegate.checkpoint import holding
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Ack, Published, Verdict
-from tidegate.model.view import Entry, View
+from tidegate.model.view import Entry, View, rolled_back_by
 
-__all__ = ["clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+__all__ = ["ACTS", "clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+
+
+ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled"}
+"""What an entry that is no checkpoint has done to the pipeline."""
 
 
 def state_of(entry: Entry, published: Published | None) -> str:
-    """open, held, aborted, completed, or completed but not yet visible on every table."""
+    """open, held, aborted, completed, rollback; or completed but not yet visible on every table."""
     if entry.control is not None:
-        return {"suspend": "suspended", "resume": "resumed"}[entry.control.action]
+        return ACTS[entry.control.action]
+    if entry.restart is not None and published is not None:
+        return "rollback"
     if entry.decision is None:
         return "held" if holding.told_all(View((entry,)), [entry.id]) else "open"
     if entry.completed and published is None:
@@ -29,11 +35,23 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     """One checkpoint in short."""
     plan, decision = entry.plan, entry.decision
     published = ledger.published(entry.id)
+    undone = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
+    act = entry.control or entry.restart
+    by = (
+        f"to checkpoint {entry.restart.target}, by {entry.restart.by}"
+        if entry.restart
+        else f"by {act.by}"
+        if act
+        else ""
+    )
+    aborted = entry.aborted and entry.control is None
     return {
         "id": entry.id,
-        "state": state_of(entry, published),
-        "reason": entry.control.reason if entry.control else decision.reason if decision else "",
-        "detail": f"by {entry.control.by}" if entry.control else decision.detail if decision else "",
+        "state": "rolled back" if undone is not None else state_of(entry, published),
+        "reason": act.reason if act and not aborted else decision.reason if decision else "",
+        "detail": by if act and not aborted else decision.detail if decision else "",
+        "undone_by": undone,
+        "back_to": entry.restart.target if entry.restart is not None else None,
         "kind": plan.kind,
         "interval": str(entry.interval) if entry.interval is not None else None,
         "base": plan.base,

@@ -17,8 +17,8 @@ from tidegate.errors import TidegateError
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
-from tidegate.model.records import Ack, Control, Plan, Published
-from tidegate.model.view import Entry, View
+from tidegate.model.records import Ack, Control, Plan, Published, Restart
+from tidegate.model.view import Entry, View, rolled_back_by
 from tidegate.runtime.runs import gone
 
 __all__ = ["add_parser", "run"]
@@ -29,6 +29,8 @@ REASONS = {
     "GATE_FAILED": "a gate found what must not be published",
     "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
+    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
+    "STOPPED": "somebody cancelled the pipeline",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
 }
@@ -86,6 +88,8 @@ def tell(target: Target, entry: Entry) -> Story:
         return _act(target, entry, entry.control)
     ledger = target.ledger
     published = ledger.published(entry.id)
+    if entry.restart is not None:
+        return _back(target, entry, entry.restart, published)
     base = ledger.entry(entry.plan.base) if entry.plan.base is not None else None
     waits = list(_waits_for(ledger, entry, base, published))
     return Story(
@@ -97,6 +101,7 @@ def tell(target: Target, entry: Entry) -> Story:
             *_acked(entry),
             *_losers(target, entry),
             *_decided(ledger, entry),
+            *_undone(ledger, entry),
             *_shown(published),
         ],
         waits_for=waits,
@@ -108,9 +113,30 @@ def tell(target: Target, entry: Entry) -> Story:
 def _act(target: Target, entry: Entry, control: Control) -> Story:
     """An entry that is no checkpoint."""
     told = {"suspend": "let no checkpoint be planned from here on", "resume": "let checkpoints be planned again"}
+    told |= {"stop": "stopped the pipeline", "cancel": "cancelled the pipeline, and what was open"}
     why = f", because: {control.reason}" if control.reason else ""
     event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
     return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")
+
+
+def _back(target: Target, entry: Entry, restart: Restart, published: Published | None) -> Story:
+    """A rollback."""
+    why = f", because: {restart.reason}" if restart.reason else ""
+    events = [f"At {clock(entry.plan.created)} UTC {restart.by} went back to checkpoint {restart.target}{why}."]
+    if entry.decision is not None and not entry.completed:
+        events.append(f"It was ended before it was decided ({entry.decision.reason}): nothing was changed.")
+    elif entry.completed:
+        events.append(f"What was completed after {restart.target} no longer counts; its input is read again.")
+        told = {"discard": "what others had committed since is lost", "keep": "its rows were left as they were"}
+        told["retract"] = "only this pipeline's own rows were taken out"
+        events += [f"Table {name}: {told[done.how]}." for name, done in restart.tables.items() if done.how in told]
+    if restart.suspended is not None and not entry.aborted:
+        events.append(f"The pipeline stays suspended, by {restart.suspended.by}: {restart.suspended.reason}.")
+    waits = ["It waits to be published on its tables. The next run does that first."]
+    owed = waits if entry.completed and published is None else []
+    open_yet = ["Whoever makes it is to decide it; if nobody does, the next run ends it."] if entry.open else []
+    state = state_of(entry, published)
+    return Story(target.name, entry.id, state, [*events, *_shown(published)], [*owed, *open_yet], [], "")
 
 
 # -- what happened -------------------------------------------------------------------------------------
@@ -234,6 +260,12 @@ def _retaken(ledger: Ledger, entry: Entry) -> int | None:
         if later is not None and later.plan.base == entry.plan.base:
             return id
     return None
+
+
+def _undone(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    undone = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
+    if undone is not None:
+        yield f"It no longer counts: rollback {undone} went back behind it. Its input is read again."
 
 
 def _shown(published: Published | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tidegate.checkpoint.control import suspended
-from tidegate.cli.documents import clock, rows_text, state_of, summary_of
+from tidegate.cli.documents import ACTS, clock, rows_text, state_of, summary_of
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, pipeline_names, program
 from tidegate.config import Settings, load_settings
@@ -70,12 +70,13 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
         view = ledger.view()
         last = view.get(view.last_id)
         completed = view.last_completed
+        held = suspended(view, settings.tolerable_failed_checkpoints)
     except TidegateError as error:
         return {"name": name, "last": None, "state": error.kind, "planned": None, "last_completed": None}
     return {
         "name": name,
         "last": last.id if last else None,
-        "state": "suspended" if suspended(view, settings.tolerable_failed_checkpoints) else _state(last),
+        "state": ACTS[held.action] if held is not None else _state(last),
         "planned": last.plan.created if last else None,
         "last_completed": completed.id if completed else None,
     }

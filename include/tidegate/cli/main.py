@@ -35,8 +35,14 @@ COMMANDS = {
     "read": "rows of a sink's table as of one checkpoint",
     "state": "what operators remember as of one checkpoint",
     "diff": "what differs between two checkpoints",
+    "check": "will this code go on from the last checkpoint? every reason why not",
+    "recover": "what the next run will find, verified; end what is dead, publish what is owed",
+    "rollback": "go back to a checkpoint: positions, state and tables",
+    "savepoint": "checkpoints with names: create, list, show, verify, dispose",
     "suspend": "let no run plan a checkpoint until `resume`",
     "resume": "let runs plan checkpoints again",
+    "stop": "the pipeline is over: bring what is open to its end, make a savepoint",
+    "cancel": "the pipeline is over at once: end what is open",
     "approve": "let a checkpoint go on that a gate holds",
     "reject": "abort a checkpoint that a gate holds",
     "quarantine": "rows that gates have set aside: list, show, release, discard",
@@ -135,7 +141,7 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     return parser
 
 
-_MODULES = {"list": "listing", "config": "settings", "resume": "suspend", "reject": "approve"}
+_MODULES = {"list": "listing", "config": "settings", "resume": "suspend", "cancel": "stop", "reject": "approve"}
 """Commands whose module has another name."""
 
 

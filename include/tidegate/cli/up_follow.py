@@ -39,9 +39,10 @@ class Followed:
         for id in sorted(self._pending):
             entry = self.ledger.entry(id)
             row = summary_of(self.ledger, entry) if entry is not None else None
-            over = self.ledger.retired(id) if entry is None else entry.control is not None  # that is no checkpoint
-            if over:
+            over = self.ledger.retired(id) if entry is None else entry.control is not None
+            if over or (entry is not None and entry.restart is not None):  # that is no checkpoint
                 self._pending.discard(id)
+                continue
             if row is not None and row["state"] in ("completed", "aborted"):
                 self._pending.discard(id)
                 news.append(row)

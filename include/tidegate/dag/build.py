@@ -47,6 +47,13 @@ def _project(file: Path) -> str:
 def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Tidegate's part, and over it what the user gave."""
     note = Param("", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log.")
+    savepoint = Param(
+        "",
+        type="string",
+        pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
+        title="Savepoint",
+        description="A name for this run's checkpoint: it stays until it is disposed of.",
+    )
     return {
         "dag_id": graph.name,
         "description": document.description(graph),
@@ -58,7 +65,7 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
         "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
         "doc_md": "\n\n".join(filter(None, (given.get("doc_md"), document.dag_text(graph, settings)))),
         "tags": ["tidegate", graph.name, *given.get("tags", ())],
-        "params": {"note": note, **given.get("params", {})},
+        "params": {"note": note, "savepoint": savepoint, **given.get("params", {})},
     }
 
 

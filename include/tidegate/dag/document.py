@@ -32,6 +32,8 @@ RED = """## When a run is red
    older run.
 4. If more checkpoints in a row fail than `tolerable_failed_checkpoints` (below) allows, the pipeline is suspended: runs
    are skipped, green, and make nothing, until somebody says `tidegate resume NAME`. The log of `complete` says so.
+5. If rows were published that should never have been: `tidegate rollback MODULE:PIPELINE --to N --suspend` puts
+   positions, state and tables back to checkpoint N; correct the code, then resume: their input is read again.
 
 A run that is *green* with skipped tasks made no checkpoint, or found it completed before; the task's log says which.
 A run *marked* green or red by hand changes nothing: the next run ends its checkpoint if it is still open."""

@@ -144,6 +144,7 @@ class TriggerOperator(Step):
         """Small references only: data never goes through Airflow."""
         with self.at_work(context) as task:
             task.refuse_unknown_conf()
+            _refuse_taken(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             triggered = self.triggered(task)
@@ -273,6 +274,7 @@ class CompleteOperator(Step):
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:
+        _name(task, id)
         came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
@@ -282,6 +284,23 @@ class CompleteOperator(Step):
             task.context["outlet_events"][asset(self.pipeline, sink)].extra = extra
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
+
+
+def _refuse_taken(task: Task) -> None:
+    """A savepoint's name that another checkpoint has: said before anything is planned."""
+    from tidegate.checkpoint.savepoint import check_free
+
+    if name := task.context["params"].get("savepoint"):
+        check_free(task.coordinator.ledger, name, task.last())
+
+
+def _name(task: Task, id: int) -> None:
+    """The run's checkpoint becomes a savepoint, if that was asked for. Once, however often it is tried."""
+    from tidegate.checkpoint.savepoint import create
+
+    if name := task.context["params"].get("savepoint"):
+        made = create(task.coordinator.ledger, name, id, task.run, task.context["params"].get("note") or "")
+        log.info("Checkpoint %s is savepoint %s", made.entry, made.name)
 
 
 def _nothing() -> None:
@@ -302,7 +321,7 @@ def _patience(task: Task, error: Rejected) -> float:
     """After how many seconds to look again, should the ledger tell nothing."""
     if error.reason == "MIN_PAUSE":
         return max(getattr(error, "wait_s", None) or task.settings.min_pause, 0.1)
-    return 30.0 if error.reason == "TOO_MANY_UNPUBLISHED" else 60.0
+    return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
 
 
 def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:

@@ -21,10 +21,19 @@ from tidegate.errors import Fenced, Rejected, TidegateError, Unavailable
 
 __all__ = ["DECLINED", "WAITING", "as_airflow"]
 
-WAITING = frozenset({"CHECKPOINT_IN_PROGRESS", "BASE_IN_PROGRESS", "MIN_PAUSE", "TOO_MANY_UNPUBLISHED", "HELD"})
+WAITING = frozenset(
+    {
+        "CHECKPOINT_IN_PROGRESS",
+        "BASE_IN_PROGRESS",
+        "MIN_PAUSE",
+        "TOO_MANY_UNPUBLISHED",
+        "ROLLBACK_UNPUBLISHED",
+        "HELD",
+    }
+)
 """Why a task waits: others are at work, a pause is on, or a person is to say something."""
 
-DECLINED = frozenset({"SUSPENDED", "RETIRED"})
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "RETIRED"})
 """Why a run makes no checkpoint, which is no failure."""
 
 

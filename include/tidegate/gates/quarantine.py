@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging
+from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.delta import DeltaAppend
 from tidegate.sinks.delta_upsert import DeltaUpsert
 
@@ -98,6 +98,20 @@ class QuarantineSink(ExactlyOnceSink):
             return self._table(context).publish(publication, head, context)
         plain = tuple(each.get(_MARKED, each) for each in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        return self._table(context).skipped(id, context)
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        return self._table(context).gone([each.get(_MARKED, each) for each in committables], context)
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        return self._marking(context).way_back(to, known, committables, context)
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        return self._marking(context).go_back(publication, head, context)
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return DeltaAppend(self.folder).trace(committables)

@@ -21,6 +21,7 @@ from tidegate.model.records import (
     Kept,
     Latest,
     Manifest,
+    Pin,
     PipelineRecord,
     Plan,
     Published,
@@ -145,6 +146,17 @@ class Ledger(Log):
         seams.fault("S11.published.before")
         self._create(f"{folder(published.id)}/published.json", published)
         seams.fault("S11.published.after")
+
+    def create_pin(self, pin: Pin) -> Created[Pin]:
+        """Have retention spare an entry. Whoever makes one looks for the entry's tombstone behind it: `is_kept`."""
+        seams.fault("R1.pin.before")
+        made = self._create(f"pins/{pin.owner}.json", pin)
+        seams.fault("R1.pin.after")
+        return made
+
+    def delete_pin(self, owner: str) -> None:
+        """Nobody refers to it any more."""
+        self.store.delete(f"pins/{owner}.json")
 
     def create_retired(self, retired: Retired) -> None:
         """Claim the entry for deletion."""

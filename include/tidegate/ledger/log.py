@@ -11,7 +11,7 @@ from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
 from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
-from tidegate.model.records import Ack, Decision, Filled, Handle, Kept, Latest, Manifest, Plan, Published, Retired
+from tidegate.model.records import Ack, Decision, Filled, Handle, Kept, Latest, Manifest, Pin, Plan, Published, Retired
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]
@@ -43,7 +43,7 @@ class Log(Asked):
         """An entry of the run that the view does not reach; just its id if it is retired.
 
         Below the view all is decided. What is open there, or was aborted as too late, or is of another run, was
-        claimed under the id of a retired entry by somebody who slept (see Coordinator._counts). Such a one may even
+        claimed under the id of a retired entry by somebody who slept (see Coordinator.counts). Such a one may even
         be completed, by somebody else who slept, with a manifest that is gone.
         """
         below = bool(entries) and id < entries[0].id
@@ -61,19 +61,23 @@ class Log(Asked):
         """One entry with all its records, or None if it does not exist or was retired.
 
         Retention removes the plan first. So if that is still there when all else has been read, nothing was
-        missing because retention was faster: what is read as open is open.
+        missing because retention was faster: what is read as open is open. It must be the same plan, too: somebody who
+        slept may have claimed the id anew, and then what was read of both would be taken for one entry.
         """
-        plan = self._plan(id)
+        plan = self.plan(id)
         if plan is None:
             return None
         try:
             entry = self._filled(plan)
         except Corrupt:
-            if self._plan(id) is None:
+            if self.plan(id) is None:
                 return None
             raise
-        whole = entry.decision is not None and len(entry.acks) == len(plan.acks)
-        return entry if whole or self._plan(id) is not None else None
+        own = bool(entry.acks) and all(entry.owns(acked.ack.attempt) for acked in entry.acks.values())
+        if own and entry.decision is not None and len(entry.acks) == len(plan.acks):
+            return entry
+        again = self.plan(id)
+        return entry if again is not None and again.attempt == plan.attempt else None
 
     def ids(self, after: int = 0, before: int | None = None) -> list[int]:
         """All entry ids between these that have a folder, ascending: a proposal, like every listing."""
@@ -130,11 +134,15 @@ class Log(Asked):
     def _entries_from(self, hint: int, reach: int) -> tuple[int, tuple[Entry, ...]]:
         ids = self.ids(after=max(hint - 1, 0))
         first = self._ended.get(hint)
-        if hint and (first is None or self._plan(hint) != first.plan):  # an old hint, and retention took what it names
+        if hint and (first is None or self.plan(hint) != first.plan):  # an old hint, and retention took what it names
             first = self.entry(hint)
         if first is not None and first.completed:
-            return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
-        if hint and not ids:
+            try:
+                return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
+            except Corrupt:
+                if not any(self._noted(id) for id in reversed(ids) if id > hint):
+                    raise  # otherwise the hint is old, what it names is pinned, and retention took what lies behind it
+        elif hint and not ids:
             raise self._hole(hint)
         # The hint is lost, or damaged, or somebody slow has written an old one over a newer one.
         return 0, self._entries_left(reach)
@@ -165,14 +173,14 @@ class Log(Asked):
 
     def _last(self, listed: list[int], reach: int) -> int:
         """The highest entry: a listing may lag behind what is known to exist."""
-        return reach if reach > listed[-1] and self._plan(reach) is not None else listed[-1]
+        return reach if reach > listed[-1] and self.plan(reach) is not None else listed[-1]
 
     def _refuse_loss(self, listed: list[int]) -> None:
         """No entry is left. That is right only if there never was one: of the first there may be a folder."""
         for id in listed:
             if self.store.names(folder(id)) and self._going(id):
                 raise self._hole(id)
-        if self.store.names("runs") and self._plan(1) is None:  # a run is indexed behind its entry
+        if self.store.names("runs") and self.plan(1) is None:  # a run is indexed behind its entry
             raise self._hole(1)
 
     def _entries(self, low: int, high: int) -> tuple[Entry, ...]:
@@ -194,13 +202,14 @@ class Log(Asked):
 
     def _going(self, id: int) -> bool:
         """Whether retention is at this entry, or was: its tombstone is left, or what a zombie wrote behind it."""
-        return self.retired(id) or self._plan(id) is None
+        return self.retired(id) or self.plan(id) is None
 
     def has_plan(self, id: int) -> bool:
         """Whether the entry exists: retention removes the plan first."""
-        return self._plan(id) is not None
+        return self.plan(id) is not None
 
-    def _plan(self, id: int) -> Plan | None:
+    def plan(self, id: int) -> Plan | None:
+        """What the entry is about; None: there is no such entry, or it is retired."""
         return self._read(f"{folder(id)}/plan.json", Plan, id)
 
     def _filled(self, plan: Plan) -> Entry:
@@ -265,6 +274,26 @@ class Log(Asked):
     def retired(self, id: int) -> bool:
         """Whether retention has claimed the entry."""
         return self._read(f"{folder(id)}/retired.json", Retired, id) is not None
+
+    def is_kept(self, id: int) -> bool:
+        """Whether retention has not claimed the entry. Its plan is deleted first, its tombstone last."""
+        return not self.retired(id) and self.has_plan(id)
+
+    def pins(self) -> list[Pin]:
+        """All that retention must spare. A listing of this folder is taken to be seen at once, as that of runs/ is."""
+        names = self.store.names("pins")
+        found = (self._read(f"pins/{name}", Pin) for name in names)
+        return [pin for pin in found if pin is not None]
+
+    def rollbacks(self) -> list[tuple[int, int]]:
+        """All completed rollbacks that are retained, and where each went back to."""
+        ids = sorted({pin.restart for pin in self.pins() if pin.restart is not None})
+        plans = ((id, self.plan(id), self.decision(id)) for id in ids)
+        return [
+            (id, plan.restart.target)
+            for id, plan, decision in plans
+            if plan is not None and plan.restart is not None and decision is not None and decision.manifest is not None
+        ]
 
     def _hole(self, id: int) -> Corrupt:
         return Corrupt(

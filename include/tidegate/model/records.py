@@ -10,53 +10,26 @@
       retired.json           Retired          retention's tombstone: this entry may be deleted
       holds/<gate>.json      Answer           what a person, or the time limit, says to a verdict that holds
     asked/<gate>/<number>.json Request        what is to become of rows in the gate's quarantine
+    pins/<owner>.json        Pin              what retention must spare: a checkpoint that somebody refers to
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
 
-`format` comes first in every record. A field that the reader does not know is an error, not ignored:
-a newer tidegate may have meant something by it.
+`format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from tidegate.model.interval import Interval
-
-FORMAT = 1
-"""The record format that this version writes, and the only one that it reads."""
-
-Json = dict[str, Any]
-"""A JSON object that belongs to a source or a sink: opaque to everyone else."""
-
-Id = Annotated[int, msgspec.Meta(ge=1)]
-"""A checkpoint: its position in the log."""
-
-Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-"""A sha256 in hex. Checked, because some are parts of file names."""
-
-
-class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record."""
-
-
-class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole record: one JSON file."""
-
-    title: ClassVar[str] = "record"
-
-    format: int = FORMAT
-    attempt: str
-    """Fresh random id of the writer: tells an own write from somebody else's after an unclear answer."""
-    created: str
-    """Wall-clock time in UTC, for people. Nothing is decided by it."""
-
-    def flaw(self) -> str | None:
-        """What is wrong with the fields together, each by itself being right. Asked after reading."""
-        return None
+from tidegate.model.struct import FORMAT as FORMAT
+from tidegate.model.struct import Id, Sha
+from tidegate.model.struct import Json as Json
+from tidegate.model.struct import Record as Record
+from tidegate.model.struct import Struct as Struct
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -114,12 +87,43 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     name: str
 
 
+class PublishedTable(Struct, frozen=True, kw_only=True):
+    """Where a table stood right after this checkpoint was published on it."""
+
+    uri: str
+    version: int
+    log_hash: str
+    rows: int | None = None
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """An act of a person, or of a rule, that takes its place among the checkpoints."""
 
-    action: Literal["suspend", "resume"]
+    action: Literal["suspend", "resume", "stop", "cancel"]
     by: str
     reason: str = ""
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """What a rollback does to one table."""
+
+    how: Literal["restore", "discard", "retract", "keep"]
+    """Back to the version, unless others have committed since; back, whatever others have committed; take out only the
+    rows that this pipeline has added since; or leave the rows as they are."""
+    to: PublishedTable | None
+    """Where the table stood as of the target; None: it was made after that, and is to be empty."""
+
+
+class Restart(Struct, frozen=True, kw_only=True):
+    """A rollback: positions, state and outputs go back to checkpoint `target`. What lies between no longer counts."""
+
+    target: Id
+    manifest: Sha
+    by: str
+    reason: str = ""
+    tables: dict[str, Restored]
+    suspended: Control | None = None
+    """Because of whom no checkpoint is planned behind it until somebody resumes: it answers no suspension."""
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -128,12 +132,14 @@ class Plan(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "plan.json"
 
     id: Id
-    kind: Literal["scheduled", "manual", "control"]
+    kind: Literal["scheduled", "manual", "control", "restart"]
     run: str
     generation: int = 0
     base: Id | None
     control: Control | None = None
     """What the entry does instead of being a checkpoint."""
+    restart: Restart | None = None
+    """Where the entry goes back to instead of reading something."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
@@ -143,6 +149,8 @@ class Plan(Record, frozen=True, kw_only=True):
     sources: dict[str, Range]
     pins: dict[str, Payload] = {}
     """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
+    hooks: dict[str, Json] = {}
+    """What the pipeline's hooks keep with the checkpoint, by name; of a rollback what they kept with its target."""
     triggers: list[str]
     acks: list[str]
     commits: list[str]
@@ -156,6 +164,10 @@ class Plan(Record, frozen=True, kw_only=True):
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
             return "a control entry says what it does, a checkpoint does not"
+        if (self.kind == "restart") != (self.restart is not None):
+            return "a rollback says where it goes back to, a checkpoint does not"
+        if self.restart is not None and self.restart.target >= self.id:
+            return f"entry {self.id} cannot go back to {self.restart.target}"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
             return f"{self.interval} or {self.reach} is no interval"
         if self.by_interval and (self.interval is None or self.base is not None):
@@ -278,6 +290,8 @@ class TablePart(Struct, frozen=True, kw_only=True):
 
     after: Id | None
     committables: list[Payload]
+    restore: Restored | None = None
+    """Of a rollback. It comes after whatever is there, and is always committed: so it fences what was cancelled."""
 
 
 class Manifest(Record, frozen=True, kw_only=True):
@@ -312,15 +326,6 @@ class Decision(Record, frozen=True, kw_only=True):
         return None
 
 
-class PublishedTable(Struct, frozen=True, kw_only=True):
-    """Where a table stood right after this checkpoint was published on it."""
-
-    uri: str
-    version: int
-    log_hash: str
-    rows: int | None = None
-
-
 class Published(Record, frozen=True, kw_only=True):
     """All tables of `id` are published. A hint for readers; a publisher asks the tables themselves."""
 
@@ -336,6 +341,26 @@ class Retired(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "retired.json"
 
     id: Id
+
+
+class Pin(Record, frozen=True, kw_only=True):
+    """Somebody refers to checkpoint `entry`: retention spares it until the pin is gone."""
+
+    title: ClassVar[str] = "pin"
+
+    owner: str
+    kind: Literal["rollback", "savepoint"]
+    entry: Id
+    manifest: Sha
+    restart: Id | None = None
+    """Of a rollback: the entry that it was going to be. When that is retired, or is another's, the pin is of no use."""
+    by: str = ""
+    note: str = ""
+
+    def flaw(self) -> str | None:
+        if (self.kind == "rollback") != (self.restart is not None):
+            return "the pin of a rollback names its entry, all else none"
+        return None
 
 
 class Filled(Record, frozen=True, kw_only=True):

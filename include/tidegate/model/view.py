@@ -4,13 +4,13 @@ but newer ones may exist; every action that rests on a view is settled by a crea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan
+from tidegate.model.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan, Restart
 
-__all__ = ["Acked", "Entry", "View"]
+__all__ = ["Acked", "Entry", "View", "rolled_back_by"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Entry:
 
     def owns(self, attempt: str) -> bool:
         """Whether an attempt at a job was made for this plan. One of the same id that was retired may have been
-        another's (see Coordinator._counts), and what it staged may be live in a table."""
+        another's (see Coordinator.counts), and what it staged may be live in a table."""
         return attempt.startswith(f"{self.plan.attempt}-")
 
     @property
@@ -58,6 +58,11 @@ class Entry:
     def control(self) -> Control | None:
         """What the entry does, if it is no checkpoint."""
         return self.plan.control
+
+    @property
+    def restart(self) -> Restart | None:
+        """Where the entry goes back to, if it is a rollback."""
+        return self.plan.restart
 
     @property
     def open(self) -> bool:
@@ -75,6 +80,20 @@ class Entry:
         return decided or self.plan.control is not None
 
 
+def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
+    """The rollback that has gone back behind entry `id`, of all completed ones: (entry, its target), ascending.
+
+    A rollback may itself be gone back behind: then what it had cancelled up to the new target counts again.
+    """
+    below = None
+    for rollback, target in reversed(rollbacks):
+        if below is None or rollback < below:
+            if target < id < rollback:
+                return rollback
+            below = target + 1
+    return None
+
+
 @dataclass(frozen=True)
 class View:
     """Entries from the last settled one on, ascending and without holes; the first is the oldest that matters."""
@@ -90,6 +109,11 @@ class View:
         if id is None or not self.entries or not self.entries[0].id <= id <= self.entries[-1].id:
             return None
         return self.entries[id - self.entries[0].id]
+
+    def rolled_back_by(self, id: int) -> int | None:
+        """The rollback that has gone back behind entry `id`; None: the entry counts, as far as this view tells."""
+        found = [(e.id, e.restart.target) for e in self.entries if e.restart is not None and e.completed]
+        return rolled_back_by(id, found)
 
     @property
     def last_id(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
 from tidegate.model.place import Place
+from tidegate.model.records import Json
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.deduplicate import Deduplicate
@@ -21,7 +22,7 @@ from tidegate.operators.process import Process
 from tidegate.operators.window import Window
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Node, Operated, Sinking, Sourcing, Staged, build_graph
-from tidegate.pipeline.hooks import OnSuspended
+from tidegate.pipeline.hooks import Hook, OnSuspended, Triggering, make_hook, once_each
 from tidegate.sinks.base import Sink
 from tidegate.sources.base import Source
 
@@ -53,6 +54,7 @@ class Pipeline:
         self._stages: list[Node] = []
         self._sinks: list[Sinking] = []
         self._on_suspended: list[OnSuspended] = []
+        self._hooks: list[Hook] = []
 
     def source(
         self, name: str, source: Source, *, event_time: str | None = None, watermark: float | str | None = None
@@ -105,10 +107,28 @@ class Pipeline:
         self._on_suspended.append(hook)
         return hook
 
+    def hook(
+        self,
+        name: str,
+        *,
+        on_trigger: Callable[[Triggering], Json | None] | None = None,
+        on_restore: Callable[[Json], object] | None = None,
+        on_reset: Callable[[], object] | None = None,
+        timeout: str = "30 s",
+    ) -> None:
+        """Let code of your own take part in checkpoints, under a name by which its state is found.
+
+        on_trigger: called when a checkpoint is planned; the dict that it returns is kept with it. If it fails, or does
+            not answer within `timeout`, nothing is planned. It may be called again, also for one that comes to nothing.
+        on_restore: called with that dict before anything is planned behind a rollback to that checkpoint.
+        on_reset: called instead if the checkpoint has none of this hook. Both may be called more than once.
+        """
+        self._hooks.append(make_hook(name, on_trigger, on_restore, on_reset, timeout))
+
     def graph(self, place: Place | None = None) -> Graph:
         """The checked graph; Invalid lists every problem at once."""
         graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
-        return replace(graph, on_suspended=tuple(self._on_suspended))
+        return replace(graph, on_suspended=tuple(self._on_suspended), hooks=once_each(self._hooks))
 
     def _free_uid(self, kind: str) -> str:
         taken = {stage.name for stage in self._stages}

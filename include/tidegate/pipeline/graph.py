@@ -17,7 +17,7 @@ from tidegate.operators.base import Operator
 from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
-from tidegate.pipeline.hooks import OnSuspended
+from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sources.base import Source
@@ -117,6 +117,7 @@ class Graph:
     sinks: Mapping[str, Sinking]
     settings: Mapping[str, object]
     on_suspended: tuple[OnSuspended, ...] = ()
+    hooks: tuple[Hook, ...] = ()
 
     @property
     def by_interval(self) -> bool:

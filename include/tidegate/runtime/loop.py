@@ -92,7 +92,8 @@ class Schedule:
         """What keeps it from planning but will pass. A table that cannot be published to ends a run of fixed length;
         one that goes on for ever waits until somebody has repaired it (P4)."""
         forever = self.checkpoints is None and not self.until_idle
-        return ("CHECKPOINT_IN_PROGRESS", "TOO_MANY_UNPUBLISHED") if forever else ("CHECKPOINT_IN_PROGRESS",)
+        others = ("CHECKPOINT_IN_PROGRESS",)
+        return (*others, "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") if forever else others
 
 
 def run_checkpoints(

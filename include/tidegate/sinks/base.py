@@ -12,6 +12,10 @@
     attempts  when an entry is cleaned up                    yes: cleaned up later
     discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
     retire    long after the publish, by retention           its failure leaves an orphan, never a loss
+    skipped   when an entry is cleaned up                    yes: cleaned up later
+    gone      before anyone relies on what is owed           yes: nobody can tell then
+    way_back  before a rollback, to tell what it would do    yes: the rollback is refused
+    go_back   like publish, after a rollback's decision      yes: retried until it works
 
 Only `prepare` sees a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
 """
@@ -24,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
+from tidegate.model.records import Json, PublishedTable, Restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +44,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "Staging",
+    "WayBack",
     "entry_folder",
 ]
 
@@ -119,6 +124,30 @@ class Publication:
     """In an interval pipeline: whose rows these are. They take the place of those that it has there."""
     replaces: tuple[int, Json] | None = None
     """The checkpoint whose rows of the interval are there, and their trace; None: none of this pipeline was."""
+    restore: Restored | None = None
+    """Of a rollback: what it does to this target."""
+    target: int = 0
+    """Of a rollback: the checkpoint that it goes back to."""
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """What a rollback finds out about one target before it is decided."""
+
+    exists: bool = True
+    """False: nothing has ever been published there."""
+    lacks: bool = False
+    """True: the target has not been given the checkpoint yet to which it is to go back."""
+    to: PublishedTable | None = None
+    """Where it stood as of that checkpoint; None: it was made later, and would be empty."""
+    version: int | None = None
+    """Where it stands now."""
+    foreign: tuple[str, ...] = ()
+    """What others have committed since."""
+    problems: tuple[str, ...] = ()
+    """Why it cannot go back."""
+    no_retract: str = ""
+    """Why rows of this pipeline cannot be told from those of others."""
 
 
 class Sink(ABC):
@@ -226,6 +255,32 @@ class Sink(ABC):
     @abstractmethod
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove what the published attempt staged and the target does not name (an append: nothing)."""
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        """Whether the target has gone past checkpoint `id` without it, for sure: then what was staged is of no use."""
+        return False
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        """Files of what was prepared, and is not published yet, that are missing or changed."""
+        return []
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        """Whether the target can be put back to where it stood when entry `to` was the last one there (None: none was).
+
+        known: where readers were told that it stood then. committables: of a state, what it held. Everything that
+        is needed is looked at: versions, hashes, files.
+        """
+        return WayBack(problems=(f"a sink of kind {self.kind} cannot take back what it has published",))
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        """Make the target what it was, as `publication.restore` says, as the one commit right after `head`.
+
+        It is committed even if nothing changes, for it fences whoever would still publish what no longer counts.
+        Answers and errors are those of `publish`.
+        """
+        raise NotImplementedError
 
 
 class ExactlyOnceSink(Sink):

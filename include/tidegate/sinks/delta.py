@@ -21,8 +21,9 @@ from tidegate.sinks.delta_interval import (
     staging_folder,
     trace_of,
 )
+from tidegate.sinks.delta_nulls import refuse_nulls
 from tidegate.sinks.delta_spark import append_by_spark
-from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, refuse_nulls, staged_result, write_files
+from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, staged_result, write_files
 from tidegate.tables import (
     Committed,
     Location,

@@ -1,15 +1,20 @@
-"""Table properties that a sink may give to the table that it makes: known to both engines, with fit values.
+"""What is wrong with a Delta sink's declaration; above all with properties for the table that it makes.
 
-delta-rs takes any value when it makes a table, and writes protocol features of its own choice for some keys;
-so what is not listed here is refused. A table made beforehand may have whatever tables/features.py allows.
+Properties must be known to both engines, with fit values. delta-rs takes any value when it makes a table, and writes
+protocol features of its own choice for some keys; so what is not listed here is refused. A table made beforehand may
+have whatever tables/features.py allows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-__all__ = ["property_problems"]
+from tidegate.errors import Invalid
+from tidegate.model.place import Place, check_path
+from tidegate.tables import locate
+
+__all__ = ["list_problems", "path_problems", "property_problems"]
 
 _SWITCH = (re.compile(r"true|false"), '"true" or "false"')
 _NUMBER = (re.compile(r"[1-9][0-9]{0,8}"), "a whole number above 0")
@@ -42,3 +47,21 @@ def property_problems(properties: Mapping[str, str]) -> list[str]:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             found.append(f"table property {key!r} is {value!r}: write {wanted}")
     return found
+
+
+def list_problems(what: str, names: Sequence[str]) -> list[str]:
+    """What is wrong with a list of column names."""
+    if any(not isinstance(name, str) or not name for name in names):
+        return [f"{what} holds something that is no column name: {list(names)!r}"]
+    folded = [name.casefold() for name in names]
+    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    return [f"{what} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+
+
+def path_problems(path: object) -> list[str]:
+    """What is wrong with a table's path."""
+    try:
+        locate(Place("/"), check_path(path))
+    except Invalid as error:
+        return [error.what]
+    return []

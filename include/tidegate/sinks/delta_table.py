@@ -11,11 +11,21 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
-from tidegate.model.place import Place, check_path, is_url
+from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json, PublishedTable, Struct
-from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.base import (
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    SinkContext,
+    Staging,
+    WayBack,
+    entry_folder,
+)
 from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
-from tidegate.sinks.delta_properties import property_problems
+from tidegate.sinks.delta_properties import list_problems, path_problems, property_problems
+from tidegate.sinks.delta_restore import go_back, way_back, went_past
 from tidegate.sinks.nothing import is_nothing
 from tidegate.tables import (
     Committed,
@@ -104,7 +114,7 @@ class DeltaSink(ExactlyOnceSink):
         }
 
     def problems(self) -> list[str]:
-        found = _path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        found = path_problems(self.path) + list_problems("partition_by", self.partition_by)
         if self.schema_evolution not in ("refuse", "add"):
             found.append(f'schema_evolution is {self.schema_evolution!r}: say "refuse" or "add"')
         return found + property_problems(self.properties)
@@ -142,6 +152,33 @@ class DeltaSink(ExactlyOnceSink):
                 done = self.publish_next(ready, batches, stamp, folder) if ready else None
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, done, rows)
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        snapshot = self.open(context)
+        return snapshot is not None and went_past(snapshot, context.app_id, id)
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        batches = [msgspec.convert(each, Batch) for each in committables]
+        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+        return missing_files(locate(context.place, self.path), files)
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return WayBack(exists=False, lacks=to is not None)
+        return way_back(snapshot, to, known, context, rewrites=self.rewrites)
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last is not None and head.last >= publication.id:
+            return None
+        location = locate(context.place, self.path)
+        snapshot = open_table(location, head.version)
+        if snapshot is None or snapshot.txn(context.app_id) != head.last:
+            return None
+        self.refuse_target(snapshot, context)
+        return published(location, go_back(snapshot, publication, stamp_of(publication, context), context), None)
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
@@ -350,51 +387,7 @@ def write_files(frame: DataFrame, schema: Json, folder: str, partition_by: Seque
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
 
 
-def refuse_nulls(
-    frame: DataFrame, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
-) -> list[str]:
-    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics."""
-    required = sorted(required_columns(snapshot.schema)) if snapshot else []
-    if not required:
-        return []
-    fields = msgspec.json.decode(frame.schema.json())["fields"]
-    declared = {field["name"] for field in fields if not field["nullable"]}
-    doubtful = [name for name in required if name not in declared and not all(_no_null(file, name) for file in files)]
-    if doubtful:
-        raise Invalid(
-            f"sink {context.sink}: {', '.join(map(repr, doubtful))} may be null, which the table does not allow",
-            expected=f"no null in {', '.join(map(repr, doubtful))}",
-            help="filter or fill them in a stage before the sink",
-            reason="NULL_VALUES",
-        )
-    return required
-
-
 def staged_result(batch: Batch, rows: int) -> Prepared:
     """The answer of `prepare`."""
     files = [*batch.files, *batch.deletes]
     return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))
-
-
-def list_problems(what: str, names: Sequence[str]) -> list[str]:
-    """What is wrong with a list of column names."""
-    if any(not isinstance(name, str) or not name for name in names):
-        return [f"{what} holds something that is no column name: {list(names)!r}"]
-    folded = [name.casefold() for name in names]
-    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    return [f"{what} names {', '.join(map(repr, doubled))} twice"] if doubled else []
-
-
-def _no_null(file: StagedFile, name: str) -> bool:
-    if name in file.partition:
-        return file.partition[name] is not None
-    nulls = msgspec.json.decode(file.stats or b"{}", type=dict[str, Any]).get("nullCount", {})
-    return bool(nulls.get(name) == 0)
-
-
-def _path_problems(path: object) -> list[str]:
-    try:
-        locate(Place("/"), check_path(path))
-    except Invalid as error:
-        return [error.what]
-    return []

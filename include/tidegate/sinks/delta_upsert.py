@@ -16,14 +16,14 @@ from tidegate import seams
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.sinks.delta_nulls import refuse_nulls
+from tidegate.sinks.delta_properties import list_problems
 from tidegate.sinks.delta_spark import merge_by_spark
 from tidegate.sinks.delta_table import (
     MERGED,
     Batch,
     DeltaSink,
     Evolution,
-    list_problems,
-    refuse_nulls,
     staged_result,
     united,
     write_files,

@@ -15,7 +15,7 @@ import msgspec
 from tidegate.errors import Corrupt, Invalid
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
 from tidegate.sinks.delta_table import published, stamp_of
 from tidegate.state.columns import CHECKPOINT, DELETED
 from tidegate.state.record import StateTable
@@ -127,6 +127,35 @@ class StateSink(ExactlyOnceSink):
                 help="nobody but tidegate may clean up there: put the files back, or roll back to an older checkpoint",
                 reason="STATE_FILES_GONE",
             )
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        files = [each.file for one in committables for each in msgspec.convert(one, StateTable).files]
+        return missing_files(self.location(context), files)
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        """A state is told by its record, not by a version: all that is needed are its files."""
+        snapshot = self._open(context)
+        if snapshot is None:
+            return WayBack(exists=False, lacks=bool(committables))
+        last = snapshot.txn(context.app_id)
+        if to is not None and (last is None or last < to):
+            return WayBack(lacks=True, version=snapshot.version)
+        gone = self.gone(committables, context)
+        what = f"state of operator {self.operator!r}: {len(gone)} of its files are gone"
+        return WayBack(version=snapshot.version, problems=(f"{what}, first {gone[0]!r}",) if gone else ())
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if publication.committables:
+            return self.publish(publication, head, context)
+        if head.last is not None and head.last >= publication.id:
+            return None
+        snapshot = open_table(self.location(context), head.version)
+        if snapshot is None or snapshot.txn(context.app_id) != head.last:
+            return None
+        done = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))
+        return published(self.location(context), done, None)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self._open(context)

@@ -27,7 +27,7 @@ from tidegate.tables.log import (
 from tidegate.tables.owner import owner_of, refuse_owner
 from tidegate.tables.partitions import nameable, partition_values
 from tidegate.tables.rawlog import Commit, read_commit
-from tidegate.tables.restore import Foreign, foreign_commits, restore, vacuum
+from tidegate.tables.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.tables.schema import differences, from_spark, schema_problems
 
 __all__ = [
@@ -70,4 +70,5 @@ __all__ = [
     "sync_commit",
     "vacuum",
     "verify",
+    "version_of",
 ]

@@ -12,7 +12,7 @@ from tidegate.tables.live import LiveFile, live_files
 from tidegate.tables.log import Committed, Snapshot, Stamp, open_table, replace
 from tidegate.tables.rawlog import read_commit
 
-__all__ = ["Foreign", "foreign_commits", "restore", "vacuum"]
+__all__ = ["Foreign", "foreign_commits", "restore", "vacuum", "version_of"]
 
 
 @dataclass(frozen=True)
@@ -40,31 +40,28 @@ def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, i
     return found
 
 
-def restore(snapshot: Snapshot, version: int, stamp: Stamp, *, discard_foreign: bool = False) -> Committed | None:
-    """Make the rows those of `version` again, as the commit right after `snapshot`; the schema stays.
+def restore(
+    snapshot: Snapshot, version: int | None, stamp: Stamp, *, discard_foreign: bool = False
+) -> Committed | None:
+    """Make the rows those of `version` again (None: no rows), as the commit right after `snapshot`; the schema stays.
 
     It is committed even when nothing changes: that commit fences publishers that read the table before.
     None: somebody else committed first. Refuses to drop what others have committed since, unless told to.
     """
     location = snapshot.location
-    target = open_table(location, version)
-    if target is None or target.table_id != snapshot.table_id:
-        raise Corrupt(
-            f"{location.url}: version {version} belongs to a table that is not there any more",
-            expected=f"the table {snapshot.table_id}",
-            help="the table was dropped and made again: there is nothing to put back",
-            reason="OTHER_TABLE",
-        )
-    foreign = foreign_commits(snapshot, version, {stamp.app_id: None, stamp.owner[0]: stamp.owner[1]})
+    target = version_of(snapshot, version) if version is not None else None
+    since = version if version is not None else -1
+    foreign = foreign_commits(snapshot, since, {stamp.app_id: None, stamp.owner[0]: stamp.owner[1]})
     if foreign and not discard_foreign:
         listed = ", ".join(f"{each.version} ({each.operation})" for each in foreign[:10])
         raise Rejected(
             f"{location.url}: others have committed since version {version}: {listed}",
             expected="nobody else's rows to be lost by a rollback without a choice",
-            help="choose for this table: discard their commits, or keep the table as it is",
+            help="roll back once more, and choose for this table: --discard their commits, --retract only this "
+            "pipeline's rows, or --keep it as it is",
             reason="FOREIGN_COMMITS",
         )
-    now, then = _by_path(live_files(snapshot)), _by_path(live_files(target))
+    now, then = _by_path(live_files(snapshot)), _by_path(live_files(target) if target is not None else ())
     back = [file.staged() for path, file in then.items() if path not in now]
     if gone := missing_files(location, back):
         raise Corrupt(
@@ -74,6 +71,19 @@ def restore(snapshot: Snapshot, version: int, stamp: Stamp, *, discard_foreign: 
             reason="VERSION_FILES_GONE",
         )
     return replace(snapshot, back, [file for path, file in now.items() if path not in then], stamp)
+
+
+def version_of(snapshot: Snapshot, version: int) -> Snapshot:
+    """An older version of the same table; Corrupt if the table was another one then."""
+    target = open_table(snapshot.location, version)
+    if target is None or target.table_id != snapshot.table_id:
+        raise Corrupt(
+            f"{snapshot.location.url}: version {version} belongs to a table that is not there any more",
+            expected=f"the table {snapshot.table_id}",
+            help="the table was dropped and made again: there is nothing to put back",
+            reason="OTHER_TABLE",
+        )
+    return target
 
 
 def vacuum(location: Location, keep: Iterable[int], *, retention_hours: int = 0, dry_run: bool = True) -> Sequence[str]:

@@ -15,7 +15,16 @@ from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.base import (
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    SinkContext,
+    Staging,
+    WayBack,
+    entry_folder,
+)
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.testing.weather import Weather
 
@@ -146,6 +155,16 @@ class ToyTable:
         found = next((commit for commit in reversed(self.commits) if commit.app_id == app_id), None)
         return None if found is None or found.id is None else max(found.id, found.floor)
 
+    def version_of(self, id: int | None, app_id: str) -> int:
+        """The version that the entry made; None: the one before anything of this pipeline, -1 if there was none."""
+        own = [(version, commit.id) for version, commit in enumerate(self.commits) if commit.app_id == app_id]
+        if id is None:
+            return own[0][0] - 1
+        found = next((version for version, made in own if made == id), None)
+        if found is None:
+            raise Corrupt(f"checkpoint {id} is not on the table, later ones are", reason="LOG_CLEANED")
+        return found
+
     def live(self, version: int | None = None) -> list[str]:
         """The files that a reader of a version sees, by default of the last one."""
         names: dict[str, None] = {}
@@ -261,6 +280,52 @@ class ToySink(ExactlyOnceSink):
             if (commit.app_id, commit.id) == (context.app_id, id):
                 return self._published(version)
         return None
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        self._ask(f"look for {id} on", "lost")
+        own = [commit.id for commit in self._table.commits if commit.app_id == context.app_id and commit.id]
+        return bool(own) and id not in own and own[0] < id < own[-1]
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        return [name for each in committables for name in each["files"] if name not in self._table.files]
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        self._ask("look back on", "lost")
+        commits = self._table.commits
+        version = len(commits) - 1 if commits else None
+        last = self._table.last(context.app_id)
+        if not commits or (to is not None and (last is None or last < to)):
+            return WayBack(exists=bool(commits), lacks=to is not None, version=version)
+        then = self._table.version_of(to, context.app_id)
+        gone = [name for name in self._table.live(then) if name not in self._table.files]
+        foreign = tuple(f"version {n}" for n, c in enumerate(commits) if n > then and c.app_id != context.app_id)
+        found = self._published(then) if then >= 0 else None
+        return WayBack(to=found, version=version, foreign=foreign, problems=tuple(gone))
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        restored = publication.restore
+        assert restored is not None
+        upto = None if head.version is None else self._table.live(head.version)
+        then = self._table.live(restored.to.version) if restored.to is not None else []
+        if restored.how == "keep":
+            then = upto or []
+        if gone := [name for name in then if name not in self._table.files]:
+            raise Corrupt(f"{len(gone)} files of an older version are gone", reason="VERSION_FILES_GONE")
+        seams.fault("S10.publish.before")
+        mishap = self._ask(f"commit {publication.id} on", "lost unclear")
+        commits = self._table.commits
+        if (len(commits) - 1 if commits else None) != head.version:
+            return None
+        removed = tuple(name for name in upto or [] if name not in then)
+        back = tuple(name for name in then if name not in (upto or []))
+        commits.append(ToyCommit(context.app_id, publication.id, back, publication.attempt, removed))
+        self.tables.watch(self.name, commits[-1])
+        if mishap:
+            raise Unavailable(f"the answer of {self.name!r} was lost")
+        seams.fault("S10.publish.after")
+        return self._published(len(commits) - 1)
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
         self._ask(f"attempts for {id} on", "lost")

@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.checkpoint.kit import quietly
 from tidegate import seams
-from tidegate.checkpoint.retention import _blobs_in, retention_floor
+from tidegate.checkpoint.references import blobs_within
+from tidegate.checkpoint.retention import retention_floor
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.model.records import Retired
@@ -143,7 +144,7 @@ def test_side_files_that_a_kept_position_shares_stay(world):
     assert left(world) == [4]
     end = world.ledger.entry(4).plan.sources["in"].end
     assert len(end["seen"]) == 4
-    for blob in _blobs_in(end):
+    for blob in blobs_within(end):
         assert world.ledger.get_blob(blob) == b"names"
     assert len(os.listdir(world.folder / "blobs")) == 4
 
@@ -165,7 +166,7 @@ def test_side_files_that_are_shared_over_aborted_entries_stay(world):
                 world.ledger.entry(id).plan.sources["in"].start,
                 world.ledger.entry(id).plan.sources["in"].end,
             ):
-                for blob in _blobs_in(part):
+                for blob in blobs_within(part):
                     assert world.ledger.get_blob(blob) == b"names"
     assert left(world) == [7]
     assert len(os.listdir(world.folder / "blobs")) == 4, "of the aborted ones nothing is left"
@@ -186,7 +187,7 @@ def test_a_side_file_that_aborted_entries_merged_away_stays_for_those_that_go_on
     assert left(world) == [4]
     end = world.ledger.entry(4).plan.sources["in"].end
     assert len(end["seen"]) == 2
-    for blob in _blobs_in(end):
+    for blob in blobs_within(end):
         assert world.ledger.get_blob(blob) == b"names"
 
 
@@ -223,7 +224,7 @@ class Sharing:
 )
 def test_what_only_looks_like_a_side_file_is_never_removed(value):
     """A source's position may hold any JSON, also file names that others chose."""
-    assert list(_blobs_in({"last": [value]})) == []
+    assert list(blobs_within({"last": [value]})) == []
 
 
 # -- staged files: a live file must never go ---------------------------------------------------------------

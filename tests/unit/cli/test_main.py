@@ -26,7 +26,9 @@ def test_every_command_has_help_with_an_example(tidegate, command):
     assert said.err == ""
 
 
-@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name not in ("spark", "quarantine", "suite")])
+@pytest.mark.parametrize(
+    "command", [name for name in cli.COMMANDS if name not in ("spark", "quarantine", "savepoint", "suite")]
+)
 def test_every_command_takes_the_shared_options(tidegate, command):
     text = tidegate(command, "--help").out
     assert "--json" in text

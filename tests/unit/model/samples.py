@@ -12,6 +12,7 @@ from tidegate.model.records import (
     Answer,
     Blob,
     BrokenRule,
+    Control,
     Decision,
     Filled,
     Handle,
@@ -20,6 +21,7 @@ from tidegate.model.records import (
     Latest,
     Manifest,
     Payload,
+    Pin,
     PipelineRecord,
     Plan,
     Position,
@@ -28,6 +30,8 @@ from tidegate.model.records import (
     Range,
     Record,
     Request,
+    Restart,
+    Restored,
     Retired,
     TablePart,
     Verdict,
@@ -61,6 +65,7 @@ SAMPLES: dict[str, Record] = {
         triggers=["orders", "rates"],
         acks=["main"],
         commits=["orders", "rejects"],
+        hooks={"model": {"version": "2026-02"}},
         timeout_s=600.0,
         config={"num_retained": 10, "interval": None},
         config_fingerprint="0123456789abcdef",
@@ -110,6 +115,59 @@ SAMPLES: dict[str, Record] = {
             "orders": TablePart(after=40, committables=[Payload(data={"files": []})]),
             "rejects": TablePart(after=None, committables=[]),
         },
+    ),
+    "rollback": Plan(
+        **STAMP,
+        id=43,
+        kind="restart",
+        run="process:host:4711:123:0123456789abcdef",
+        generation=3,
+        base=42,
+        restart=Restart(
+            target=40,
+            manifest="cd" * 32,
+            by="ann on host",
+            reason="wrong prices",
+            tables={
+                "orders": Restored(
+                    how="restore", to=PublishedTable(uri="/data/orders", version=5, log_hash="ee" * 32, rows=3)
+                ),
+                "rejects": Restored(how="discard", to=None),
+            },
+            suspended=Control(action="suspend", by="ann on host", reason="to be looked at"),
+        ),
+        sources={"orders": Range(kind="files", start=None, end=None, splits=Payload(data={}), empty=True, more=True)},
+        triggers=[],
+        acks=[],
+        commits=["orders", "rejects"],
+        timeout_s=600.0,
+        config={},
+        config_fingerprint="0123456789abcdef",
+        code_fingerprint="fedcba9876543210",
+    ),
+    "restored": Manifest(
+        **STAMP,
+        id=43,
+        base=42,
+        base_manifest="cd" * 32,
+        positions={"orders": Position(kind="files", at={"last": "ü.json"})},
+        jobs={"main": Handle(entry=40, sha="ef" * 32)},
+        tables={
+            "orders": TablePart(after=None, committables=[], restore=Restored(how="keep", to=None)),
+            "state.totals": TablePart(
+                after=None, committables=[Payload(blob=BLOB)], restore=Restored(how="restore", to=None)
+            ),
+        },
+    ),
+    "pin": Pin(
+        **STAMP,
+        owner="rollback-00000043-00f1e2d3c4b5a697",
+        kind="rollback",
+        entry=40,
+        manifest="cd" * 32,
+        restart=43,
+        by="ann on host",
+        note="wrong prices",
     ),
     "decision": Decision(**STAMP, id=42, outcome="completed", manifest="ef" * 32),
     "abort": Decision(**STAMP, id=42, outcome="aborted", reason="JOB_FAILED", detail="out of memory", counts=True),
@@ -180,6 +238,12 @@ def by_name(values):
     return st.dictionaries(texts, values, max_size=3)
 
 
+places = st.builds(
+    PublishedTable, uri=texts, version=st.integers(0, 2**40), log_hash=texts, rows=st.none() | st.integers()
+)
+restored = st.builds(Restored, how=st.sampled_from(["restore", "discard", "retract", "keep"]), to=st.none() | places)
+acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
+
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
     "plan": st.builds(
@@ -228,11 +292,47 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         Published,
         **stamps,
         id=ids,
-        tables=by_name(
-            st.builds(
-                PublishedTable, uri=texts, version=st.integers(0, 2**40), log_hash=texts, rows=st.none() | st.integers()
-            )
+        tables=by_name(places),
+    ),
+    "rollback": st.builds(
+        Plan,
+        **stamps,
+        id=st.integers(10**9 + 1, 2**62),
+        kind=st.just("restart"),
+        run=texts,
+        base=ids,
+        restart=st.builds(
+            Restart, target=ids, manifest=shas, by=texts, tables=by_name(restored), suspended=st.none() | acts
         ),
+        sources=by_name(ranges),
+        triggers=st.just([]),
+        acks=st.just([]),
+        commits=names,
+        timeout_s=st.floats(0, 1e9),
+        config=objects,
+        config_fingerprint=texts,
+        code_fingerprint=texts,
+    ),
+    "restored": st.builds(
+        Manifest,
+        **stamps,
+        id=ids,
+        base=ids,
+        base_manifest=shas,
+        positions=by_name(st.builds(Position, kind=texts, at=maybe)),
+        jobs=by_name(handles),
+        tables=by_name(st.builds(TablePart, after=st.none(), committables=st.just([]), restore=restored)),
+    ),
+    "pin": st.builds(
+        Pin,
+        **stamps,
+        owner=texts,
+        kind=st.just("rollback"),
+        entry=ids,
+        manifest=shas,
+        restart=ids,
+        by=texts,
+        note=texts,
     ),
     "retired": st.builds(Retired, **stamps, id=ids),
     "answer": st.builds(Answer, **stamps, id=ids, gate=texts, ack=handles, approve=st.booleans(), by=texts, note=texts),

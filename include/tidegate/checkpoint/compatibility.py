@@ -1,0 +1,205 @@
+"""Whether the code can go on from a checkpoint: every reason why not, before anything is planned.
+
+The trigger asks for each plan; `tidegate check` asks before a deploy. What is new is always fine: new sources begin at
+their beginning, new operators with an empty state, new sinks with the next checkpoint. What operators make of their
+inputs' types is only known when they run, so it is judged there (operators/inputs.py: recalled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.checkpoint import protocol
+from tidegate.errors import Invalid, Unavailable
+from tidegate.gates.base import GateContext
+from tidegate.gates.quarantine import QUARANTINE
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.place import Place
+from tidegate.model.records import Ack, Json, Range
+from tidegate.model.view import Entry
+from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.meaning import refuse_other_meanings
+from tidegate.sinks.base import SinkContext
+from tidegate.state.record import DEFAULT_GROUPS
+from tidegate.state.table import STATE
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+
+__all__ = ["additions", "check", "check_targets", "declared_sources", "refusals", "refuse"]
+
+
+def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
+    """Why nothing can be planned on `base` by this code, each reason by itself."""
+    yield from _lost_states(graph, base)
+    yield from _other_groups(graph, config, base)
+    for ack in _acks(ledger, base):
+        yield from _raised(lambda ack=ack: refuse_other_meanings(graph, ack.memory, base.id))  # type: ignore[misc]
+    yield from _sources(graph, base)
+
+
+def refuse(found: Sequence[Invalid], id: int) -> None:
+    """Raise them: one as it is, several as one that names them all."""
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise Invalid(
+            "\n    ".join([f"the code cannot go on from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in found)]),
+            expected="code that means the same by its sources, operators and sinks, or more",
+            help="\n    ".join(dict.fromkeys(error.help for error in found)),
+            reason="INCOMPATIBLE",
+        )
+
+
+def check(coordinator: Coordinator, base: Entry) -> list[Invalid]:
+    """All of it: also what a trigger or a publisher would find out before or after its plan."""
+    graph, config = coordinator.graph, coordinator.limits.record()
+    found = list(_other_kind(graph, base))
+    found += refusals(graph, coordinator.ledger, config, base)
+    for name in graph.tables:
+        found += _raised(lambda name=name: _check_target(coordinator, name))  # type: ignore[misc]
+    for gated in graph.gates:
+        context = GateContext(graph.name, gated.name, coordinator.place)
+        found += _raised(lambda gated=gated, context=context: gated.gate.check(context))  # type: ignore[misc]
+    return [*found, *_other_tables(coordinator, base), *_owed_to_removed(coordinator, base)]
+
+
+def additions(graph: Graph, base: Entry) -> list[str]:
+    """What is new since, and what is gone without harm; for people."""
+    sources, tables = set(declared_sources(base)), set(base.plan.commits)
+    told = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
+    for name in graph.tables:
+        if name not in tables:
+            what = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
+            told.append(f"{what} is new: it begins with the next checkpoint")
+    gone = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
+    return told + [f"sink {name} is gone: its table stays as it is" for name in gone]
+
+
+def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
+    """Every target can be published to, before any work is done for it."""
+    uid = ledger.start().uid
+    for name, sinking in graph.tables.items():
+        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home))
+    for gated in graph.gates:
+        gated.gate.check(GateContext(graph.name, gated.name, place))
+
+
+def declared_sources(base: Entry | None) -> dict[str, Range]:
+    """Where each source stands: where the base's plan ends (T5). Requests are no sources that anybody declares."""
+    planned = base.plan.sources if base is not None else {}
+    return {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
+
+
+# -- the reasons -------------------------------------------------------------------------------------------
+
+
+def _lost_states(graph: Graph, base: Entry) -> Iterator[Invalid]:
+    """Every operator that remembers something is still there, under its uid."""
+    lost = sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
+    if lost:
+        yield Invalid(
+            f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
+            f"pipeline {graph.name!r} no longer has",
+            expected="every operator with state, under the uid that it had",
+            help="put it back under its uid, or start a new pipeline under a new name",
+            reason="STATE_REMOVED",
+        )
+
+
+def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+    """Keys are still hashed into as many groups as when their state began."""
+    begun = base.plan.config.get("max_parallelism", DEFAULT_GROUPS)
+    now = config.get("max_parallelism", DEFAULT_GROUPS)
+    if begun != now and any(name.startswith(STATE) for name in base.plan.commits):
+        yield Invalid(
+            f"max_parallelism is {now}, but the state of pipeline {graph.name!r} was begun with {begun}",
+            expected=f"max_parallelism {begun}, for ever: by it each key was given its place in the files",
+            help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
+            reason="MAX_PARALLELISM_CHANGED",
+        )
+
+
+def _acks(ledger: Ledger, base: Entry) -> list[Ack]:
+    """The acks that the base rests on; of a rollback those of its target."""
+    if base.restart is None or base.manifest is None:
+        return [acked.ack for acked in base.acks.values()]
+    return [ledger.chosen_ack(handle, job) for job, handle in base.manifest.jobs.items()]
+
+
+def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
+    """Each source is there, and its position still means something to it."""
+    declared = declared_sources(base)
+    gone = sorted(set(declared) - set(graph.sources))
+    if gone:
+        yield Invalid(
+            f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
+            expected=f"sources {', '.join(sorted(declared))}",
+            help="put the source back under its name, or start a new pipeline under a new name",
+            reason="SOURCE_REMOVED",
+        )
+    for name, before in declared.items():
+        kind = graph.sources[name].source.kind if name in graph.sources else before.kind
+        if kind != before.kind:
+            yield Invalid(
+                f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
+                expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
+                help="give the new source a name of its own",
+                reason="SOURCE_REPLACED",
+            )
+
+
+def _other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
+    from tidegate.checkpoint.intervals import refuse_other_kind
+    from tidegate.model.view import View
+
+    yield from _raised(lambda: refuse_other_kind(graph, View((base,))))
+
+
+def _check_target(coordinator: Coordinator, name: str) -> None:
+    coordinator.graph.tables[name].sink.check(coordinator.context(name))
+
+
+def _other_tables(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]:
+    """A sink that has published somewhere publishes there still: another table knows nothing of it."""
+    for name, sinking in coordinator.graph.sinks.items():
+        after = protocol.after_publish([base.manifest], name) if base.manifest is not None else None
+        if after is None or coordinator.ledger.published(base.id) is None:
+            continue
+        try:
+            head = sinking.sink.head(coordinator.context(name))
+        except Invalid:
+            continue  # told already
+        if head.last is None:
+            target = sinking.sink.target(coordinator.place)
+            yield Invalid(
+                f"sink {name!r} has published up to checkpoint {after}, and {target} knows nothing of that",
+                expected="the table that it published to before",
+                help="put its path back; for another table give the sink another name",
+                reason="SINK_TABLE_CHANGED",
+            )
+
+
+def _owed_to_removed(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]:
+    """A sink may go once its table has everything."""
+    if base.manifest is None or coordinator.ledger.published(base.id) is not None:
+        return
+    for name, part in base.manifest.tables.items():
+        if name not in coordinator.graph.tables and protocol.owes(part) and not name.startswith(STATE):
+            yield Invalid(
+                f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
+                expected=f"sink {name!r}, until everything that is completed is published on its table",
+                help="put the sink back, run once more, then remove it",
+                reason="SINK_REMOVED",
+            )
+
+
+def _raised(call: Callable[[], object]) -> Iterator[Invalid]:
+    """What a call refuses. That something does not answer is no refusal."""
+    try:
+        call()
+    except Unavailable:
+        raise
+    except Invalid as error:
+        yield error

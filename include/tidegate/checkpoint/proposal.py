@@ -1,0 +1,251 @@
+"""What a rollback would do, and every reason why it cannot: looked at before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.checkpoint import protocol
+from tidegate.checkpoint.references import blobs_within
+from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.records import Json, Payload, PublishedTable, Restored
+from tidegate.model.view import Entry, View, rolled_back_by
+from tidegate.sinks.base import WayBack
+from tidegate.state.table import STATE
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.coordinator import Coordinator
+
+__all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine"]
+
+How = Literal["restore", "discard", "retract", "keep"]
+CHOICES: tuple[How, ...] = ("discard", "retract", "keep")
+"""What a person may choose for a table that others have written to."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to one table."""
+
+    table: str
+    how: How | None
+    """None: nothing has been put there since."""
+    way: WayBack = field(default_factory=WayBack)
+    state: Payload | None = None
+    """Of a keyed state: what it holds then."""
+
+    @property
+    def restored(self) -> Restored | None:
+        """For the records."""
+        return Restored(how=self.how, to=self.way.to) if self.how is not None else None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a rollback would do."""
+
+    target: Entry
+    base: Entry
+    """The last completed entry, from which it goes back."""
+    undone: tuple[int, ...]
+    """Completed checkpoints that no longer count then."""
+    open: tuple[int, ...]
+    """Open ones, which are aborted."""
+    changes: tuple[Change, ...]
+    problems: tuple[str, ...]
+    """Why it cannot be done. With none of them it can."""
+    lacking: tuple[str, ...]
+    """Tables that must be given the target first, or what came behind it."""
+
+
+def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
+    """What a rollback to checkpoint `to` would do. Every record, version, hash and file that it needs is looked at."""
+    view = view or coordinator.ledger.view(reach=to)
+    target, base = _target(coordinator, to, view)
+    _refuse_unknown_choices(coordinator, choices)
+    try:
+        found = _examined(coordinator, view, target, base, choices)
+    except Corrupt:
+        if coordinator.ledger.is_kept(to):
+            raise
+        raise claimed(coordinator, to) from None  # retention took it away while it was looked at
+    if found.problems and not coordinator.ledger.is_kept(to):
+        raise claimed(coordinator, to)
+    return found
+
+
+def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]) -> Proposal:
+    problems = list(_unreadable(coordinator.ledger, target))
+    changes = [] if problems else list(_changes(coordinator, target, base, choices))
+    lacking = []
+    for change in changes:
+        problems += change.way.problems
+        problems += _undecided(change, choices)
+        if change.way.lacks or (not change.way.exists and _owed_since(coordinator, target, base, change.table)):
+            lacking.append(change.table)
+    problems += _removed(coordinator, target, base)
+    before = coordinator.ledger.rollbacks()
+    above = [
+        entry
+        for entry in _between(coordinator.ledger, target.id, view)
+        if entry.restart is None and rolled_back_by(entry.id, before) is None
+    ]
+    return Proposal(
+        target=target,
+        base=base,
+        undone=tuple(entry.id for entry in above if entry.completed),
+        open=tuple(entry.id for entry in view.still_open()),
+        changes=tuple(changes),
+        problems=tuple(problems),
+        lacking=tuple(lacking),
+    )
+
+
+# -- the target --------------------------------------------------------------------------------------------
+
+
+def _target(coordinator: Coordinator, to: int, view: View) -> tuple[Entry, Entry]:
+    """The checkpoint to go back to, and the last completed one; or why that cannot be."""
+    ledger, name = coordinator.ledger, coordinator.graph.name
+    if coordinator.graph.by_interval:
+        raise Invalid(
+            f"pipeline {name!r} reads by data interval: its checkpoints do not rest on each other",
+            expected="a pipeline that reads whatever is new",
+            help="make the interval again, with corrected input or code: its rows are replaced",
+            reason="BY_INTERVAL",
+        )
+    last, target = view.last_completed, coordinator.real_entry(to)
+    if target is None or not target.completed or last is None:
+        what = "is not there (retired, or never made)" if target is None else "was not completed"
+        there = [id for id in ledger.ids() if (d := ledger.decision(id)) is not None and d.outcome == "completed"]
+        raise Rejected(
+            f"checkpoint {to} of pipeline {name!r} {what}",
+            expected=f"a completed one that is retained: {', '.join(map(str, there)) or 'there is none'}",
+            help=f"`tidegate list {name}` shows them",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
+    if not ledger.is_kept(to):
+        raise claimed(coordinator, to)
+    if never:
+        raise Rejected(
+            f"checkpoint {to} of pipeline {name!r} was rolled back before it was on every table",
+            expected="one that all tables have been given",
+            help="go back to the checkpoint before it: its input is read again",
+            reason="NEVER_PUBLISHED",
+        )
+    return target, last
+
+
+def claimed(coordinator: Coordinator, to: int) -> Rejected:
+    """Why a checkpoint that retention has claimed is no target."""
+    return Rejected(
+        f"checkpoint {to} of pipeline {coordinator.graph.name!r} is claimed by retention",
+        expected="a checkpoint that is retained",
+        help="choose another one; num_retained says how many are kept",
+        reason="RETIRED",
+    )
+
+
+def _unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
+    """What of the target's own records and side files is not as it was written."""
+    assert target.manifest is not None
+    blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}
+    for job, handle in target.manifest.jobs.items():
+        try:
+            ack = ledger.chosen_ack(handle, job)
+        except Corrupt as error:
+            yield error.what
+            continue
+        blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
+    for blob in sorted(blobs, key=lambda each: each.path):
+        try:
+            ledger.get_blob(blob)
+        except Corrupt as error:
+            yield error.what
+
+
+def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
+    """All entries above the target."""
+    for id in range(target + 1, view.last_id + 1):
+        entry = view.get(id) or ledger.entry(id)
+        if entry is not None:
+            yield entry
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[Change]:
+    """What happens to each table that the pipeline has."""
+    assert target.manifest is not None
+    assert base.manifest is not None
+    told = coordinator.ledger.published(target.id)
+    states = _states(coordinator.ledger, target)
+    for name in base.manifest.tables:
+        sinking = coordinator.graph.tables.get(name)
+        if sinking is None:
+            continue  # nothing was put there since, or it is a problem
+        to = protocol.after_publish([target.manifest], name)
+        known: PublishedTable | None = told.tables.get(name) if told is not None else None
+        state = states.get(name)
+        held: list[Json] = [coordinator.ledger.unpack(state)] if state is not None else []
+        try:
+            way = sinking.sink.way_back(to, known, held, coordinator.context(name))
+        except Unavailable:
+            raise
+        except TidegateError as error:
+            way = WayBack(problems=(error.what,))
+        yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
+
+
+def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
+    assert target.manifest is not None
+    acks = (ledger.chosen_ack(handle, job) for job, handle in target.manifest.jobs.items())
+    return {name: payload for ack in acks for name, payload in ack.states.items()}
+
+
+def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
+    """Where somebody has to choose, or has chosen what cannot be."""
+    if change.how == "retract" and change.way.no_retract:
+        yield f"table {change.table!r}: its own rows cannot be taken out alone, for {change.way.no_retract}"
+    if change.how != "restore" or not change.way.foreign:
+        return
+    found = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
+    retract = "" if change.way.no_retract else " --retract (take out this pipeline's rows only),"
+    yield (
+        f"table {change.table!r}: others have committed since: {found}. Choose --discard (their commits are lost),"
+        f"{retract} or --keep (its rows stay, and what is read again is added to them)"
+    )
+
+
+def _removed(coordinator: Coordinator, target: Entry, base: Entry) -> Iterator[str]:
+    """Tables that have got something since, and that the code no longer has."""
+    assert base.manifest is not None
+    for name in base.manifest.tables:
+        if name not in coordinator.graph.tables and _owed_since(coordinator, target, base, name):
+            what = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name!r}"
+            yield f"{what} is not in the code any more, but has been published since: put it back first"
+
+
+def _owed_since(coordinator: Coordinator, target: Entry, base: Entry, table: str) -> bool:
+    """Whether an entry behind the target makes a commit on the table."""
+    assert base.manifest is not None
+    last = protocol.after_publish([base.manifest], table)
+    return last is not None and last > target.id
+
+
+def _refuse_unknown_choices(coordinator: Coordinator, choices: Mapping[str, How]) -> None:
+    names = sorted(coordinator.graph.sinks)
+    for name, how in choices.items():
+        if name not in names or how not in CHOICES:
+            raise Invalid(
+                f"there is nothing to choose for {name!r}"
+                if name not in names
+                else f"{how!r} is no choice for {name!r}",
+                expected=f"{' or '.join(CHOICES)} for one of {', '.join(names)}",
+                help="states and quarantine always go back",
+                reason="BAD_CHOICE",
+            )

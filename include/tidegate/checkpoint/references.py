@@ -1,0 +1,43 @@
+"""What an entry names that lies outside of its records: side files and files of states. Retention deletes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tidegate.model.records import Blob, Payload
+from tidegate.model.view import Entry
+
+__all__ = ["blobs_of", "blobs_within", "states_of"]
+
+
+def states_of(entry: Entry) -> dict[str, Payload]:
+    """Every keyed state as of the entry. Of a rollback there are none: its target names them."""
+    return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+
+
+def blobs_of(entry: Entry) -> set[Blob]:
+    """Every side file that the entry's records name, wherever in them."""
+    payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
+    for ack in (acked.ack for acked in entry.acks.values()):
+        payloads += [*ack.sinks.values(), *ack.states.values(), *(verdict.results for verdict in ack.gates.values())]
+    if entry.restart is not None and entry.manifest is not None:
+        payloads += [each for part in entry.manifest.tables.values() for each in part.committables]
+    found = {payload.blob for payload in payloads if payload.blob is not None}
+    for part in entry.plan.sources.values():
+        found |= set(blobs_within(part.end)) | set(blobs_within(part.start))
+    return found
+
+
+def blobs_within(value: object) -> Iterator[Blob]:
+    """Side files inside a source's own JSON: objects of exactly the shape of Blob."""
+    if isinstance(value, dict):
+        try:
+            yield msgspec.convert(value, Blob)
+        except msgspec.ValidationError:
+            for inner in value.values():
+                yield from blobs_within(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from blobs_within(inner)

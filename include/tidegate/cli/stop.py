@@ -1,0 +1,111 @@
+"""`tidegate stop` and `tidegate cancel`: the pipeline is over, until somebody resumes it after all."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tidegate import seams
+from tidegate.checkpoint import control, savepoint
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.cli.output import Output
+from tidegate.cli.people import confirm, who
+from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.targets import Target, find
+from tidegate.model.view import View
+from tidegate.runtime.runs import gone
+
+__all__ = ["add_parser", "run"]
+
+POLL_S = 0.5
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare both commands."""
+    for name, help, description in (
+        (
+            "stop",
+            "the pipeline is over: bring what is open to its end, make a savepoint",
+            "Stop the pipeline: no run plans a checkpoint any more, with the reason. What is open is waited for: "
+            "whoever runs it brings it to its end. Then, if you like, the last checkpoint gets a name, and stays.",
+        ),
+        (
+            "cancel",
+            "the pipeline is over at once: end what is open",
+            "Stop the pipeline at once: no run plans a checkpoint any more, and what is open is aborted; nothing of it "
+            "becomes visible. What is completed is published all the same, by the next who comes.",
+        ),
+    ):
+        example = f"example:\n  tidegate {name} orders --reason 'moved to another cluster'"
+        epilog = f"{example} --savepoint last" if name == "stop" else example
+        parser = subparsers.add_parser(name, help=help, description=description, epilog=epilog)
+        parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
+        if name == "stop":
+            parser.add_argument("--savepoint", metavar="NAME", help="give the last checkpoint this name")
+            parser.add_argument("--no-wait", action="store_true", help="do not wait for what is open")
+        else:
+            parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    if args.command == "cancel":
+        return _cancel(target, args, out)
+    name = args.savepoint
+    if name is not None:
+        savepoint.check_free(target.ledger, name, None)
+    id = control.stop(target.ledger, who(), args.reason)
+    out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
+    if not args.no_wait or name is not None:
+        _wait(target, out)
+    made = savepoint.create(target.ledger, name, None, who(), args.reason) if name is not None else None
+    if made is not None:
+        out.line(f"Savepoint {made.name} is checkpoint {made.entry}.")
+    entry = made.entry if made is not None else None
+    out.document({"pipeline": target.name, "entry": id, "stopped": True, "savepoint": name, "checkpoint": entry})
+    out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+    return 0
+
+
+def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
+    found = [entry.id for entry in target.ledger.view().still_open()]
+    if found:
+        confirm(f"End checkpoint {', '.join(map(str, found))}, which is open?", out, yes=args.yes)
+    id, ended = control.cancel(target.ledger, who(), args.reason)
+    out.document({"pipeline": target.name, "entry": id, "stopped": True, "ended": list(ended)})
+    out.line(f"Pipeline {target.name} is cancelled, by entry {id} of its log.")
+    if ended:
+        out.line(f"Checkpoint {', '.join(map(str, ended))} was ended; nothing of it becomes visible.")
+    out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+    return 0
+
+
+def _help(coordinator: Coordinator, view: View) -> None:
+    """What anybody may do for what is open: decide it if all is there, end it if nobody works at it; and publish."""
+    for entry in view.still_open():
+        if coordinator.complete(entry.id).state == "open" and (why := gone(entry.plan)):
+            coordinator.abort(entry.id, why)
+    coordinator.publish()
+
+
+def _wait(target: Target, out: Output) -> None:
+    """Until all is decided, and on all tables. With the pipeline's code at hand, that is done here if it can be."""
+    coordinator = coordinator_of(target) if target.pipeline is not None else None
+    told = ""
+    while True:
+        view = target.ledger.view()
+        open_ones = [entry.id for entry in view.still_open()]
+        last = view.last_completed
+        if coordinator is not None:
+            _help(coordinator, view)
+            view = target.ledger.view()
+            open_ones = [entry.id for entry in view.still_open()]
+        if not open_ones and (last is None or view.settled >= last.id):
+            return
+        what = f"checkpoint {', '.join(map(str, open_ones))}" if open_ones else "the last checkpoint to be published"
+        if what != told:
+            out.line(f"Waiting for {what}; whoever runs the pipeline brings it to its end. Ctrl-C: it stays stopped.")
+            told = what
+        seams.sleep(POLL_S)

@@ -1,0 +1,150 @@
+"""Rollbacks in the model: somebody chooses a checkpoint that is on all tables, and goes back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model.facts import Commit, Content, Fact, Log, Made, table_name
+from tests.model.stepper import Step, Stepper, put
+from tests.model.world import END, PUBLISH, Pc, ask_rollback, entry
+from tidegate.checkpoint import protocol
+
+Rows = tuple[tuple[int, Content], ...]
+
+
+def read(at: Stepper, target: int | None) -> Iterator[Step]:
+    """R2: look at the log, and choose where to go back to; what is still open is ended first."""
+    facts, first = at.window()
+    answer = at.world.remembered(ask_rollback, facts, first)
+    for chosen in targets(at) if target is None else [target]:
+        if isinstance(answer, protocol.Abort):
+            yield f"wants to abort {answer.id} to go back to {chosen}", at.go(("RA", answer.id, chosen))
+        elif isinstance(answer, protocol.CreateEntry) and answer.id <= at.world.max_ids:
+            pc: Pc = ("RC", answer.id, answer.base, chosen)
+            if not at.broken("roll back on what is not durable"):
+                pc = at.settled(tuple(range(1, answer.id)), pc)
+            yield f"will go back to {chosen}", at.go(pc)
+
+
+def targets(at: Stepper) -> Iterator[int]:
+    """Completed entries that every table holds, or has held."""
+    for id, fact in enumerate(at.log, 1):
+        if fact.made is not None and all(_on(at, table, id) for table in range(at.world.shape.tables)):
+            yield id
+
+
+def _on(at: Stepper, table: int, id: int) -> bool:
+    known = entry(at.world, id, at.log[id - 1])
+    assert known is not None
+    assert known.manifest is not None
+    after = protocol.after_publish([known.manifest], table_name(table))
+    return after is None or any(commit.id == after for commit in at.state.tables[table])
+
+
+def abort(at: Stepper, id: int, target: int) -> Iterator[Step]:
+    """T3, as for a trigger: whether the abort won is read."""
+    yield at.abort(id, ("R", target))
+
+
+def create(at: Stepper, id: int, base: int | None, target: int) -> Iterator[Step]:
+    """The entry at the end of the log: who makes it has seen all lower ones, decided."""
+    end = at.log[target - 1].end
+    if at.broken("go on from where the last one ended") and base is not None:
+        end = at.log[base - 1].end
+    if id == len(at.log) + 1:
+        fact = Fact(f"R{id}", base, end, end, (), restart=target)
+        log = (*at.log, fact)
+        yield f"creates entry {id}: back to {target}", at.create(("RD", id, target), log, "plan", id)
+    else:
+        yield f"finds {id} taken", at.go(("R", target))
+
+
+def decide(at: Stepper, id: int, target: int) -> Iterator[Step]:
+    """From here on it is only ever published; before, anybody may end it."""
+    fact, then = at.log[id - 1], at.log[target - 1].made
+    assert then is not None
+    if fact.open:
+        tables = at.world.shape.tables
+        made = Made(then.acks, (None,) * tables, ((f"as of {target}",),) * tables)
+        log = put(at.log, id, fact._replace(made=made, indexed=True))
+        yield f"decides: back to {target}", at.create(PUBLISH, log, "decision", id)
+    else:
+        yield f"finds {id} decided", at.go(END)
+
+
+def commit_of(at: Stepper, table: int, id: int, content: Content) -> Commit:
+    """The commit that an entry makes: of a rollback one that shows again what was there as of its target."""
+    restart = at.log[id - 1].restart
+    if restart is None:
+        return Commit(id, content)
+    back = sum(commit.id <= restart for commit in at.state.tables[table])
+    return Commit(id, content, back)
+
+
+def without_fence(at: Stepper, table: int, facts: Log, first: int, answer: object) -> object:
+    """Broken on purpose: a rollback that finds the table as it should be makes no commit, and nobody minds."""
+    commits = at.state.tables[table]
+    for id, fact in enumerate(facts, first):
+        owed = fact.made is not None and fact.made.content[table] is not None
+        if not owed or id <= (at.head(table)[1] or 0):
+            continue
+        if fact.restart is None:
+            if any(later.restart is not None and later.made and later.restart < id for later in facts[id - first :]):
+                continue  # it was rolled back
+            return protocol.Publish(id, None)
+        if shown((*commits, commit_of(at, table, id, ()))) != shown(commits):
+            return protocol.Publish(id, None)
+    return protocol.Nothing() if isinstance(answer, protocol.Publish | protocol.Damaged) else answer
+
+
+# -- what must hold ----------------------------------------------------------------------------------------
+
+
+def shown(commits: tuple[Commit, ...]) -> Rows:
+    """What a reader of the table sees: which entry has put what there."""
+    states: list[Rows] = [()]
+    for commit in commits:
+        rows = states[commit.back] if commit.back is not None else (*states[-1], (commit.id, commit.content))
+        states.append(rows)
+    return states[-1]
+
+
+def wanted(log: Log, table: int, upto: int) -> Rows:
+    """What the log says that the table shows once everything up to entry `upto` is published there."""
+    rows: Rows = ()
+    as_of: dict[int, Rows] = {}
+    for id, fact in enumerate(log[:upto], 1):
+        if fact.made is None:
+            continue
+        content = fact.made.content[table]
+        if fact.restart is not None:
+            rows = as_of[fact.restart]
+        elif content is not None:
+            rows = (*rows, (id, content))
+        as_of[id] = rows
+    return rows
+
+
+def broken_tables(log: Log, table: int, commits: tuple[Commit, ...], hint: int) -> Iterator[str]:
+    """I1, I4, I7 where there are rollbacks. What is settled is on the table for ever: nothing cancelled comes back."""
+    ids = [commit.id for commit in commits]
+    if ids != sorted(set(ids)):
+        yield f"I1: table {table} took entries in the order {ids}"
+    for id in ids:
+        if id > len(log) or log[id - 1].made is None:
+            yield f"I4: table {table} shows checkpoint {id}, which is not completed"
+            return
+    upto = max([*ids, hint])
+    found, expected = shown(commits), wanted(log, table, upto)
+    if found != expected:
+        yield f"I7: table {table} shows {found}, as of {upto} it should be {expected}"
+
+
+def broken_log(id: int, fact: Fact, log: Log) -> Iterator[str]:
+    """R2: a rollback is decided when all lower entries are, and goes on from where its target ended."""
+    if any(lower.open for lower in log[: id - 1]):
+        yield f"rollback {id} is decided, and something below it is open"
+    assert fact.restart is not None
+    ended = log[fact.restart - 1].end
+    if fact.end != ended:
+        yield f"I7: rollback {id} goes on from {fact.end}, its target {fact.restart} ended at {ended}"

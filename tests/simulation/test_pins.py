@@ -1,0 +1,116 @@
+"""A name, or a rollback, and retention at the same moment: at every access of one, the other comes in between.
+
+Whatever the moment: either the checkpoint stays, and all that it names; or whoever wanted it is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.simulation.test_stories import Day, Interrupted
+from tidegate.checkpoint import savepoint
+from tidegate.errors import Rejected
+from tidegate.ledger.ledger import Ledger
+
+
+@dataclass
+class Preempted(Interrupted):
+    """At the n-th access from now on, somebody else acts."""
+
+    left: int = 0
+    act: Callable[[], object] | None = None
+
+    def pause(self, what: str) -> None:
+        self.left -= 1
+        if self.left == 0 and self.act is not None:
+            act, self.act = self.act, None
+            act()
+        super().pause(what)
+
+
+def begun() -> Day:
+    """Three checkpoints; the first two are about to be retired. Splits lie in side files."""
+    day = Day(padding=40_000)
+    for run in "abc":
+        day.checkpoint(run)
+    weather = Preempted()
+    day.weather = day.store.weather = day.tables.weather = day.feed.weather = weather
+    return day
+
+
+def told(call: Callable[[], object]) -> str:
+    """ "" if it was done, or why not."""
+    try:
+        call()
+    except Rejected as refused:
+        return refused.reason
+    return ""
+
+
+def at(day: Day, moment: int, first: Callable[[], object], then: Callable[[], object]) -> bool:
+    """`first`, and `then` just before its n-th access. False: it has fewer."""
+    weather = day.weather
+    assert isinstance(weather, Preempted)
+    weather.left, weather.act = moment, then
+    first()
+    return weather.act is None
+
+
+def named(day: Day, said: list[str]) -> Callable[[], object]:
+    return lambda: said.append(told(lambda: savepoint.create(Ledger(day.store, "day"), "good", 2, "x")))
+
+
+def back(day: Day, said: list[str]) -> Callable[[], object]:
+    return lambda: said.append(told(lambda: day.coordinator().roll_back(2, run="back", by="x")))
+
+
+def stays(day: Day, said: list[str]) -> None:
+    """Promised is promised."""
+    for run in "de":
+        day.checkpoint(run)
+        day.coordinator().retire()
+    entry = Ledger(day.store, "day").entry(2)
+    if said == [""]:
+        assert entry is not None
+        for part in entry.plan.sources.values():
+            assert Ledger(day.store, "day").unpack(part.splits)
+    else:
+        assert said[0] in ("RETIRED", "NO_SUCH_CHECKPOINT")
+    live = day.tables["out"].live()
+    assert sorted(offset for name in live for offset, _ in day.tables["out"].files[name])
+
+
+@pytest.mark.parametrize("wish", [named, back])
+def test_at_every_moment_of_retention(wish: Callable[[Day, list[str]], Callable[[], object]]) -> None:
+    seen = set()
+    for moment in range(1, 1000):
+        day, said = begun(), list[str]()
+        if not at(day, moment, lambda day=day: day.coordinator().retire(), wish(day, said)):  # type: ignore[misc]
+            break
+        seen.add(said[0])
+        _keep_back(day)
+        stays(day, said)
+    assert "" in seen
+    assert len(seen) > 1, "sometimes retention was first"
+
+
+@pytest.mark.parametrize("wish", [named, back])
+def test_at_every_moment_of_the_other(wish: Callable[[Day, list[str]], Callable[[], object]]) -> None:
+    seen = set()
+    for moment in range(1, 1000):
+        day, said = begun(), list[str]()
+        if not at(day, moment, wish(day, said), lambda day=day: day.coordinator().retire()):  # type: ignore[misc]
+            break
+        seen.add(said[0])
+        _keep_back(day)
+        stays(day, said)
+    assert "" in seen
+    assert len(seen) > 1, "sometimes retention was first"
+
+
+def _keep_back(day: Day) -> None:
+    """What is retained by number: enough that a rollback is."""
+    day.limits.num_retained = 3

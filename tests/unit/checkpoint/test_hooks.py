@@ -1,0 +1,163 @@
+"""Hooks: what they keep is in the plan, goes back with a rollback, and nothing is planned without them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator
+from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.model.place import Place
+from tidegate.runtime.run_job import run_job
+from tidegate.testing.toys import ToySink, ToySource
+
+
+class Told:
+    """A hook that writes down what it is told, and counts."""
+
+    def __init__(self):
+        self.events = []
+        self.gives = None
+
+    def trigger(self, triggering):
+        self.events.append(("trigger", triggering.id, triggering.base))
+        return self.gives() if self.gives else {"count": len(self.events)}
+
+    def restore(self, state):
+        self.events.append(("restore", state))
+
+    def reset(self):
+        self.events.append(("reset",))
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    world.hooks = {}
+    world.coordinator = lambda: coordinator(world)
+    return world
+
+
+@pytest.fixture
+def told(world):
+    return hooked(world, "model")
+
+
+def hooked(world, name, timeout="5 s"):
+    told = Told()
+    world.hooks[name] = {
+        "on_trigger": told.trigger,
+        "on_restore": told.restore,
+        "on_reset": told.reset,
+        "timeout": timeout,
+    }
+    return told
+
+
+def coordinator(world):
+    pipeline = Pipeline("orders")
+    stream = pipeline.source("in", ToySource(world.feed, 3))
+    stream.sink("a", ToySink("a", world.tables))
+    for name, functions in world.hooks.items():
+        pipeline.hook(name, **functions)
+    return Coordinator(pipeline.graph(), world.ledger, world.limits, Place("/"))
+
+
+def test_what_it_returns_is_kept_with_the_checkpoint(world, told):
+    for run in ("one", "two"):
+        world.checkpoint(run, rows=1)
+    assert told.events == [("trigger", 1, None), ("trigger", 2, 1)]
+    assert [world.ledger.plan(id).hooks for id in (1, 2)] == [{"model": {"count": 1}}, {"model": {"count": 2}}]
+
+
+def test_behind_a_rollback_it_goes_back_before_anything_is_planned(world, told):
+    for run in ("one", "two"):
+        world.checkpoint(run, rows=1)
+    done = world.coordinator().roll_back(1, run="back", by="x")
+    assert world.ledger.plan(done.id).hooks == {"model": {"count": 1}}
+    assert told.events[2:] == []
+    world.checkpoint("three")
+    assert told.events[2:] == [("restore", {"count": 1}), ("trigger", 4, 3)]
+    world.checkpoint("four", rows=1)
+    assert told.events[4:] == [("trigger", 5, 4)], "once it has gone on, it is not told again"
+
+
+def test_one_that_came_later_is_reset(world):
+    world.checkpoint("one", rows=1)
+    late = hooked(world, "late")
+    world.checkpoint("two", rows=1)
+    world.coordinator().roll_back(1, run="back", by="x")
+    world.checkpoint("three")
+    assert late.events[1:] == [("reset",), ("trigger", 4, 3)]
+
+
+def test_if_it_fails_nothing_is_planned_and_the_reason_is_told(world, told):
+    world.feed_more(1)
+    told.gives = lambda: 1 / 0
+    with pytest.raises(Unavailable, match="on_trigger of hook 'model' raised ZeroDivisionError") as caught:
+        world.trigger("one")
+    assert caught.value.reason == "HOOK_FAILED"
+    assert world.ledger.ids() == []
+    told.gives = None
+    assert world.trigger("one") == 1
+
+
+def test_its_own_refusal_is_told_as_it_is(world, told):
+    def refuse():
+        raise Rejected("the model is being trained", reason="TRAINING")
+
+    told.gives = refuse
+    with pytest.raises(Rejected, match="being trained"):
+        world.trigger("one")
+
+
+def test_one_that_hangs_is_not_waited_for_longer_than_it_may_take(world):
+    told, never = hooked(world, "slow", timeout="1 s"), threading.Event()
+    told.gives = never.wait
+    with pytest.raises(Unavailable, match="gave no answer within 1 s"):
+        world.trigger("one")
+    never.set()
+    assert world.ledger.ids() == []
+
+
+@pytest.mark.parametrize(
+    "given", [["a list"], {"a set": {1}.__iter__()}, {"long": "x" * 70_000}], ids=["a list", "no JSON", "too long"]
+)
+def test_what_cannot_be_kept_is_refused(world, told, given):
+    told.gives = lambda: given
+    with pytest.raises(Invalid) as caught:
+        world.trigger("one")
+    assert caught.value.reason == "HOOK_STATE"
+    assert world.ledger.ids() == []
+
+
+def test_nothing_is_kept_if_it_returns_nothing(world, told):
+    told.gives = lambda: None
+    id = world.trigger("one")
+    run_job(world.coordinator(), id, "main", None)
+    assert world.ledger.plan(id).hooks == {"model": {}}
+
+
+@pytest.mark.parametrize(
+    ("declare", "what"),
+    [
+        (lambda p: p.hook("model"), "nothing to be called"),
+        (lambda p: p.hook("model", on_trigger=7), "on_trigger that cannot be called"),
+        (lambda p: p.hook("Model", on_reset=print), "not allowed"),
+        (lambda p: p.hook("model", on_reset=print, timeout="soon"), "soon"),
+        (lambda p: [p.hook("model", on_reset=print) for _ in range(2)], "two hooks are named 'model'"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(world, declare, what):
+    pipeline = Pipeline("orders")
+    pipeline.source("in", ToySource(world.feed)).sink("a", ToySink("a", world.tables))
+
+    def all_of_it():
+        declare(pipeline)
+        pipeline.graph()
+
+    with pytest.raises(Invalid, match=what):
+        all_of_it()

@@ -1,0 +1,170 @@
+"""rollback: what it says before it does anything, what it does, and how the other commands tell of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cli.test_run import SHOP
+from tests.unit.tables.kit import by_foreigner, kv, rows_of, staged
+from tidegate import seams
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.cli.targets import find
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Ack, JobStats
+from tidegate.sinks.base import Staging
+from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.tables import locate
+
+CODE = "shop:pipeline"
+COLUMNS = {
+    "type": "struct",
+    "fields": [
+        {"name": "k", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "v", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+
+
+class Shop:
+    """A pipeline whose jobs Arrow does: real checkpoints on a real Delta table, without Spark."""
+
+    def __init__(self, folder):
+        (folder / "shop.py").write_text(SHOP)
+        target = find(CODE, {}, started=False)
+        place = target.settings.place()
+        self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+        self.table = locate(place, "tables/good")
+
+    def staged(self, id):
+        """The one file that a checkpoint has staged."""
+        (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
+        return path
+
+    def trigger(self):
+        return self.coordinator.trigger(f"by hand {seams.new_id()}").plan
+
+    def checkpoint(self, publish=True):
+        plan = self.trigger()
+        attempt = f"{plan.attempt}-{seams.new_id()}"
+        folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
+        files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
+        committable = staged_result(Batch(columns=COLUMNS, files=files), 1).committable
+        packed = {"good": self.coordinator.ledger.pack(committable)}
+        ack = Ack(**stamp(attempt), id=plan.id, job="main", prev=None, sinks=packed, stats=JobStats(rows={"good": 1}))
+        self.coordinator.ledger.create_ack(ack)
+        assert self.coordinator.complete(plan.id).state == "completed"
+        if publish:
+            self.coordinator.publish()
+        return plan.id
+
+    def rows(self):
+        return [key for key, _ in rows_of(self.table)]
+
+
+@pytest.fixture
+def shop(folder, tidegate):
+    """Three checkpoints, of a row each."""
+    shop = Shop(folder)
+    for _ in range(3):
+        shop.checkpoint()
+    return shop
+
+
+def test_first_it_says_what_it_would_do_and_does_nothing(shop, tidegate):
+    said = tidegate("rollback", CODE, "--to", "1", "--dry-run")
+    assert said.code == 0
+    for expected in ("to checkpoint 1", "no longer count    checkpoint 2, 3", "events, from where", "version 0"):
+        assert expected in said.out
+    told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
+    assert (told["undone"], told["possible"]) == ([2, 3], True)
+    assert told["tables"] == {"good": {"how": "restore", "version": 2, "back_to": 0, "foreign": []}}
+    assert shop.coordinator.ledger.ids() == [1, 2, 3]
+    assert shop.rows() == [1, 2, 3]
+
+
+def test_nobody_is_asked_where_nobody_can_answer(shop, tidegate):
+    said = tidegate("rollback", CODE, "--to", "1")
+    assert said.code == 2
+    assert "--yes" in said.err
+    assert shop.rows() == [1, 2, 3]
+
+
+def test_it_goes_back_and_every_other_command_knows(shop, tidegate):
+    shop.trigger()
+    said = tidegate("rollback", CODE, "--to", "1", "--yes", "--reason", "wrong prices", "--json")
+    assert said.code == 0, said.err
+    assert (said.json["rollback"], said.json["tables_at"], said.json["not_yet"]) == (5, {"good": 3}, {})
+    assert shop.rows() == [1]
+    assert shop.checkpoint() == 6
+    assert shop.rows() == [1, 6]
+    rows = tidegate("list", "orders", "--json").json["checkpoints"]
+    assert [(row["id"], row["state"]) for row in rows] == [
+        (6, "completed"),
+        (5, "rollback"),
+        (4, "aborted"),
+        (3, "rolled back"),
+        (2, "rolled back"),
+        (1, "completed"),
+    ]
+    assert (rows[1]["reason"], rows[1]["back_to"], rows[3]["undone_by"]) == ("wrong prices", 1, 5)
+    told = tidegate("explain", "orders", "5").out
+    assert "went back to checkpoint 1, because: wrong prices" in told
+    assert "good at version 3" in told
+    assert "rollback 5 went back behind it" in tidegate("explain", "orders", "2").out
+    assert "on top of checkpoint 5" in tidegate("explain", "orders", "6").out
+    assert tidegate("show", "orders", "5", "--json").json["kind"] == "restart"
+    assert tidegate("show", "orders", "5").code == 0
+    findings = tidegate("doctor", CODE, "--json").json["findings"]
+    assert [found for found in findings if found["state"] == "bad"] == []
+    read = tidegate("read", "orders", "good", "--checkpoint", "3", "--json").json
+    assert len(read["rows"]) == 3, "what was rolled back can still be looked at"
+
+
+def test_others_commits_make_it_ask_for_a_choice(shop, tidegate):
+    by_foreigner(shop.table, (99, "theirs"))
+    said = tidegate("rollback", CODE, "--to", "1", "--dry-run")
+    assert said.code == 1
+    assert "others have committed since: version 3 (WRITE)" in said.out
+    assert "--retract" in said.out
+    refused = tidegate("rollback", CODE, "--to", "1", "--yes", "--json")
+    assert (refused.code, refused.json["error"]["reason"]) == (1, "CANNOT_ROLL_BACK")
+    assert shop.rows() == [1, 2, 3, 99]
+    assert tidegate("rollback", CODE, "--to", "1", "--yes", "--retract", "good").code == 0
+    assert shop.rows() == [1, 99]
+    assert "only this pipeline's own rows" in tidegate("explain", "orders", "4").out
+
+
+def test_it_may_suspend_the_pipeline_behind_it(shop, tidegate):
+    assert tidegate("rollback", CODE, "--to", "2", "--yes", "--suspend", "--reason", "look first").code == 0
+    assert tidegate("list", "--json").json["pipelines"][0]["state"] == "suspended"
+    assert "stays suspended" in tidegate("explain", "orders", "4").out
+    assert tidegate("resume", "orders").code == 0
+    assert shop.checkpoint() == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["orders", "--to", "1"], 2, "NEEDS_CODE"),
+        ([CODE, "--to", "9"], 1, "NO_SUCH_CHECKPOINT"),
+        ([CODE, "--to", "1", "--keep", "bad"], 2, "BAD_CHOICE"),
+        ([CODE, "--to", "1", "--keep", "good", "--discard", "good"], 2, "BAD_CHOICE"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(shop, tidegate, arguments, code, reason):
+    said = tidegate("rollback", *arguments, "--yes", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (code, reason)
+    assert shop.coordinator.ledger.ids() == [1, 2, 3]
+
+
+def test_a_table_that_does_not_answer_is_put_back_later(shop, tidegate):
+    log = shop.table.local("_delta_log")
+    blocked = log / "00000000000000000003.json"
+    blocked.mkdir()
+    said = tidegate("rollback", CODE, "--to", "1", "--yes", "--json")
+    assert said.code == 3
+    assert said.json["rollback"] == 4
+    assert "good" in said.json["not_yet"] or "?" in said.json["not_yet"]
+    blocked.rmdir()
+    shop.coordinator.publish()
+    assert shop.rows() == [1]
