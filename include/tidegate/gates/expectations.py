@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json
 from tidegate.operators.inputs import same
@@ -64,9 +64,9 @@ class Expectations(Gate):
         self.suite = suite
         self.on_failure = on_failure
         self.at_most = at_most
-        self.private = (private,) if isinstance(private, str) else tuple(private)
+        self.private = tuple(listed(private))
         self.over = over
-        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.keys = tuple(listed(keys))
         self.hold_for = hold_for
         self.unanswered = unanswered
 

@@ -112,9 +112,9 @@ class Noted:
 
         spark = self.rows.sparkSession
         split = max(int(spark.conf.get("spark.sql.shuffle.partitions", "") or 1), 1)
-        sort, join = _workers(len(self._conditions), len(self._rules), split)
+        sort = _sorter(len(self._conditions), len(self._rules), split)
         parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
-        self._found = keep(parts.repartitionById(split, f.col("bucket")).mapInArrow(join, _FOUND))
+        self._found = keep(parts.repartitionById(split, f.col("bucket")).mapInArrow(_finder(), _FOUND))
         counts, rows = [0] * (len(self._conditions) + 1), [0] * len(self._rules)
         told = self._found.select("rule", "rows", f.when(f.col("rule") == _COUNTS, f.col("numbers")))
         for rule, repeated, numbers in told.collect():
@@ -200,24 +200,17 @@ def _word(conditions: list[Column]) -> Column:
     return reduce(lambda all, one: all.bitwiseOR(one), bits).cast("long")
 
 
-def _workers(bits: int, rules: int, split: int) -> tuple[Any, Any]:
-    """What Spark's Python workers do with the rows' notes: sort hashes by range, then look for those that are twice.
+# What Spark's Python workers do. They get whole arrays, never a row; and these functions bring all that they need, for
+# workers need not have tidegate: so nothing of this module is called in them.
 
-    They get whole arrays, never a row. Both functions bring all that they need: workers need not have tidegate.
-    """
-    words = -(-bits // _WORD)
-    word_size = _WORD
-    counts_rule = _COUNTS
 
-    def table(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:
-        import pyarrow as pa
+def _sorter(bits: int, rules: int, split: int) -> Any:
+    """Count the bits of a partition's rows; and sort the hashes of each rule, cut into `split` ranges."""
+    words, size, told = -(-bits // _WORD), _WORD, _COUNTS
 
-        kinds = (pa.int32(), pa.int32(), pa.binary())
-        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, names=["rule", "bucket", "numbers"])
-
-    def sort(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
+        import pyarrow as pa
 
         counts = np.zeros(bits + 1, np.int64)
         hashes: list[list[Any]] = [[] for _ in range(rules)]
@@ -225,19 +218,28 @@ def _workers(bits: int, rules: int, split: int) -> tuple[Any, Any]:
             counts[bits] += batch.num_rows
             for word in range(words):
                 noted = batch.column(word).to_numpy(zero_copy_only=False)
-                for bit in range(word * word_size, min((word + 1) * word_size, bits)):
-                    counts[bit] += np.count_nonzero(noted & np.int64(1 << bit % word_size))
+                for bit in range(word * size, min((word + 1) * size, bits)):
+                    counts[bit] += np.count_nonzero(noted & np.int64(1 << bit % size))
             for rule in range(rules):
                 hashes[rule].append(batch.column(words + rule).drop_null().to_numpy(zero_copy_only=False))
-        done = [(counts_rule, 0, counts.tobytes())]
+        done = [(told, 0, counts.tobytes())]
+        ends = np.array([-(2**63) + bucket * (2**64 // split) for bucket in range(1, split)], np.int64)
         for rule, parts in enumerate(hashes):
             values = np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-            ends = [-(2**63) + bucket * (2**64 // split) for bucket in range(1, split)]
-            for bucket, part in enumerate(np.split(values, np.searchsorted(values, np.array(ends, np.int64)))):
-                done.append((rule, bucket, part.tobytes()))
-        yield table(done)
+            cut = np.split(values, np.searchsorted(values, ends))
+            done += [(rule, bucket, part.tobytes()) for bucket, part in enumerate(cut)]
+        kinds = (pa.int32(), pa.int32(), pa.binary())
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=["rule", "bucket", "numbers"])
 
-    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return work
+
+
+def _finder() -> Any:
+    """Add up the bits of all partitions; and find the hashes of a range that are there twice."""
+    told = _COUNTS
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
         import pyarrow as pa
 
@@ -247,7 +249,7 @@ def _workers(bits: int, rules: int, split: int) -> tuple[Any, Any]:
                 parts.setdefault(rule, []).append(np.frombuffer(numbers, np.int64))
         done: list[tuple[int, int, Any]] = []
         for rule, arrays in parts.items():
-            if rule == counts_rule:
+            if rule == told:
                 done.append((rule, 0, np.sum(arrays, axis=0)))
                 continue
             values = np.sort(np.concatenate(arrays), kind="stable")  # runs that are sorted are merged
@@ -259,4 +261,4 @@ def _workers(bits: int, rules: int, split: int) -> tuple[Any, Any]:
         if done:
             yield pa.RecordBatch.from_arrays(columns, names=["rule", "rows", "numbers"])
 
-    return sort, join
+    return work

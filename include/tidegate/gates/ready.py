@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.config.keys import seconds_in
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.model.moments import at_micros
+from tidegate.model.names import listed
 from tidegate.model.records import Json
 from tidegate.operators.event_time import duration_problem, time_micros
 
@@ -178,7 +179,7 @@ class SchemaDrift(Remembering):
         unanswered: Literal["approve", "reject"] = "reject",
     ) -> None:
         super().__init__(on_failure, hold_for, unanswered)
-        self.allow = (allow,) if isinstance(allow, str) else tuple(allow)
+        self.allow = tuple(listed(allow))
 
     def describe(self) -> Json:
         return super().describe() | {"allow": list(self.allow)}

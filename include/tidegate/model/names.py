@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from tidegate.errors import Invalid
 
@@ -66,3 +67,8 @@ def _is_unicode(text: str) -> bool:
 def quoted(name: str) -> str:
     """A column's name as Spark's SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def listed(names: str | Iterable[str]) -> list[str]:
+    """Names that the user may give as one or as several."""
+    return [names] if isinstance(names, str) else list(names)

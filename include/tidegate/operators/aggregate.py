@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
@@ -39,7 +39,7 @@ class Aggregate(Operator):
     kind: ClassVar[str] = "aggregate"
 
     def __init__(self, by: Sequence[str], functions: Mapping[str, str], expiry: Expiry = NEVER) -> None:
-        self.by = [by] if isinstance(by, str) else list(by)
+        self.by = listed(by)
         self.functions = dict(functions)
         self.expiry = expiry
 

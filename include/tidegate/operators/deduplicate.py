@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import moment, time_micros, time_problems
@@ -32,7 +32,7 @@ class Deduplicate(Operator):
     kind: ClassVar[str] = "deduplicate"
 
     def __init__(self, by: Sequence[str], within: str | None = None, event_time: str | None = None) -> None:
-        self.by = [by] if isinstance(by, str) else list(by)
+        self.by = listed(by)
         self.within = within
         self.event_time = event_time
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
@@ -61,7 +61,7 @@ class IntervalJoin(Operator):
         prefix: str | None = None,
         event_time: str | tuple[str, str] | None = None,
     ) -> None:
-        self.on = [on] if isinstance(on, str) else list(on)
+        self.on = listed(on)
         self.within = within
         self.how = how
         self.prefix = prefix
@@ -166,7 +166,7 @@ class LatestJoin(Operator):
     kind: ClassVar[str] = "join"
 
     def __init__(self, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
-        self.on = [on] if isinstance(on, str) else list(on)
+        self.on = listed(on)
         self.how = how
         self.prefix = prefix
 
@@ -251,7 +251,7 @@ class TableJoin(Operator):
 
     def __init__(self, path: str, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
         self.table = DeltaTable(path, max_files=EVERY_FILE)
-        self.on = [on] if isinstance(on, str) else list(on)
+        self.on = listed(on)
         self.how = how
         self.prefix = prefix
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import (
@@ -38,8 +38,8 @@ class Latest(Operator):
     kind: ClassVar[str] = "latest"
 
     def __init__(self, by: Sequence[str], order_by: Sequence[str]) -> None:
-        self.by = [by] if isinstance(by, str) else list(by)
-        self.order_by = [order_by] if isinstance(order_by, str) else list(order_by)
+        self.by = listed(by)
+        self.order_by = listed(order_by)
 
     @property
     def updates(self) -> bool:
@@ -114,8 +114,8 @@ class TopN(Operator):
 
     def __init__(self, n: int, by: Sequence[str], order_by: Sequence[str]) -> None:
         self.n = n
-        self.by = [by] if isinstance(by, str) else list(by)
-        self.order_by = [order_by] if isinstance(order_by, str) else list(order_by)
+        self.by = listed(by)
+        self.order_by = listed(order_by)
 
     @property
     def updates(self) -> bool:

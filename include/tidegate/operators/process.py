@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from tidegate.errors import Invalid
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
@@ -66,11 +66,11 @@ class Process(Operator):
         event_time: str | None = None,
         expiry: Expiry = NEVER,
     ) -> None:
-        self.by = [by] if isinstance(by, str) else list(by)
+        self.by = listed(by)
         self.function = function
         self.output = output
         self.state = state
-        self.order_by = [order_by] if isinstance(order_by, str) else list(order_by)
+        self.order_by = listed(order_by)
         self.in_order = in_order
         self.event_time = event_time
         self.expiry = expiry

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.config.keys import duration_text, seconds_in
+from tidegate.model.names import listed
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import duration_problem, micros_in, time_problems
@@ -53,7 +54,7 @@ class Window(Operator):
         late: str = "drop",
         allowed_lateness: object = 0,
     ) -> None:
-        self.by = [by] if isinstance(by, str) else list(by)
+        self.by = listed(by)
         self.functions = dict(functions)
         self.tumbling, self.hopping, self.session = tumbling, hopping, session
         self.event_time = event_time

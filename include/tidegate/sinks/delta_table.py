@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
+from tidegate.model.names import listed
 from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
@@ -96,7 +97,7 @@ class DeltaSink(ExactlyOnceSink):
         take_over: bool = False,
     ) -> None:
         self.path = path
-        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        self.partition_by = tuple(listed(partition_by))
         self.schema_evolution = schema_evolution
         self.properties = dict(properties or {})
         self.take_over = take_over

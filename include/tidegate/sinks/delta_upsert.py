@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.delta_nulls import refuse_nulls
@@ -102,11 +102,11 @@ class DeltaUpsert(DeltaSink):
             properties=properties,
             take_over=take_over,
         )
-        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
-        self.order_by = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        self.keys = tuple(listed(keys))
+        self.order_by = tuple(listed(order_by))
         self.upserts = self.keys
         self.delete_when = delete_when
-        self.omit = (omit,) if isinstance(omit, str) else tuple(omit)
+        self.omit = tuple(listed(omit))
 
     def describe(self) -> Json:
         return super().describe() | {

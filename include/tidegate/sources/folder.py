@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -78,23 +79,23 @@ def open_folder(place: Place, path: str) -> Folder:
     return _ObjectFolder(Location(url, place.options)) if is_url(url) else _LocalFolder(os.path.realpath(url))
 
 
-class Folder:
+class Folder(ABC):
     """A folder to find files in. `url` is where it is, as Spark takes it."""
 
     url: str
     is_local: bool
 
+    @abstractmethod
     def exists(self) -> bool:
         """Whether the folder is there. An object store has no empty folders: always True."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, pattern: Pattern) -> list[Found]:
         """All matching files, in order of their names."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file's bytes; FileNotFoundError if it is gone."""
-        raise NotImplementedError
 
     def full(self, name: str) -> str:
         """The file as Spark takes it: not escaped, not encoded."""
