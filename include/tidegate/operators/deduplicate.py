@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import time_micros, time_problems
+from tidegate.operators.event_time import moment, time_micros, time_problems
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, row_id, same
 from tidegate.operators.within import LATE, bounds_in, need_time, split_late
 
@@ -120,7 +120,7 @@ class Deduplicate(Operator):
         changes = found.select(*by, "_at", F.lit(False).alias("_deleted"))
         now = context.watermarks.now_micros
         if now is not None:
-            changes = changes.where(f"_at >= {now - far}")
+            changes = changes.where(f"_at >= {moment(now - far, '_at')}")
             old = state.rows(f"_at < {now - far}")
             if old is not None:
                 changes = changes.unionByName(old.select(*by, "_at", F.lit(True).alias("_deleted")))

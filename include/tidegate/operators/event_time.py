@@ -12,7 +12,7 @@ from tidegate.model.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["duration_problem", "micros_in", "time_micros", "time_problems"]
+__all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_problems"]
 
 
 def micros_in(duration: object) -> int:
@@ -27,6 +27,15 @@ def duration_problem(name: str, value: object, least: int = 1) -> str | None:
         return None if micros_in(value) >= least else f"{name}={value!r} is too short: {expected}"
     except ValueError as error:
         return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
+
+
+def moment(micros: int, column: str) -> str:
+    """SQL for a moment that is another one in each checkpoint, to compare a column with.
+
+    A plain number would be a part of the code that Spark generates: compiled anew each time, and never warm. An array
+    lies beside the code; and as the place in it depends on the row, Spark does not look into it beforehand.
+    """
+    return f"get(array({micros}L, {micros}L), CAST({column} IS NULL AS INT))"
 
 
 def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid
 from tidegate.model.names import quoted
+from tidegate.operators.event_time import moment
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, row_id, same
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Side:
         from pyspark.sql import functions as F
 
         names = list(map(quoted, columns))
-        ended = F.lit(False) if self.ends is None else F.col("_at") < self.ends
+        ended = F.lit(False) if self.ends is None else F.expr(f"_at < {moment(self.ends, '_at')}")
         live = now.where(~ended).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
         if self.ends is None:
             self.state.put(live, deletes=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.model.names import quoted
+from tidegate.operators.event_time import moment
 from tidegate.operators.inputs import recalled
 from tidegate.operators.sides import copies, side_rows
 from tidegate.operators.within import split_late
@@ -33,7 +34,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
     arrived = context.keep(side_rows(on_time, rows, by, extra=["_at"]))
     columns = list(map(quoted, arrived.columns))
     now = context.watermarks.now_micros
-    is_ready = "false" if now is None else f"_at < {now}"
+    is_ready = "false" if now is None else f"_at < {moment(now, '_at')}"
     ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
     same = state.of(waiting)
     if same is not None:  # copies of rows that wait already
