@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.jvm import QUICK
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.runtime.spark import SparkSettings, session, translated
 from tidegate.runtime.spark_conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
@@ -17,7 +18,7 @@ from tidegate.runtime.spark_conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     """Those of the `spark` fixture."""
-    return SparkSettings(mode="local", home=tmp_path_factory.mktemp("home"), master="local[2]", memory="2g")
+    return SparkSettings(mode="local", home=tmp_path_factory.mktemp("home"), master="local[2]", memory="2g", conf=QUICK)
 
 
 def test_delta_round_trip(spark, tmp_path):
@@ -83,7 +84,7 @@ def test_static_keys_are_those_that_spark_says(spark):
 
 
 def test_sessions_have_their_own_keys_and_views(spark, settings):
-    with session(replace(settings, conf={"spark.sql.shuffle.partitions": "7"})) as other:
+    with session(replace(settings, conf=QUICK | {"spark.sql.shuffle.partitions": "7"})) as other:
         assert other.conf.get("spark.sql.shuffle.partitions") == "7"
         assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
         other.range(1).createOrReplaceTempView("only_mine")
@@ -97,7 +98,7 @@ def test_another_spark_in_the_same_process_is_refused(spark, settings):
 
 
 def test_a_session_key_that_spark_refuses(spark, settings):
-    wrong = replace(settings, conf={"spark.sql.shuffle.partitions": "many"})
+    wrong = replace(settings, conf=QUICK | {"spark.sql.shuffle.partitions": "many"})
     with pytest.raises(Invalid, match="INVALID_CONF_VALUE"), session(wrong):
         pass
 
