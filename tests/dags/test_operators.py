@@ -211,6 +211,42 @@ def test_a_task_that_is_told_to_end_cancels_its_spark_work_and_ends(made: Made):
     assert cancelled
 
 
+LOST = """
+import os, signal, sys, threading, time
+from tidegate.dag import task
+
+task.END_S = 0.1
+over = threading.Event()
+
+def told_to_end(*_):
+    task.end_anyway(over)
+    raise task.Cancelled
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            pass
+
+signal.signal(signal.SIGTERM, told_to_end)
+Finalized()
+if sys.argv[1] == "ends":
+    over.set()
+    time.sleep(0.5)
+    sys.exit(0)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("what", "code"), [("goes on", -9), ("ends", 0)])
+def test_a_task_that_was_told_to_end_where_nobody_hears_it_ends_all_the_same(what: str, code: int):
+    """In a finalizer, where Python ignores whatever is raised."""
+    done = subprocess.run([sys.executable, "-c", LOST, what], capture_output=True, text=True, timeout=120)
+    assert "Exception ignored" in done.stderr
+    assert done.returncode == code
+
+
 def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
     cancelled = []
 

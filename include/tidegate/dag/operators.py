@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.outcomes import WAITING, as_airflow
-from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, let_go
+from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, end_anyway, let_go
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
 
@@ -51,6 +52,7 @@ class Step(BaseOperator):
         self.pipeline = pipeline
         self.project = project
         self._cancel: Callable[[], None] = _nothing
+        self._over: threading.Event | None = None
 
     def resume(self, context: Any, event: Any = None) -> Any:
         """Go on after waiting: by asking again. Whatever made the trigger fire may have changed since."""
@@ -60,12 +62,15 @@ class Step(BaseOperator):
     def on_kill(self) -> None:
         """SIGTERM. Airflow leaves it at this call, and the process would go on: so it is ended from here."""
         let_go(self._cancel)
+        if self._over is not None:
+            end_anyway(self._over)
         raise Cancelled(f"task {self.task_id} was told to end; its Spark work is cancelled")
 
     @contextlib.contextmanager
     def at_work(self, context: Any) -> Iterator[Task]:
         """The length of a try: what tidegate raises leaves as what has Airflow do the right thing."""
         task: Task | None = None
+        self._over = over = threading.Event()
         try:
             task = Task.of(self.pipeline, self.project, context)
             yield task
@@ -81,6 +86,8 @@ class Step(BaseOperator):
             if task is not None:
                 task.failed(repr(unforeseen))
             raise
+        finally:
+            over.set()
 
     @contextlib.contextmanager
     def sessions(self, task: Task) -> Iterator[Sessions]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -32,12 +33,30 @@ LET_GO_S = 3.0
 """How long Spark is given to let go. Airflow sends SIGKILL 5 s after SIGTERM."""
 
 
+END_S = 30.0
+"""How long a task may take to end once it was told to."""
+
+
 class Cancelled(KeyboardInterrupt):
     """Airflow wants the task to end: marked, cleared, deleted, or its worker is shut down."""
 
 
 class DeadlinePassed(KeyboardInterrupt):
     """The checkpoint's timeout is over."""
+
+
+def end_anyway(over: threading.Event) -> None:
+    """Kill this process unless its work is over soon.
+
+    Cancelled is raised in whatever the main thread does just then. In code whose exceptions Python ignores (a finalizer,
+    a callback from C) it is lost, and the work would go on. To be killed is safe at every step; Airflow tries again.
+    """
+
+    def wait() -> None:
+        if not over.wait(END_S):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True, name="end-anyway").start()
 
 
 @dataclass
