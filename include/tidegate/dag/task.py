@@ -48,8 +48,8 @@ class DeadlinePassed(KeyboardInterrupt):
 def end_anyway(over: threading.Event) -> None:
     """Kill this process unless its work is over soon.
 
-    Cancelled is raised in whatever the main thread does just then. In code whose exceptions Python ignores (finalizers,
-    callbacks from C) it is lost, and the work would go on. To be killed is safe at every step; Airflow tries again.
+    Cancelled may come at a moment at which it does harm: after a call that it broke off, gRPC's channel may wait for ever
+    to be closed; in a finalizer Python ignores it. To be killed is safe at every step; Airflow tries again.
     """
 
     def wait() -> None:
