@@ -48,7 +48,7 @@ class DeadlinePassed(KeyboardInterrupt):
 def end_anyway(over: threading.Event) -> None:
     """Kill this process unless its work is over soon.
 
-    Cancelled may come at a moment at which it does harm: after a call that it broke off, gRPC's channel may wait for ever
+    Cancelled may come when it does harm: after a call that it broke off, a channel of gRPC may wait for ever
     to be closed; in a finalizer Python ignores it. To be killed is safe at every step; Airflow tries again.
     """
 
