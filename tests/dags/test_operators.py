@@ -232,7 +232,8 @@ signal.signal(signal.SIGTERM, told_to_end)
 Finalized()
 if sys.argv[1] == "ends":
     over.set()
-    time.sleep(0.5)
+    [watching] = [thread for thread in threading.enumerate() if thread.name == "end-anyway"]
+    watching.join()
     sys.exit(0)
 while True:
     time.sleep(1)

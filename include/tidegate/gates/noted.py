@@ -46,7 +46,6 @@ class Noted:
     def __init__(self, frame: DataFrame, leaves: Mapping[Any, Leaf]) -> None:
         from pyspark.sql import functions as f
 
-        self.columns = frame.columns
         self._conditions: list[Column] = []
         self._bits = {leaf: self._noted(leaf) for leaf in leaves.values() if isinstance(leaf, Count) and not leaf.alone}
         types = dict(frame.dtypes)
@@ -90,7 +89,7 @@ class Noted:
         rows = counts[_EVERY_ROW]
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._bits.items():
-            empty = isinstance(leaf, Count) and leaf.none_of_none and not counts[bits.passed]
+            empty = leaf.none_of_none and not counts[bits.passed]
             values[leaf] = None if empty else counts[bits.met]
         few = {leaf: n for leaf, n in twice.items() if n <= max(most, share * rows)}
         self._twice = {leaf: n for leaf, n in few.items() if n}
@@ -178,11 +177,12 @@ def note(
     frame: DataFrame, leaves: Mapping[Any, Leaf], most: int, share: float
 ) -> tuple[Noted, dict[Leaf, int | None]] | None:
     """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself."""
-    noted = Noted(frame, leaves)
+    noted = None
     try:
+        noted = Noted(frame, leaves)
         return noted, noted.read(most, share)
     except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
-        for each in noted.kept:
+        for each in noted.kept if noted is not None else ():
             let_go(each)
         return None
 
