@@ -12,6 +12,9 @@ from tidegate.errors import Invalid
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _FILE = re.compile(r"^file://", re.IGNORECASE)
 
+LOCAL_WRITES = "spark.tidegate.localWrites"
+"""A session's key: the Hadoop class that writes local files there, if it has a better one than Hadoop's own."""
+
 
 @dataclass(frozen=True)
 class Place:

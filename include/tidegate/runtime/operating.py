@@ -19,7 +19,7 @@ from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
 from tidegate.pipeline.updates import replaced_is_taken
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
-from tidegate.sinks.delta_table import write_files
+from tidegate.sinks.writing import write_files
 from tidegate.sources.base import SourceContext
 from tidegate.state.expiry import Over, without_over
 from tidegate.state.kept import let_go

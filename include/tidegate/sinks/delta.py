@@ -23,7 +23,8 @@ from tidegate.sinks.delta_interval import (
 )
 from tidegate.sinks.delta_nulls import refuse_nulls
 from tidegate.sinks.delta_spark import append_by_spark
-from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, staged_result, write_files
+from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, staged_result
+from tidegate.sinks.writing import write_files
 from tidegate.tables import (
     Committed,
     Location,

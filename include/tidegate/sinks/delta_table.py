@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
 from tidegate.model.names import listed
-from tidegate.model.place import Place, is_url
+from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
     ExactlyOnceSink,
@@ -27,7 +27,6 @@ from tidegate.sinks.base import (
 from tidegate.sinks.delta_interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta_properties import list_problems, path_problems, property_problems
 from tidegate.sinks.delta_restore import go_back, way_back, went_past
-from tidegate.sinks.nothing import is_nothing
 from tidegate.tables import (
     Committed,
     Location,
@@ -40,7 +39,6 @@ from tidegate.tables import (
     from_spark,
     locate,
     missing_files,
-    nameable,
     open_table,
     owner_of,
     refuse_owner,
@@ -60,10 +58,6 @@ Evolution = Literal["refuse", "add"]
 
 MERGED = "merged-"
 """Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
-
-PLAIN_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-"""Writes no checksum files beside local ones: they double the files and nobody syncs them, so after a power loss
-Spark might refuse a file that is whole."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -371,21 +365,6 @@ def published(location: Location, done: Committed | None, rows: int | None) -> P
     if done is None:
         return None
     return PublishedTable(uri=location.url, version=done.version, log_hash=done.log_hash, rows=rows)
-
-
-def write_files(frame: DataFrame, schema: Json, folder: str, partition_by: Sequence[str]) -> None:
-    """Let Spark write. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported."""
-    if is_nothing(frame):
-        return
-    session: Any = frame.sparkSession
-    key, wanted = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
-    if session.conf.get(key) != wanted:
-        session.conf.set(key, wanted)
-    writer = nameable(frame, schema, partition_by).write.partitionBy(*partition_by)
-    writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
-    if not is_url(folder):
-        writer = writer.options(**PLAIN_FILES)
-    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
 
 
 def staged_result(batch: Batch, rows: int) -> Prepared:

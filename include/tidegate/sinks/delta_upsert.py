@@ -26,8 +26,8 @@ from tidegate.sinks.delta_table import (
     Evolution,
     staged_result,
     united,
-    write_files,
 )
+from tidegate.sinks.writing import write_files
 from tidegate.tables import (
     Committed,
     Location,

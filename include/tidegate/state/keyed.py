@@ -25,8 +25,8 @@ from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
-from tidegate.sinks.delta_table import write_files
 from tidegate.sinks.nothing import nothing
+from tidegate.sinks.writing import write_files
 from tidegate.sources.reading import escaped, exact_reader
 from tidegate.state import versions, workers
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
