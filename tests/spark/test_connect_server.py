@@ -155,6 +155,25 @@ def test_sessions_have_keys_of_their_own(settings):
         pass
 
 
+def test_python_workers_are_there_for_the_next_session_and_none_is_left_for_each(settings):
+    """With Spark's own server class each session has workers of its own, whose parent lives as long as the server."""
+
+    def workers_parent(batches):
+        import os
+
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"id": [os.getppid()] * batch.num_rows})
+
+    parents = set()
+    for _ in range(3):
+        with session(settings) as spark:
+            rows = spark.range(0, 4, 1, 2).mapInArrow(workers_parent, "id long").collect()
+            parents |= {row.id for row in rows}
+    assert len(parents) == 1
+
+
 def test_functions_are_connects_while_a_session_is_open(settings):
     from pyspark.sql.utils import is_remote
 

@@ -22,7 +22,9 @@ from tidegate.runtime.spark_conf import SparkSettings, server_conf
 
 __all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed"]
 
-_SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_COMPILER = "org.codehaus.janino.SimpleCompiler"
+"""Compiles a file and becomes the class in it."""
+_SERVER = Path(__file__).with_name("ConnectServer.java")
 # Of the environment, what would make our Spark another one than its configuration says.
 _NOT_INHERITED = frozenset(
     """
@@ -45,6 +47,7 @@ def identity(settings: SparkSettings) -> str:
     conf = server_conf(settings, Path("scratch"))
     made_of = {
         "conf": conf,
+        "server": _look(_SERVER),
         "jars": [name if ":" in name else _look(Path(name)) for name in conf["spark.jars"].split(",")],
         "java": _look(_java()),
         "pyspark": [importlib.metadata.version("pyspark"), str(spark_home())],
@@ -81,7 +84,8 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
 def command(folder: Folder) -> tuple[str, ...]:
     """What everybody may see in `ps`: no setting and no token."""
     submit = str(spark_home() / "bin" / "spark-submit")
-    return submit, "--properties-file", str(folder.properties_file), "--class", _SERVER_CLASS, "spark-internal"
+    options = ("--properties-file", str(folder.properties_file), "--class", _COMPILER)
+    return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem
 
 
 def _start_watchdog(folder: Folder, settings: SparkSettings, watch: int) -> None:

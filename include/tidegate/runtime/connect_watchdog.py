@@ -36,7 +36,7 @@ __all__ = ["answers", "main"]
 _TICK = 0.5
 _STOP_GRACE = 10.0
 _LOG_LIMIT = 64 * 1024 * 1024
-_READY = re.compile(rb"SparkConnectServer: Spark Connect server started at: 127\.0\.0\.1:(\d+)")
+_READY = re.compile(rb"^ConnectServer: listens at 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 # HTTP/2: the client's preface and an empty SETTINGS frame. A server sends its own SETTINGS, type 4, first.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PR_SET_PDEATHSIG = 1

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tidegate.errors import Invalid
+from tidegate.model.place import LOCAL_WRITES
 from tidegate.runtime.jars import jar_paths
 
 __all__ = ["FIXED", "STATIC_SQL_KEYS", "SparkSettings", "on_loopback", "properties", "server_conf", "session_conf"]
@@ -174,6 +175,10 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
         # compiled anew in each checkpoint, and never gets warm.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
+        LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
+        # Else each session has Python workers of its own (ConnectServer.java). What jobs need is there when Spark starts.
+        "spark.sql.artifact.isolation.enabled": "false",
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
         "spark.databricks.delta.snapshotPartitions": "2",

@@ -20,7 +20,7 @@ if how == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 listening = socket.create_server(("127.0.0.1", 0))
 port = listening.getsockname()[1]
-print(f"INFO SparkConnectServer: Spark Connect server started at: 127.0.0.1:{port}", file=sys.stderr, flush=True)
+print(f"ConnectServer: listens at 127.0.0.1:{port}", file=sys.stderr, flush=True)
 while True:
     connection, _ = listening.accept()
     with connection, contextlib.suppress(OSError):

@@ -127,7 +127,7 @@ def test_without_its_state_file_the_server_ends(servers, how):
 
 def test_a_server_that_does_not_end_when_told_is_killed(tmp_path):
     server = subprocess.Popen([sys.executable, FAKE, "stubborn"], stderr=subprocess.PIPE)
-    assert b"started" in server.stderr.readline()
+    assert b"listens" in server.stderr.readline()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         connect_watchdog._end(Folder(tmp_path), server, 0.05)
