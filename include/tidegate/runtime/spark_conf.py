@@ -177,7 +177,7 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
         LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
-        # Else each session has Python workers of its own (ConnectServer.java). What jobs need is there when Spark starts.
+        # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
         "spark.sql.artifact.isolation.enabled": "false",
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
