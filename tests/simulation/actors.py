@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.simulation.world import TABLES, Violation, World
-from tidegate.checkpoint import control, savepoint
+from tidegate.checkpoint import control, holding, savepoint
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
@@ -50,12 +50,26 @@ def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
         if outcome.state != "open":
             break
         world.sleep(5)
+        if outcome.reason == holding.HELD:
+            answer(world, coordinator, plan.id)
         if not world.calm and world.dice.chance(0.1):
             outcome = patiently(world, lambda: coordinator.abort(plan.id, "CANCELLED"))
         else:
             outcome = patiently(world, lambda: coordinator.complete(plan.id))
     publish(world, coordinator)
     return outcome.state
+
+
+def answer(world: World, coordinator: Coordinator, id: int) -> None:
+    """A person looks at what is held: on a bad day not soon, and says anything."""
+    if not world.calm and world.dice.chance(0.7):
+        return
+    approve = world.calm or world.dice.chance(0.6)
+    try:
+        said = holding.answer(coordinator.ledger, id, None, approve=approve, by="a person")
+        world.log(f"says {'yes' if approve else 'no'} to checkpoint {id}: {[each.approve for each in said]} counts")
+    except (Unavailable, Rejected) as error:
+        world.log(f"says nothing that counts: {error.what}")
 
 
 def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] | None:
@@ -100,6 +114,9 @@ def patiently(world: World, call: Callable[[], T]) -> T:
             if world.calm and error.reason in ("SUSPENDED", "STOPPED"):  # then a person looks after it
                 with contextlib.suppress(Unavailable):
                     world.coordinator().resume("operator")
+            elif world.calm and error.reason == "CHECKPOINT_IN_PROGRESS":  # some may be held, and nobody ends these
+                for entry in world.coordinator().ledger.view().still_open():
+                    answer(world, world.coordinator(), entry.id)
         world.sleep(1 + world.dice.below(20))
 
 
@@ -132,6 +149,7 @@ def meddler(world: World) -> None:
                 lambda: coordinator.complete(id),
                 lambda: coordinator.complete(id, ("JOB_FAILED", "it seemed so")),
                 lambda: run_job(coordinator, id, "main", NO_SPARK),
+                lambda: answer(world, coordinator, id),
             ]
         call = world.dice.one_of(calls)
         try:

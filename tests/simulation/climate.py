@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from tests.simulation.dice import Dice
 from tidegate.model.records import Json
@@ -38,6 +39,10 @@ class Climate:
     suspicion: float
     clock_jumps: float
     rollbacks: int
+    # what a gate does
+    holds: int
+    hold_for: float
+    unanswered: Literal["approve", "reject"]
 
     def record(self) -> Json:
         """What a plan keeps of the settings."""
@@ -70,4 +75,7 @@ def climate_of(dice: Dice) -> Climate:
         suspicion=dice.one_of([0.0, 0.1, 0.5]),
         clock_jumps=dice.one_of([0.0, 0.01]),
         rollbacks=dice.one_of([0, 0, 1, 4]),
+        holds=dice.one_of([0, 0, 2, 4]),
+        hold_for=dice.one_of([1e9, 30.0]),
+        unanswered=cast(Literal["approve", "reject"], dice.one_of(["reject", "approve"])),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ class HourWorld(World):
     def _pipeline(self) -> Pipeline:
         self._offsets = 0
         pipeline = Pipeline("day")
-        rows = pipeline.source("in", ToyIntervals(self.feed))
+        rows = self._gated(pipeline.source("in", ToyIntervals(self.feed)))
         rows.sink(TABLES[0], ToySink(TABLES[0], self.tables))
         rows.sink(TABLES[1], ToySink(TABLES[1], self.tables, skip=self.climate.skip))
         return pipeline
@@ -89,8 +89,11 @@ class HourOracle(Oracle):
 
     def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
         skip = self.world.climate.skip if table == TABLES[1] else 0
+        return [offset for offset in self._offsets(checkpoint) if not (skip and offset % skip == 0)]
+
+    def _offsets(self, checkpoint: Checkpoint) -> Sequence[int]:
         offsets: list[int] = checkpoint.plan["sources"]["in"]["splits"]["data"]["offsets"]
-        return [offset for offset in offsets if not (skip and offset % skip == 0)]
+        return offsets
 
     def _published_hint(self, checkpoint: Checkpoint) -> None:
         """published.json names the very commits. And whoever is settled is in the index."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulation.world import TABLES, Violation, World
+from tests.simulation.world import GATE, TABLES, Violation, World
 from tidegate.testing.toys import ToyCommit
 
 HINTS = ("latest.json", "kept.json")
@@ -121,12 +122,27 @@ class Oracle:
             if job not in checkpoint.acks:
                 raise Violation(f"I3: {what} without the ack of job {job}")
             self._durable(what, id, f"acks/{job}.json")
+        self._answered(checkpoint, decision)
         self._durable(what, id, f"manifest-{decision['manifest']}.json")
         index = [path for path in self.store.files if path.startswith("runs/") and path.endswith(f"/{id:08d}")]
         if not index:
             raise Violation(f"{what} before its run is indexed")
         if not self.store.durable(index[0]):
             raise Violation(f"W2: {what}, but {index[0]} is not durable")
+
+    def _answered(self, checkpoint: Checkpoint, decision: dict[str, Any]) -> None:
+        """D5: whatever holds it was approved, and that answer was about exactly these rows."""
+        what = f"checkpoint {checkpoint.id} is completed"
+        manifest = self._json(f"checkpoints/{checkpoint.id:08d}/manifest-{decision['manifest']}.json")
+        assert manifest is not None
+        for job, ack in checkpoint.acks.items():
+            for gate in (name for name, verdict in ack["gates"].items() if verdict["outcome"] == "hold"):
+                answer = self._json(f"checkpoints/{checkpoint.id:08d}/holds/{gate}.json")
+                if answer is None or not answer["approve"]:
+                    raise Violation(f"D5: {what}, and gate {gate!r} was {'rejected' if answer else 'not answered'}")
+                if answer["ack"] != manifest["jobs"][job]:
+                    raise Violation(f"D5: {what} by an answer to {answer['ack']}, not to {manifest['jobs'][job]}")
+                self._durable(what, checkpoint.id, f"holds/{gate}.json")
 
     def _rollback_decided(self, checkpoint: Checkpoint, decision: dict[str, Any]) -> None:
         """R2, R4: its target is there, and what it says is what the target said."""
@@ -168,11 +184,29 @@ class Oracle:
         for table in TABLES:
             self._table(table, completed)
         self._one_attempt(completed)
+        for checkpoint in log:
+            self._judged(checkpoint)
         for checkpoint in completed:
             self._named_files_exist(checkpoint)
             self._published_hint(checkpoint)
         self._latest(log)
         self._savepoints()
+
+    def _judged(self, checkpoint: Checkpoint) -> None:
+        """A gate has held what it should have held; and who is said to have rejected a checkpoint has."""
+        every = self.world.climate.holds
+        for job, ack in checkpoint.acks.items() if checkpoint.target is None else ():
+            wanted = "hold" if every and any(offset % every == 0 for offset in self._offsets(checkpoint)) else "pass"
+            if every and ack["gates"][GATE]["outcome"] != wanted:
+                raise Violation(f"job {job} of checkpoint {checkpoint.id} says {ack['gates']}, not {wanted}")
+        if checkpoint.aborted and checkpoint.decision and checkpoint.decision["reason"] == "GATE_REJECTED":
+            answer = self._json(f"checkpoints/{checkpoint.id:08d}/holds/{GATE}.json")
+            if answer is None or answer["approve"]:
+                raise Violation(f"D5: checkpoint {checkpoint.id} is aborted as rejected, and nobody has rejected it")
+
+    def _offsets(self, checkpoint: Checkpoint) -> Sequence[int]:
+        """What this checkpoint has read."""
+        return range(checkpoint.range[0] + 1, checkpoint.range[1] + 1)
 
     def _savepoints(self) -> None:
         """What has a name stays. That all it names is there is told with all that are kept."""
@@ -270,9 +304,8 @@ class Oracle:
 
     def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
         """The reference: which offsets this checkpoint brings to the table."""
-        after, to = checkpoint.range
         skip = self.world.climate.skip if table == TABLES[1] else 0
-        return [offset for offset in range(after + 1, to + 1) if not (skip and offset % skip == 0)]
+        return [offset for offset in self._offsets(checkpoint) if not (skip and offset % skip == 0)]
 
     def _one_attempt(self, completed: list[Checkpoint]) -> None:
         """All rows of one checkpoint come from one read by one attempt, on all tables: the one that was acked."""

@@ -267,6 +267,26 @@ def _ignore_suspensions() -> Patches:
     yield mock.patch.object(control, "refuse_suspended", lambda coordinator, view: None)
 
 
+def _complete_without_an_answer() -> Patches:
+    yield mock.patch.object(protocol, "unanswered", lambda entry: ())
+
+
+def _take_a_no_for_a_yes() -> Patches:
+    yield mock.patch.object(protocol, "rejection", lambda entry: "")
+
+
+def _let_the_time_limit_overrule() -> Patches:
+    real = Ledger.create_answer
+
+    def create(self: Ledger, answer: Any) -> Any:
+        if answer.by != "the time limit":
+            return real(self, answer)
+        self.store.replace(f"checkpoints/{answer.id:08d}/holds/{answer.gate}.json", encode(answer))
+        return real(self, answer)
+
+    yield mock.patch.object(Ledger, "create_answer", create)
+
+
 class Plant(NamedTuple):
     """A bug: how it is planted, and within how many days it must be found."""
 
@@ -299,6 +319,9 @@ PLANTED: dict[str, Plant] = {
     "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400),
     "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000),
     "make no fence": Plant(_make_no_fence, 400),
+    "complete without an answer": Plant(_complete_without_an_answer, 100),
+    "take a no for a yes": Plant(_take_a_no_for_a_yes, 100),
+    "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600),
 }
 

@@ -19,12 +19,14 @@ from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Plan
+from tidegate.pipeline.declare import Stream
 from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tidegate.testing.toys import ToyFeed, ToyGate, ToySink, ToySource, ToyTables
 from tidegate.testing.weather import Weather
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = ("first", "second")
+GATE = "checked"
 
 
 class Stopped(BaseException):
@@ -81,10 +83,17 @@ class World(Weather):
 
     def _pipeline(self) -> Pipeline:
         pipeline = Pipeline("day")
-        rows = pipeline.source("in", ToySource(self.feed, self.climate.bound, self.climate.padding))
+        rows = self._gated(pipeline.source("in", ToySource(self.feed, self.climate.bound, self.climate.padding)))
         rows.sink(TABLES[0], ToySink(TABLES[0], self.tables))
         rows.sink(TABLES[1], ToySink(TABLES[1], self.tables, skip=self.climate.skip))
         return pipeline
+
+    def _gated(self, rows: Stream) -> Stream:
+        """On some days a person has a say."""
+        climate = self.climate
+        if not climate.holds:
+            return rows
+        return rows.gate(ToyGate(climate.holds, climate.hold_for, climate.unanswered), name=GATE)
 
     def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
         """How a run asks for its checkpoint."""

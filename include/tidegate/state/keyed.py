@@ -36,7 +36,7 @@ from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.kept import kept
 from tidegate.state.record import StateFile, StateTable, once, state_file
 from tidegate.state.ttl import Ttl
-from tidegate.tables import Location, StagedFile, from_spark, schema_problems, stage
+from tidegate.tables import Location, StagedFile, Syncing, from_spark, schema_problems, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -87,6 +87,7 @@ class KeyedState:
         self._writes = 0
         self._aside: list[str] = []
         """Folders with rows that are no part of the state."""
+        self._syncing = Syncing(to.location)
 
     @property
     def is_empty(self) -> bool:
@@ -322,8 +323,8 @@ class KeyedState:
             done = job.run(rows)
         files = self._staged(folder, schema, done.added.union(*done.replaced.values()))
         for number, names in done.replaced.items():
-            self._replace(batches[number].files, [each for each in files if _name(each) in names])
-        return [each for each in files if _name(each) in done.added], done
+            self._replace(batches[number].files, [each for each in files if each.name in names])
+        return [each for each in files if each.name in done.added], done
 
     @property
     def _partitions(self) -> int:
@@ -340,12 +341,13 @@ class KeyedState:
             yield workers.split_rows(frame, self.groups, count), count
 
     def _staged(self, folder: str, schema: Json, names: set[str] | None = None) -> list[StateFile]:
-        """The files in the folder, durable. Of workers' files only those that they named: others are of lost tries."""
+        """The files in the folder, durable once all is finished. Of workers' files only those that they named: others
+        are of lost tries."""
         location = self.to.location
         if names is not None:
             found = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        files = [state_file(file) for file in stage(location, folder, schema)]
+        files = [state_file(file) for file in stage(location, folder, schema, sync=self._syncing)]
         seams.fault("S4.state.after")
         return files
 
@@ -357,10 +359,12 @@ class KeyedState:
             return None
         for batch in self._batches():
             self._replace(batch.files, self._merged(batch))
+        self._syncing.finish()
         return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
     def let_go(self) -> None:
         """Remove what was written for this attempt alone."""
+        self._syncing.leave()
         for folder in self._aside:
             self.to.location.remove_folder(folder)
 
@@ -393,7 +397,3 @@ def key_group(keys: Sequence[str], groups: int) -> Column:
     from pyspark.sql import functions as F
 
     return F.pmod(F.xxhash64(*map(quoted, keys)), F.lit(groups)).cast("int")
-
-
-def _name(each: StateFile) -> str:
-    return each.file.path.rsplit("/", 1)[1]

@@ -36,6 +36,11 @@ class StateFile(Struct, frozen=True, kw_only=True):
     touched: int | None = None
     """When its newest row was written, in microseconds since 1970: where rows expire, and all of them tell."""
 
+    @property
+    def name(self) -> str:
+        """Its name, without folders."""
+        return self.file.path.rsplit("/", 1)[1]
+
     def meets(self, other: StateFile) -> bool:
         """Whether both may hold rows of one key group."""
         return self.groups[0] <= other.groups[1] and other.groups[0] <= self.groups[1]

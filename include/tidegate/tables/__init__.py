@@ -29,6 +29,7 @@ from tidegate.tables.partitions import nameable, partition_values
 from tidegate.tables.rawlog import Commit, read_commit
 from tidegate.tables.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.tables.schema import differences, from_spark, schema_problems
+from tidegate.tables.syncing import Syncing
 
 __all__ = [
     "Commit",
@@ -39,6 +40,7 @@ __all__ = [
     "Snapshot",
     "StagedFile",
     "Stamp",
+    "Syncing",
     "add_columns",
     "append",
     "create",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -43,8 +43,16 @@ class StagedFile(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, partition=rest)
 
 
-def stage(location: Location, folder: str, schema: Json, partition_by: Sequence[str] = ()) -> list[StagedFile]:
+def stage(
+    location: Location,
+    folder: str,
+    schema: Json,
+    partition_by: Sequence[str] = (),
+    sync: Callable[[list[str]], None] | None = None,
+) -> list[StagedFile]:
     """Everything that Spark wrote below `folder`, durable. Files without rows are deleted, not listed.
+
+    sync: makes files durable instead of `location.sync`, if something else can be done meanwhile.
 
     Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then
     what lies in the folder is what successful tasks reported.
@@ -54,7 +62,7 @@ def stage(location: Location, folder: str, schema: Json, partition_by: Sequence[
         files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
     location.remove_files(file.path for file in files if not file.rows)
     kept = [file for file in files if file.rows]
-    location.sync(file.path for file in kept)
+    (sync or location.sync)([file.path for file in kept])
     return kept
 
 
