@@ -21,11 +21,12 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.model.records import Json
-from tidegate.tables.files import Location, told, unavailable
+from tidegate.tables.files import Location, told
 from tidegate.tables.footers import StagedFile
+from tidegate.tables.handles import find, handle
 from tidegate.tables.live import LiveFile
 from tidegate.tables.opened import recall, remember
-from tidegate.tables.rawlog import Commit, check_tail, read_commit, refuse_half_a_log, refuse_unreadable
+from tidegate.tables.rawlog import Commit, check_tail, read_commit
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -114,7 +115,7 @@ class Snapshot:
 
     def own_handle(self) -> DeltaTable:
         """One more handle, for what moves its handle on."""
-        return _handle(self.location, self.version)
+        return handle(self.location, self.version)
 
     def txn(self, app_id: str) -> int | None:
         """The last transaction version of `app_id`, or None."""
@@ -128,31 +129,22 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
 
     A head whose commit file is empty or torn is Corrupt: both engines read an empty one as "no changes".
     """
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
     if (known := recall(location, version)) is not None:
         return known
-    try:
-        handle = _handle(location, version)
-        found = handle.version()
-    except TableNotFoundError as error:
-        refuse_half_a_log(location, error)
+    if (opened := find(location, version)) is None:
         return None
-    except DeltaError as error:
-        raise refuse_unreadable(location, version, error) from error
-    except OSError as error:
-        raise unavailable(location.url, error) from error
+    found = opened.version()
     last = check_tail(location, found)
-    metadata = handle.metadata()
+    metadata = opened.metadata()
     snapshot = Snapshot(
         location=location,
         version=found,
         table_id=str(metadata.id),
-        schema=msgspec.json.decode(handle.schema().to_json()),
+        schema=msgspec.json.decode(opened.schema().to_json()),
         partition_by=tuple(metadata.partition_columns),
         configuration=dict(metadata.configuration),
         log_hash=last.sha,
-        handle=handle,
+        handle=opened,
     )
     if version is None:
         remember(snapshot)
@@ -342,12 +334,6 @@ def verify(location: Location, version: int, log_hash: str) -> None:
         "or start a new pipeline with take_over=True",
         reason="OTHER_TABLE",
     )
-
-
-def _handle(location: Location, version: int | None) -> DeltaTable:
-    from deltalake import DeltaTable
-
-    return DeltaTable(location.url, version=version, storage_options=dict(location.options))
 
 
 def delta_schema(schema: Json) -> Any:

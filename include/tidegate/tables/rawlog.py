@@ -18,10 +18,11 @@ __all__ = [
     "LOG",
     "Commit",
     "check_tail",
+    "half_a_log",
+    "has_log",
     "last_checkpoint",
     "log_path",
     "read_commit",
-    "refuse_half_a_log",
     "refuse_unreadable",
 ]
 
@@ -116,16 +117,19 @@ def check_tail(location: Location, version: int) -> Commit:
     return head
 
 
-def refuse_half_a_log(location: Location, error: Exception) -> None:
-    """delta-rs finds no table: right if there is no log, Corrupt if there is one that it could not read."""
-    left = location.walk(LOG)
-    if left:
-        raise Corrupt(
-            f"{location.url} has a {LOG} folder with {len(left)} files, but no readable table: {told(error)}",
-            expected="a complete log, or none at all",
-            help="restore the log from a copy of the storage, or move the folder away",
-            reason="LOG_BROKEN",
-        ) from error
+def has_log(location: Location) -> bool:
+    """Whether there is any part of a log; not what somebody who makes one has not finished."""
+    return any(not path.endswith(".tmp") for path, _ in location.walk(LOG))
+
+
+def half_a_log(location: Location, error: Exception) -> Corrupt:
+    """delta-rs finds no table, and yet there is a part of one."""
+    return Corrupt(
+        f"{location.url} has a {LOG} folder with {len(location.walk(LOG))} files, but no readable table: {told(error)}",
+        expected="a complete log, or none at all",
+        help="restore the log from a copy of the storage, or move the folder away",
+        reason="LOG_BROKEN",
+    )
 
 
 def refuse_unreadable(location: Location, version: int | None, error: Exception) -> TidegateError:

@@ -36,8 +36,10 @@ from tidegate.tables import (
     append,
     create,
     find_commit,
+    handles,
     open_table,
     owner_of,
+    rawlog,
     refuse_owner,
     replace,
     verify,
@@ -54,6 +56,32 @@ def test_a_table_is_made_as_version_0_with_its_rows_and_both_transactions(tmp_pa
     assert table.txn("tidegate/u1/s") == 7
     assert table.txn(owner_of("p", "s", "u1")[0]) == owner_of("p", "s", "u1")[1]
     assert rows_of(location) == [(1, "a")]
+
+
+def test_a_table_that_is_made_while_it_is_looked_for_is_not_taken_for_half_a_log(tmp_path, monkeypatch):
+    """delta-rs has found nothing; when we look what there is, somebody has made it."""
+    location = table_at(tmp_path)
+
+    def made_meanwhile(location: Location) -> bool:
+        create(location, KV, [], stamp(1))
+        return rawlog.has_log(location)
+
+    monkeypatch.setattr(handles, "has_log", made_meanwhile)
+    table = open_table(location)
+    assert table is not None
+    assert table.version == 0
+
+
+def test_a_log_without_its_beginning_is_refused_and_one_that_is_being_made_is_none(tmp_path):
+    location = table_at(tmp_path)
+    unfinished = location.local("_delta_log/_commit_1.json.tmp")
+    unfinished.parent.mkdir(parents=True)
+    unfinished.touch()
+    assert open_table(location) is None
+    location.local("_delta_log/00000000000000000007.crc").touch()
+    with pytest.raises(Corrupt, match="no readable table") as refused:
+        open_table(location)
+    assert refused.value.reason == "LOG_BROKEN"
 
 
 def test_the_history_shows_who_committed(tmp_path):
