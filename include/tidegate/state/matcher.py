@@ -21,6 +21,7 @@ class Matcher:
         import pyarrow.compute as pc
 
         self.keys = list(keys)
+        self.rows = rows.num_rows
         whole = [integers(rows[name]) for name in keys]
         self.plain: Any = whole[0] if len(keys) == 1 else None
         self.packing = None if len(keys) == 1 or any(each is None for each in whole) else Packing.of(whole)

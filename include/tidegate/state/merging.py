@@ -101,11 +101,13 @@ def _living(rows: pa.Table, limit: int | None) -> Any:
 
 def _given(job: Job, ending: Ending, rows: pa.Table, groups: range) -> pa.Table:
     """Rows to give out: of those that have changed, and of those that end now and have not."""
+    import pyarrow as pa
+
     changed = ending.given(rows)
     if ending.due is None:
         return changed
     runs = job.runs_in(job.runs, groups)
-    held = [part for run in runs for part in _due(job, ending, *ending.due, run)]
+    held = [pa.concat_tables(due) for run in runs if (due := list(_due(job, ending, *ending.due, run)))]
     if not held:
         return changed
     all_within = all(run.within(groups) for run in runs)

@@ -86,13 +86,16 @@ class Layout:
 # -- sorting -------------------------------------------------------------------------------------------
 
 
-def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False) -> Any:
-    """The places of the rows by key; of equal keys the newest first, if asked for."""
+def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_so: bool = False) -> Any:
+    """The places of the rows by key; of equal keys the newest first, if asked for.
+
+    are_so: of equal keys the newest stand first already.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
     if (plain := packed(rows, keys)) is not None:
-        if newest_first:
+        if newest_first and not are_so:
             return np.lexsort((-rows[CHECKPOINT].to_numpy(), plain))
         return order(plain)
     by = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if newest_first else [])
@@ -191,17 +194,19 @@ def found(layout: Layout, runs: Sequence[Run], matcher: Matcher) -> tuple[Any, p
     import numpy as np
     import pyarrow as pa
 
-    places, hits = [], []
+    newest, place = np.full(matcher.rows, -1, np.int64), np.full(matcher.rows, -1, np.int64)
+    held, count = [], 0
     for run in runs:
-        for place, rows in _hits(layout, run, matcher):
-            places.append(place)
-            hits.append(rows)
-    if not hits:
+        for at, rows in _hits(layout, run, matcher):  # each row of the batch at most once, as keys in a file
+            told = rows[CHECKPOINT].to_numpy()
+            newer = np.flatnonzero(told >= newest[at])
+            newest[at[newer]], place[at[newer]] = told[newer], count + newer
+            held.append(rows)
+            count += len(at)
+    if not held:
         return None
-    at, rows = np.concatenate(places), pa.concat_tables(hits)
-    order = np.lexsort((rows[CHECKPOINT].to_numpy(), at))
-    last = order[np.append(at[order][1:] != at[order][:-1], True)]
-    return at[last], rows.take(pa.array(last))
+    hit = np.flatnonzero(place >= 0)
+    return hit, pa.concat_tables(held).take(pa.array(place[hit]))
 
 
 def _hits(layout: Layout, run: Run, matcher: Matcher) -> Iterator[tuple[Any, pa.Table]]:
@@ -258,23 +263,41 @@ def read(file: Any, layout: Layout, names: Sequence[str], group: int) -> pa.Tabl
 
 def merged(layout: Layout, runs: Sequence[Run], groups: range) -> pa.Table:
     """The newest row of each key in these files, as far as its group is one of `groups`; deleted ones included."""
+    import pyarrow as pa
+
     parts = []
     for run in runs:
         with opened(run) as file:
-            parts += [read(file, layout, layout.schema.names, group) for group in range(file.num_row_groups)]
+            read_of_it = [read(file, layout, layout.schema.names, group) for group in range(file.num_row_groups)]
+        parts.append(pa.concat_tables([layout.schema.empty_table(), *read_of_it]))
     return newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
 
 
 def newest(layout: Layout, parts: Sequence[pa.Table], groups: range | None = None) -> pa.Table:
-    """The newest row of each key, sorted; of these groups alone, if they are given."""
+    """The newest row of each key, sorted; of these groups alone, if given. In a part each key is there once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    parts, are_so = _newest_first(parts)
     rows = pa.concat_tables([layout.schema.empty_table(), *parts])
     if groups is not None:
         rows = rows.filter(pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop)))
-    rows = rows.take(pa.array(order_of(rows, layout.keys, newest_first=True)))
+    rows = rows.take(pa.array(order_of(rows, layout.keys, newest_first=True, are_so=are_so)))
     return rows.take(pa.array(firsts(rows, layout.keys)))
+
+
+def _newest_first(parts: Sequence[pa.Table]) -> tuple[list[pa.Table], bool]:
+    """The parts that have rows, newest first; and whether no row of one is older than any of the next."""
+    import pyarrow.compute as pc
+
+    told = [(pc.min_max(part[CHECKPOINT]), part) for part in parts if part.num_rows]
+    spans = sorted(((span["max"].as_py(), span["min"].as_py(), part) for span, part in told), key=_end, reverse=True)
+    apart = all(one[1] >= other[0] for one, other in itertools.pairwise(spans))
+    return [part for _, _, part in spans], apart
+
+
+def _end(span: tuple[int, int, Any]) -> int:
+    return span[0]
 
 
 # -- writing --------------------------------------------------------------------------------------------
