@@ -176,6 +176,18 @@ def test_the_numbers_are_those_of_great_expectations(spark, count, every):
         assert query.result["result"]["observed_value"] == frame.where("i > 3").count()
 
 
+@pytest.mark.parametrize("first", range(3))
+def test_the_numbers_are_the_same_where_rows_are_kept(spark, first):
+    """Then all conditions are evaluated once for each row, and equal values are found by their hashes."""
+    every = suite()
+    rules = replace(every, rules=every.rules[first::3])
+    frame = spark.createDataFrame(rows(7, 60), SCHEMA).coalesce(1)
+    kept, asked = judge(rules, frame, keeping=True), judge(rules, frame)
+    assert kept.noted is not None
+    assert [numbers(each.result) for each in kept.findings] == [numbers(each.result) for each in asked.findings]
+    assert [each.bad for each in kept.findings] == [each.bad for each in asked.findings]
+
+
 ANSI = """
 expectations:
 - {type: expect_column_values_to_be_in_set, kwargs: {column: s, value_set: [1, 2]}}
@@ -194,6 +206,20 @@ def test_an_error_of_one_rule_fails_that_rule_and_no_other(spark):
     assert "CAST_INVALID_INPUT" in told[0]
     assert told[1] is None
     assert "cannot be computed on column of type StringType" in told[2]
+    assert judge(suite, frame, keeping=True).noted is None, "what fails for one row could not be noted"
+
+
+def test_equal_hashes_of_unequal_values_are_no_repeats(spark):
+    """A null leaves a hash as it is, so (1, null) and (null, 1) have the same."""
+    rule = "{type: expect_compound_columns_to_be_unique, kwargs: {column_list: [a, b], ignore_row_if: never}}"
+    suite = read_suite(f"name: s\nexpectations: [{rule}]", "s.yaml", "s")
+    unequal, equal = [(1, None), (None, 1), (2, 2)], [(3, 3), (3, 3)]
+    found = []
+    for each in (unequal, equal, unequal + equal):
+        judged = judge(suite, spark.createDataFrame(each, "a long, b long"), keeping=True)
+        assert judged.noted is not None
+        found.append(judged.findings[0].bad)
+    assert found == [0, 2, 2]
 
 
 SMALL = """
