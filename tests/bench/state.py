@@ -39,6 +39,7 @@ class Sides:
         }
         self.count = options.size(100_000, 200)
         self.many_count = options.size(1_000_000, 2_000)
+        self.warm = options.size(6, 0)
         self.middle = counting(options, "state-middle", self.keys["middle"])
         self.many = counting(options, "state-many", self.keys["middle"])
         self.small = counting(options, "state-small", self.keys["small"])
@@ -56,11 +57,22 @@ class Sides:
         self.files = make("middle", spread(number, count, keys["middle"]), count)
         self.middle.land(number + 1, self.files)
         self.streaming.land(number + 1, self.files)
-        self.many.land(number + 1, make("many", spread(number, self.many_count, keys["middle"]), self.many_count))
+        self.land_many(self.warm + number)
         for name, world in (("small", self.small), ("large", self.large)):
             world.land(number + 1, make(name, spread(number, count, keys[name]), count))
         for name, world in (("small", self.small_together), ("large", self.large_together)):
             world.land(number + 1, make(f"{name}-together", together(number, count, keys[name]), count))
+
+    def land_many(self, number: int) -> None:
+        """A million events."""
+        key = spread(number, self.many_count, self.keys["middle"])
+        self.many.land(number + 1, self.make(number, "many", key, self.many_count))
+
+    def warm_up(self) -> None:
+        """A million events as often as Spark needs to have compiled what a pipeline runs all day."""
+        for number in range(self.warm):
+            self.land_many(number)
+            self.many.take(number)
 
     def make(self, number: int, name: str, key: str, count: int) -> list[Path]:
         return events(self.options, number, key, count, self.made / f"{number:04d}-{name}")
@@ -74,6 +86,7 @@ class Sides:
 
 def run(options: Options) -> Result:
     sides = Sides(options)
+    sides.warm_up()
     turns = in_turn(*sides.take(), warmups=options.size(3, 0), pairs=options.pairs, before=sides.land)
     wrong = differs(sides)
     wall, cores = turns.wall(STREAMING), turns.core(STREAMING)

@@ -179,6 +179,8 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
         # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
         "spark.sql.artifact.isolation.enabled": "false",
+        # By default 10,000: where rows are a few numbers, handing over so short a batch costs more than what is in it.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
         "spark.databricks.delta.snapshotPartitions": "2",
