@@ -262,6 +262,8 @@ BAD_VALUES = [
     ("max_concurrent_checkpoints", True, "from 1 to 100"),
     ("tolerable_failed_checkpoints", -1, "from 0"),
     ("tolerable_failed_checkpoints", "1.0", "from 0"),
+    ("allow_non_restored_state", "yes", "true or false"),
+    ("allow_non_restored_state", 1, "true or false"),
     ("num_retained", 0, "from 1"),
     ("num_retained", 10**7, "to 1000000"),
     ("num_retained", "9" * 5000, "to 1000000"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Literal, cast
 
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
-from tidegate.checkpoint.compatibility import check_targets, declared_sources, refusals, refuse
+from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
@@ -22,6 +23,8 @@ from tidegate.pipeline.hooks import Triggering
 from tidegate.sources.base import SourceContext
 
 __all__ = ["Plans", "standing_ranges"]
+
+log = logging.getLogger(__name__)
 
 
 class Plans:
@@ -46,6 +49,8 @@ class Plans:
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
             refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+            for name in left_behind(self.graph, base):
+                log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         starts = declared_sources(base)
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}

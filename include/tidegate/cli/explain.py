@@ -20,6 +20,7 @@ from tidegate.model.names import entry_name
 from tidegate.model.records import Ack, Control, Plan, Published, Restart
 from tidegate.model.view import Entry, View, rolled_back_by
 from tidegate.runtime.runs import gone
+from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
 
@@ -335,7 +336,10 @@ def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
     ):
         for name in sorted(name for name in ours ^ theirs if what == "sink" or not name.startswith(QUARANTINE)):
             changed = True
-            yield f"The {what} {name} {'is new' if name in ours else 'is gone'} since checkpoint {base.id}."
+            state = what == "sink" and name.startswith(STATE)
+            told = f"state {name.removeprefix(STATE)}" if state else f"{what} {name}"
+            lost = "was left behind, as it was" if state else "is gone"
+            yield f"The {told} {'is new' if name in ours else lost} since checkpoint {base.id}."
     if now.code_fingerprint != then.code_fingerprint:
         changed = True
         prints = f"{then.code_fingerprint} → {now.code_fingerprint}"

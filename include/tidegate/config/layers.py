@@ -227,6 +227,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
         num_retained=values["num_retained"],
         max_parallelism=values["max_parallelism"],
+        allow_non_restored_state=values["allow_non_restored_state"],
         watermark=values["watermark"],
         idle_timeout=values["idle_timeout"],
         max_unpublished=values["max_unpublished"],

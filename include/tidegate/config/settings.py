@@ -77,6 +77,8 @@ class Settings:
     tolerable_failed_checkpoints: int
     num_retained: int
     max_parallelism: int
+    allow_non_restored_state: bool
+    """Whether the state of an operator that the code no longer has may be left behind."""
     watermark: float
     """How much later than the newest row a row may come, where its source does not say."""
     idle_timeout: float | None
@@ -130,6 +132,8 @@ def _public(key: Key, name: str, value: Any) -> str:
     """A value as text, without secrets."""
     if isinstance(value, float) or (value is None and key.name in NEVER):
         return duration_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     if key.secret or (key.table and looks_secret(name)):
         return MASK
     return "" if value is None else without_tokens(str(value))
