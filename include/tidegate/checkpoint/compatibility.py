@@ -28,14 +28,14 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["additions", "check", "check_targets", "declared_sources", "left_behind", "refusals", "refuse"]
+__all__ = ["acks_of", "additions", "check", "check_targets", "declared_sources", "left_behind", "refusals", "refuse"]
 
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
     """Why nothing can be planned on `base` by this code, each reason by itself."""
     yield from _lost_states(graph, config, base)
     yield from _other_groups(graph, config, base)
-    for ack in _acks(ledger, base):
+    for ack in acks_of(ledger, base):
         yield from _raised(lambda ack=ack: refuse_other_meanings(graph, ack.memory, base.id))  # type: ignore[misc]
     yield from _sources(graph, base)
 
@@ -128,7 +128,7 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _acks(ledger: Ledger, base: Entry) -> list[Ack]:
+def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
     """The acks that the base rests on; of a rollback those of its target."""
     if base.restart is None or base.manifest is None:
         return [acked.ack for acked in base.acks.values()]

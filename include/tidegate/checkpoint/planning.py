@@ -96,8 +96,8 @@ class Plans:
         return found
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
-        """What the pipeline's hooks want to be kept. Behind a rollback they go back first, too."""
-        if base is not None and base.restart is not None:
+        """What the pipeline's hooks want to be kept. Behind a rollback or a fork they go back first, too."""
+        if base is not None and (base.restart is not None or base.plan.kind == "fork"):
             if not base.completed:
                 raise control.busy((base.id,))
             for hook in self.graph.hooks:

@@ -98,8 +98,7 @@ def tell(target: Target, entry: Entry) -> Story:
         id=entry.id,
         state=state_of(entry, published),
         events=[
-            *_planned(entry),
-            *_acked(entry),
+            *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(entry))),
             *_losers(target, entry),
             *_decided(ledger, entry),
             *_undone(ledger, entry),
@@ -141,6 +140,18 @@ def _back(target: Target, entry: Entry, restart: Restart, published: Published |
 
 
 # -- what happened -------------------------------------------------------------------------------------
+
+
+def _forked(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """The first entry of a pipeline that was forked."""
+    identity = ledger.identity()
+    origin = identity.origin if identity is not None else None
+    if origin is not None:
+        note = f", because: {origin.note}" if origin.note else ""
+        yield (
+            f"At {clock(entry.plan.created)} UTC {origin.by} forked this pipeline from checkpoint {origin.entry} of"
+            f" {origin.pipeline}{note}. Positions and states were copied; nothing was read."
+        )
 
 
 def _planned(entry: Entry) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate import seams
-from tidegate.errors import Corrupt, Unavailable
+from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import LocalStore
@@ -30,6 +30,17 @@ from tidegate.model.records import (
 from tidegate.model.view import Acked
 
 __all__ = ["Created", "Ledger", "open_ledger", "stamp"]
+
+
+def _unfinished(claim: PipelineRecord) -> Rejected:
+    origin = claim.origin
+    assert origin is not None
+    return Rejected(
+        f"{claim.name!r} is being forked from checkpoint {origin.entry} of {origin.pipeline!r}, by {origin.by}",
+        expected="a pipeline that is whole",
+        help="wait for it; if it was broken off, give the same `tidegate fork` again: it goes on where it stopped",
+        reason="FORK_UNFINISHED",
+    )
 
 
 def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
@@ -58,6 +69,8 @@ class Ledger(Log):
         if record is None and (left := self.store.names("")):
             # Or somebody else has made it in between: it is always the first to be made.
             record = self._read("pipeline.json", PipelineRecord)
+        if record is None and left and (claim := self.claim()) is not None:
+            raise _unfinished(claim)
         if record is None and left:
             raise Corrupt(
                 f"{self.store.url('pipeline.json')} is missing, but {', '.join(left[:3])} beside it is not",
@@ -81,6 +94,26 @@ class Ledger(Log):
             return found
         new = PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=self.pipeline)
         return self._create("pipeline.json", new).record
+
+    def begun(self) -> PipelineRecord | None:
+        """pipeline.json, whatever else lies there."""
+        return self._read("pipeline.json", PipelineRecord)
+
+    def claim(self) -> PipelineRecord | None:
+        """What the pipeline is going to be, while it is being forked."""
+        return self._read("forking.json", PipelineRecord)
+
+    def create_claim(self, record: PipelineRecord) -> None:
+        """Say what the pipeline is going to be. The first to say so counts."""
+        self._create("forking.json", record)
+
+    def begin(self, record: PipelineRecord) -> None:
+        """A fork is whole: from now on it is a pipeline."""
+        self._create("pipeline.json", record)
+
+    def let_go_of_claim(self) -> None:
+        """It is a pipeline now, or it never will be."""
+        self.store.delete("forking.json")
 
     # -- creates: every claim is settled by one of these ---------------------------------------------
 

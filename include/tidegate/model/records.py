@@ -1,6 +1,7 @@
 """Every record of the ledger, written once and never changed (design: 3b-protocol.md, section 1).
 
-    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start
+    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start (model/identity.py)
+    forking.json             PipelineRecord   the same, while the pipeline is being forked from another one
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
       acks/<job>.json        Ack              a job's one effect: names everything that it staged
@@ -24,6 +25,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha
@@ -78,15 +80,6 @@ class Range(Struct, frozen=True, kw_only=True):
     """For people: "3 files, 1.2 MB"."""
 
 
-class PipelineRecord(Record, frozen=True, kw_only=True):
-    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
-
-    title: ClassVar[str] = "pipeline.json"
-
-    uid: str
-    name: str
-
-
 class PublishedTable(Struct, frozen=True, kw_only=True):
     """Where a table stood right after this checkpoint was published on it."""
 
@@ -132,7 +125,7 @@ class Plan(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "plan.json"
 
     id: Id
-    kind: Literal["scheduled", "manual", "control", "restart"]
+    kind: Literal["scheduled", "manual", "control", "restart", "fork"]
     run: str
     generation: int = 0
     base: Id | None
@@ -349,7 +342,7 @@ class Pin(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "pin"
 
     owner: str
-    kind: Literal["rollback", "savepoint"]
+    kind: Literal["rollback", "savepoint", "fork"]
     entry: Id
     manifest: Sha
     restart: Id | None = None

@@ -1,0 +1,30 @@
+"""Who a pipeline is, for ever: its uid, and where it comes from if it was not begun afresh."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegate.model.struct import Id, Record, Sha, Struct
+
+__all__ = ["Origin", "PipelineRecord"]
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """The checkpoint that a pipeline was forked from. Its own log begins with it, under the same number."""
+
+    pipeline: str
+    uid: str
+    entry: Id
+    manifest: Sha
+    by: str
+    note: str = ""
+
+
+class PipelineRecord(Record, frozen=True, kw_only=True):
+    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
+
+    title: ClassVar[str] = "pipeline.json"
+
+    uid: str
+    name: str
+    origin: Origin | None = None
