@@ -20,30 +20,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidegate import seams
-from tidegate.checkpoint.compatibility import acks_of, declared_sources, refusals, refuse
+from tidegate.checkpoint.compatibility import declared_sources, refusals, refuse
+from tidegate.checkpoint.copies import Copied, claim, refuse_claimed, remove
+from tidegate.checkpoint.held import Held, refuse_damage, refuse_retired, state_location
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
-from tidegate.checkpoint.proposal import unreadable
-from tidegate.checkpoint.references import blobs_within
-from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.identity import Origin, PipelineRecord
 from tidegate.model.records import (
     Ack,
-    Blob,
     Decision,
     JobStats,
     Json,
     Latest,
-    Payload,
     Pin,
     Plan,
     Published,
@@ -51,105 +47,71 @@ from tidegate.model.records import (
 )
 from tidegate.model.view import Acked, Entry
 from tidegate.sinks.base import Publication, SinkContext
-from tidegate.state.record import StateTable
-from tidegate.state.table import STATE, StateSink
+from tidegate.state.table import STATE, state_sink
 from tidegate.tables.copying import copy_files
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Held", "fork", "look"]
+__all__ = ["fork", "forked_already", "look"]
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a new pipeline begins with."""
-
-    parent: Ledger
-    origin: Origin
-    entry: Entry
-    acks: tuple[Ack, ...]
-    states: dict[str, Payload]
-    """Those that the new pipeline takes."""
-
-    @property
-    def blobs(self) -> set[Blob]:
-        """The side files of all that is taken."""
-        ranges = declared_sources(self.entry).values()
-        found = {blob for part in ranges for blob in blobs_within(part.end)}
-        return found | {payload.blob for payload in self.states.values() if payload.blob is not None}
-
-    def table(self, name: str) -> StateTable:
-        """A state, as its record says."""
-        return msgspec.convert(self.parent.unpack(self.states[name]), StateTable)
+def look(held: Held, to: Coordinator) -> Held:
+    """What the new pipeline would begin with; or every reason why it cannot be. Nothing is touched."""
+    _refuse_same(held.parent, to)
+    refuse(list(refusals(to.graph, held.parent, to.limits.record(), held.entry)), held.entry.id)
+    taken = replace(held, states={name: told for name, told in held.states.items() if name in to.graph.tables})
+    refuse_damage(taken)
+    _refuse_their_tables(taken, to)
+    return taken
 
 
-def look(parent: Ledger, id: int, to: Coordinator, *, by: str, note: str = "") -> Held:
-    """What a fork of checkpoint `id` would begin with; or every reason why it cannot be. Nothing is touched."""
-    entry = _completed(parent, id)
-    _refuse_same(parent, to)
-    refuse(list(refusals(to.graph, parent, to.limits.record(), entry)), id)
-    who, decision = parent.identity(), entry.decision
-    assert who is not None
-    assert decision is not None
-    assert decision.manifest is not None
-    origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=decision.manifest, by=by, note=note)
-    acks = tuple(acks_of(parent, entry))
-    states = {name: payload for ack in acks for name, payload in ack.states.items() if name in to.graph.tables}
-    held = Held(parent, origin, entry, acks, states)
-    _refuse_damage(held, to)
-    _refuse_their_tables(held, to)
-    return held
+def fork(held: Held, to: Coordinator, copied: Copied | None = None, *, claims: bool = False) -> PipelineRecord:
+    """Make the pipeline of `to` from what was looked at. Again, for the same checkpoint: it goes on, or is done.
 
-
-def fork(held: Held, to: Coordinator) -> PipelineRecord:
-    """Make the pipeline of `to` from what was looked at. Again, for the same checkpoint: it goes on, or is done."""
+    copied: the folder that the checkpoint lies in, if it is a copy. claims: the folder is the new pipeline's, to be
+    removed; else it is left alone.
+    """
     claimed = _claim(to.ledger, held.origin)
-    pin = _pin(held, claimed)
     try:
-        _refuse_retired(held)
+        spared = _spare(held, claimed, copied, claims=claims)
     except Rejected:
-        held.parent.delete_pin(pin.owner)
         to.ledger.let_go_of_claim()
         raise
     if to.ledger.begun() is None:
-        for blob in sorted(held.blobs, key=lambda each: each.path):
+        for blob in held.blobs:
             to.ledger.copy_blob(blob, held.parent.get_blob(blob))
         for name in held.states:
             files = [each.file.path for each in held.table(name).files]
-            copy_files(
-                _sink(name, to).location(_theirs(held, name, to)),
-                _sink(name, to).location(_ours(claimed, name, to)),
-                files,
-            )
+            copy_files(held.location(name), state_location(to.ledger.home, name, held.options), files)
         _publish(_recorded(held, claimed, to), claimed, to)
         to.ledger.begin(claimed)
     with contextlib.suppress(TidegateError):
-        held.parent.delete_pin(pin.owner)
+        if spared is not None:
+            held.parent.delete_pin(spared.owner)
         to.ledger.let_go_of_claim()
+        if copied is not None and claims:
+            remove(copied)
     return claimed
 
 
+def forked_already(copied: Copied, to: Coordinator, *, claims: bool) -> bool:
+    """Whether the pipeline is there, made from this folder: what is left to do is to remove it, if it was claimed.
+
+    Rejected: another pipeline has claimed the folder.
+    """
+    begun = to.ledger.begun()
+    known = begun or to.ledger.claim()
+    refuse_claimed(copied, known.uid if known is not None else None)
+    if begun is None or not _same(begun.origin, copied.copy.origin):
+        return False
+    if claims:
+        claim(copied, begun.uid)
+        remove(copied)
+    return True
+
+
 # -- what may not be ---------------------------------------------------------------------------------------
-
-
-def _completed(parent: Ledger, id: int) -> Entry:
-    entry = parent.entry(id) if parent.identity() is not None else None
-    if entry is None or not entry.completed:
-        raise Rejected(
-            f"pipeline {parent.pipeline!r} has no completed checkpoint {id}",
-            expected="a completed one that is retained",
-            help=f"`tidegate list {parent.pipeline}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
-    if entry.plan.by_interval:
-        raise Invalid(
-            f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to go on from",
-            expected="a pipeline that reads whatever is new",
-            help="a new pipeline makes its intervals afresh, in any order",
-            reason="BY_INTERVAL",
-        )
-    return entry
 
 
 def _refuse_same(parent: Ledger, to: Coordinator) -> None:
@@ -159,23 +121,6 @@ def _refuse_same(parent: Ledger, to: Coordinator) -> None:
             expected="a pipeline with a name of its own",
             help="declare another one, Pipeline('another name'), with tables of its own",
             reason="NAME_TAKEN",
-        )
-
-
-def _refuse_damage(held: Held, to: Coordinator) -> None:
-    """Every record and file that is to be taken is there, as it was written."""
-    problems = list(unreadable(held.parent, held.entry))
-    for name in held.states if not problems else ():
-        records = [held.parent.unpack(held.states[name])]
-        gone = _sink(name, to).gone(records, _theirs(held, name, to))
-        if gone:
-            problems.append(f"state {name.removeprefix(STATE)}: {len(gone)} of its files are gone, first {gone[0]!r}")
-    if problems:
-        raise Corrupt(
-            "\n    ".join([f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is damaged:", *problems]),
-            expected="records and files as of that checkpoint",
-            help="put them back from a copy, or fork from another checkpoint",
-            reason="CANNOT_FORK",
         )
 
 
@@ -208,17 +153,6 @@ def _has_commits(sink: object, context: SinkContext) -> bool:
         return False  # what is wrong with the table is told when it is published to
 
 
-def _refuse_retired(held: Held) -> None:
-    """Own mark first, then the other's: retention does it the other way round."""
-    if not held.parent.is_kept(held.entry.id):
-        raise Rejected(
-            f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is claimed by retention",
-            expected="a checkpoint that is retained",
-            help="choose another one; num_retained says how many are kept",
-            reason="RETIRED",
-        )
-
-
 # -- claim and pin -----------------------------------------------------------------------------------------
 
 
@@ -233,7 +167,7 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     found = begun or ledger.claim() or ledger.begun()
     assert found is not None
     there = found.origin
-    if there is None or (there.uid, there.entry, there.manifest) != (origin.uid, origin.entry, origin.manifest):
+    if not _same(there, origin):
         what = f"checkpoint {there.entry} of {there.pipeline!r}" if there is not None else "nothing: it began afresh"
         raise Rejected(
             f"pipeline {ledger.pipeline!r} is there already, forked from {what}",
@@ -246,8 +180,27 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     return found
 
 
+def _same(one: Origin | None, other: Origin) -> bool:
+    return one is not None and (one.uid, one.entry, one.manifest) == (other.uid, other.entry, other.manifest)
+
+
+def _spare(held: Held, claimed: PipelineRecord, copied: Copied | None, *, claims: bool) -> Pin | None:
+    """The checkpoint is not retired while it is copied; a folder is not removed by somebody else."""
+    if copied is not None:
+        refuse_claimed(copied, claimed.uid)
+        if claims:
+            claim(copied, claimed.uid)
+        return None
+    pin = _pin(held, claimed)
+    try:
+        refuse_retired(held)
+    except Rejected:
+        held.parent.delete_pin(pin.owner)
+        raise
+    return pin
+
+
 def _pin(held: Held, claimed: PipelineRecord) -> Pin:
-    """The checkpoint is not retired while it is copied."""
     pin = Pin(
         **stamp(seams.new_id()),
         owner=f"fork-{claimed.name}-{claimed.uid}",
@@ -339,7 +292,7 @@ def _owed(entry: Entry) -> Iterator[str]:
 def _published(entry: Entry, name: str, claimed: PipelineRecord, to: Coordinator) -> PublishedTable:
     assert entry.manifest is not None
     assert entry.decision is not None
-    sink, context = _sink(name, to), _ours(claimed, name, to)
+    sink, context = state_sink(name), _ours(claimed, name, to)
     records = tuple(map(to.ledger.unpack, entry.manifest.tables[name].committables))
     attempt, generation = entry.decision.attempt, entry.plan.generation
     publication = Publication(entry.id, generation, attempt, None, records)
@@ -354,15 +307,6 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: Coordinator
             reason="BUSY_TABLE",
         )
     return found
-
-
-# -- states ------------------------------------------------------------------------------------------------
-
-
-def _sink(name: str, to: Coordinator) -> StateSink:
-    sink = to.graph.tables[name].sink
-    assert isinstance(sink, StateSink)
-    return sink
 
 
 def _theirs(held: Held, name: str, to: Coordinator) -> SinkContext:

@@ -47,11 +47,11 @@ def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
 
 
 def _forks(target: Target) -> Iterator[Finding]:
-    """Forks that spare a checkpoint because they are not whole yet."""
+    """Forks and copies that spare a checkpoint because they are not whole yet."""
     for pin in target.ledger.pins():
-        if pin.kind == "fork":
-            detail = f"{pin.by} forks checkpoint {pin.entry}, which is spared until that is done"
-            advice = "if it was broken off, give the same `tidegate fork` again; if nobody wants it, remove the file "
+        if pin.kind in ("fork", "copy"):
+            detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
+            advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
             yield Finding(target.name, "forks", "note", detail, f"{advice}{target.ledger.home}/pins/{pin.owner}.json")
 
 

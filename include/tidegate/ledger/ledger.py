@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
@@ -10,6 +10,7 @@ from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import LocalStore
 from tidegate.model.codec import encode, sha256
+from tidegate.model.identity import Claimed, Copy, PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.names import check_name, entry_name, run_key
 from tidegate.model.place import check_path, is_url, local_path
@@ -22,14 +23,13 @@ from tidegate.model.records import (
     Latest,
     Manifest,
     Pin,
-    PipelineRecord,
     Plan,
     Published,
     Retired,
 )
 from tidegate.model.view import Acked
 
-__all__ = ["Created", "Ledger", "open_ledger", "stamp"]
+__all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
 
 
 def _unfinished(claim: PipelineRecord) -> Rejected:
@@ -46,11 +46,17 @@ def _unfinished(claim: PipelineRecord) -> Rejected:
 def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
     """The ledger of `pipeline` below `root`: a local folder or an object store's URL."""
     check_name("pipeline", pipeline)
-    if is_url(check_path(root)):
+    above = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
+    return folder_ledger(f"{above}/{pipeline}", pipeline, options or {})
+
+
+def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Ledger:
+    """The ledger that lies in a folder: a local one or an object store's URL."""
+    if is_url(check_path(folder)):
         from tidegate.ledger.object_store import ObjectStore
 
-        return Ledger(ObjectStore(f"{root.rstrip('/')}/{pipeline}", options or {}), pipeline)
-    return Ledger(LocalStore(f"{local_path(root)}/{pipeline}"), pipeline)
+        return Ledger(ObjectStore(folder, options), pipeline)
+    return Ledger(LocalStore(local_path(folder)), pipeline)
 
 
 class Ledger(Log):
@@ -114,6 +120,24 @@ class Ledger(Log):
     def let_go_of_claim(self) -> None:
         """It is a pipeline now, or it never will be."""
         self.store.delete("forking.json")
+
+    # -- savepoints that are folders of their own ----------------------------------------------------
+
+    def copy(self, path: str) -> Copy | None:
+        """What the folder is, or is going to be."""
+        return self._read(path, Copy)
+
+    def create_copy(self, path: str, copy: Copy) -> Copy:
+        """Say so. The first to say it counts."""
+        return self._create(path, copy).record
+
+    def claimed(self, path: str) -> Claimed | None:
+        """Who owns the folder."""
+        return self._read(path, Claimed)
+
+    def create_claimed(self, path: str, claimed: Claimed) -> Claimed:
+        """Own it. The first one does."""
+        return self._create(path, claimed).record
 
     # -- creates: every claim is settled by one of these ---------------------------------------------
 

@@ -1,12 +1,13 @@
-"""Who a pipeline is, for ever: its uid, and where it comes from if it was not begun afresh."""
+"""Who a pipeline is, for ever: its uid, and where it comes from if it was not begun afresh; and what a copy is of."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from tidegate.model.payload import Payload
 from tidegate.model.struct import Id, Record, Sha, Struct
 
-__all__ = ["Origin", "PipelineRecord"]
+__all__ = ["Claimed", "Copy", "Origin", "PipelineRecord"]
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -18,6 +19,25 @@ class Origin(Struct, frozen=True, kw_only=True):
     manifest: Sha
     by: str
     note: str = ""
+
+
+class Copy(Record, frozen=True, kw_only=True):
+    """What a folder is that holds a savepoint."""
+
+    title: ClassVar[str] = "savepoint.json"
+
+    name: str
+    origin: Origin
+    files: Payload
+    """The size and sha256 of every other file: {"files": {path: [size, sha256]}}."""
+
+
+class Claimed(Record, frozen=True, kw_only=True):
+    """The pipeline with this uid owns the folder, and removes it."""
+
+    title: ClassVar[str] = "claimed.json"
+
+    uid: str
 
 
 class PipelineRecord(Record, frozen=True, kw_only=True):

@@ -27,27 +27,13 @@ import msgspec
 
 from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
+from tidegate.model.payload import Blob as Blob
+from tidegate.model.payload import Payload as Payload
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha
 from tidegate.model.struct import Json as Json
 from tidegate.model.struct import Record as Record
 from tidegate.model.struct import Struct as Struct
-
-
-class Blob(Struct, frozen=True, kw_only=True):
-    """A long list that lies beside its record: where, and what it must hash to."""
-
-    path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
-    """Below the ledger. Retention deletes by it, so it can name nothing but a side file."""
-    sha: Sha
-    size: Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Payload(Struct, frozen=True, kw_only=True):
-    """A JSON object of a source or sink: inline if it is short, else in a file that is named by hash."""
-
-    data: Json | None = None
-    blob: Blob | None = None
 
 
 class Handle(Struct, frozen=True, kw_only=True):
@@ -342,7 +328,7 @@ class Pin(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "pin"
 
     owner: str
-    kind: Literal["rollback", "savepoint", "fork"]
+    kind: Literal["rollback", "savepoint", "fork", "copy"]
     entry: Id
     manifest: Sha
     restart: Id | None = None

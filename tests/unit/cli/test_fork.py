@@ -262,7 +262,7 @@ def test_what_cannot_be_forked_is_refused_with_the_reason_and_nothing_is_made(sh
     written(CODE)
     gone = shop.state(2).files[0].file.path
     shop.state_table.local(gone).rename(folder / "aside")
-    assert refused(tidegate)["reason"] == "CANNOT_FORK"
+    assert refused(tidegate)["reason"] == "CHECKPOINT_DAMAGED"
     (folder / "aside").rename(shop.state_table.local(gone))
     assert not (folder / "ledger" / "trial").exists()
     assert tidegate(*FORK).code == 0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from tidegate.model.identity import Origin
+from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
 from tidegate.model.records import (
     Ack,
@@ -56,6 +56,13 @@ SAMPLES: dict[str, Record] = {
             note="new prices",
         ),
     ),
+    "copy": Copy(
+        **STAMP,
+        name="before-prices",
+        origin=Origin(pipeline="orders", uid="a1b2c3d4e5f60718", entry=42, manifest="cd" * 32, by="ann on host"),
+        files=Payload(data={"files": {"pipeline.json": [123, "ab" * 32]}}),
+    ),
+    "claimed": Claimed(**STAMP, uid="b1b2c3d4e5f60718"),
     "plan": Plan(
         **STAMP,
         id=42,
@@ -257,6 +264,7 @@ places = st.builds(
 )
 restored = st.builds(Restored, how=st.sampled_from(["restore", "discard", "retract", "keep"]), to=st.none() | places)
 acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
+origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
 
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
@@ -265,8 +273,10 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         **stamps,
         uid=texts,
         name=texts,
-        origin=st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts),
+        origin=origins,
     ),
+    "copy": st.builds(Copy, **stamps, name=texts, origin=origins, files=payloads),
+    "claimed": st.builds(Claimed, **stamps, uid=texts),
     "plan": st.builds(
         Plan,
         **stamps,
