@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.coordinator import Triggered
-from tidegate.ledger import open_ledger
+from tidegate.ledger import Ledger, open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Json
 from tidegate.runtime.run_job import run_job
@@ -46,17 +46,24 @@ class Limits:
 class Play:
     """One pipeline below one folder. `build` declares it, anew for each checkpoint, as every process does."""
 
-    def __init__(self, root: Path, spark: Any, build: Callable[[Pipeline], object], **settings: Any) -> None:
-        self.root, self.spark, self.build = root, spark, build
+    def __init__(
+        self, root: Path, spark: Any, build: Callable[[Pipeline], object], name: str = "play", **settings: Any
+    ) -> None:
+        self.root, self.spark, self.build, self.name = root, spark, build, name
         self.limits = Limits(**settings)
         self.files = 0
 
     @property
     def coordinator(self) -> Coordinator:
-        pipeline = Pipeline("play")
+        pipeline = Pipeline(self.name)
         self.build(pipeline)
         place = Place(str(self.root))
-        return Coordinator(pipeline.graph(place), open_ledger(str(self.root / "ledger"), "play"), self.limits, place)
+        return Coordinator(pipeline.graph(place), self.ledger, self.limits, place)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What counts of it."""
+        return open_ledger(str(self.root / "ledger"), self.name)
 
     def feed(self, rows: Sequence[Json], source: str = "rows") -> None:
         """Let one file with these rows land."""
