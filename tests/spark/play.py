@@ -18,7 +18,7 @@ from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.coordinator import Triggered
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.model.place import Place
-from tidegate.model.records import Ack, Json
+from tidegate.model.records import Ack, Drain, Json
 from tidegate.runtime.run_job import run_job
 from tidegate.sources import Files
 from tidegate.state import StateTable
@@ -72,10 +72,10 @@ class Play:
         self.files += 1
         (folder / f"{self.files:06d}.json").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
 
-    def checkpoint(self) -> int:
+    def checkpoint(self, drain: Drain | None = None) -> int:
         """One checkpoint of all that has landed, to its end."""
         coordinator = self.coordinator
-        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}", drain=drain)
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
         run_job(coordinator, id, "main", self.spark)

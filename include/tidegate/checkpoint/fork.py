@@ -59,6 +59,7 @@ __all__ = ["fork", "forked_already", "look"]
 def look(held: Held, to: Coordinator) -> Held:
     """What the new pipeline would begin with; or every reason why it cannot be. Nothing is touched."""
     _refuse_same(held.parent, to)
+    _refuse_finished(held)
     refuse(list(refusals(to.graph, held.parent, to.limits.record(), held.entry)), held.entry.id)
     taken = replace(held, states={name: told for name, told in held.states.items() if name in to.graph.tables})
     refuse_damage(taken)
@@ -121,6 +122,17 @@ def _refuse_same(parent: Ledger, to: Coordinator) -> None:
             expected="a pipeline with a name of its own",
             help="declare another one, Pipeline('another name'), with tables of its own",
             reason="NAME_TAKEN",
+        )
+
+
+def _refuse_finished(held: Held) -> None:
+    """Behind the end of time every row is late."""
+    if held.entry.plan.drain is not None:
+        raise Rejected(
+            f"with checkpoint {held.entry.id} of {held.origin.pipeline!r} event time came to its end: it is finished",
+            expected="a checkpoint before that",
+            help=f"fork from checkpoint {held.entry.plan.base}, if it is retained",
+            reason="FINISHED",
         )
 
 

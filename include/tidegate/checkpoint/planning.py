@@ -15,7 +15,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, Payload, Plan, Range
+from tidegate.model.records import Drain, Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -37,11 +37,18 @@ class Plans:
         self.place = place
 
     def make(
-        self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None, standing: bool = False
+        self,
+        answer: CreateEntry,
+        view: View,
+        run: str,
+        kind: str,
+        wanted: Wanted | None = None,
+        standing: bool = False,
+        drain: Drain | None = None,
     ) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created.
 
-        standing: no source moves.
+        standing: no source moves. drain: event time comes to its end.
         """
         interval = wanted.interval if wanted is not None else None
         check_targets(self.graph, self.ledger, self.place)
@@ -51,13 +58,7 @@ class Plans:
             refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
             for name in left_behind(self.graph, base):
                 log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
-        starts = declared_sources(base)
-        if standing:
-            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
-            sources = standing_ranges(base.plan if base else None, declared)
-        else:
-            sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
-            sources |= requested(self.graph, self.ledger, self.place, view, base)
+        sources = self._sources(view, base, interval, standing=standing)
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
@@ -66,6 +67,7 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
+            drain=drain,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             reach=None if self.graph.by_interval else _reach(base, interval),
@@ -80,6 +82,16 @@ class Plans:
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
+
+    def _sources(
+        self, view: View, base: Entry | None, interval: Interval | None, *, standing: bool
+    ) -> dict[str, Range]:
+        if standing:
+            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
+            return standing_ranges(base.plan if base else None, declared)
+        starts = declared_sources(base)
+        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+        return sources | requested(self.graph, self.ledger, self.place, view, base)
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """What operators and gates are to read beside their streams."""

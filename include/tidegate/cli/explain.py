@@ -156,6 +156,9 @@ def _forked(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 def _planned(entry: Entry) -> Iterator[str]:
     plan = entry.plan
+    if plan.drain is not None:
+        why = f", because: {plan.drain.reason}" if plan.drain.reason else ""
+        yield f"{plan.drain.by} finished the pipeline with it{why}: event time comes to its end."
     on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
     if plan.by_interval:
         on = "on its own, as each interval is"

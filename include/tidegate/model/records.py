@@ -105,6 +105,13 @@ class Restart(Struct, frozen=True, kw_only=True):
     """Because of whom no checkpoint is planned behind it until somebody resumes: it answers no suspension."""
 
 
+class Drain(Struct, frozen=True, kw_only=True):
+    """The checkpoint at the end of time: whatever waits for event time is over with it. It is the last one."""
+
+    by: str
+    reason: str = ""
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """What checkpoint `id` is about. Its creation is the creation of the entry."""
 
@@ -119,6 +126,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """What the entry does instead of being a checkpoint."""
     restart: Restart | None = None
     """Where the entry goes back to instead of reading something."""
+    drain: Drain | None = None
+    """Of the last checkpoint: event time comes to its end. Of a rollback: it goes back to such a one."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False

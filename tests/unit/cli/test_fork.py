@@ -15,7 +15,7 @@ from tidegate.cli.targets import find
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp
 from tidegate.ledger.store import LocalStore
-from tidegate.model.records import Ack, JobStats
+from tidegate.model.records import Ack, Drain, JobStats
 from tidegate.pipeline.meaning import meaning_of
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import Batch, staged_result
@@ -50,8 +50,8 @@ class Run:
         self.coordinator = coordinator_of(find(f"shop:{name}", settings, started=False))
         self.ledger = self.coordinator.ledger
 
-    def checkpoint(self):
-        plan = self.coordinator.trigger(f"by hand {seams.new_id()}").plan
+    def checkpoint(self, **options):
+        plan = self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
         attempt = f"{plan.attempt}-{seams.new_id()}"
         context = self.coordinator.context("good")
         table = locate(context.place, self.coordinator.graph.sinks["good"].sink.path)
@@ -265,6 +265,8 @@ def test_what_cannot_be_forked_is_refused_with_the_reason_and_nothing_is_made(sh
     assert refused(tidegate)["reason"] == "CHECKPOINT_DAMAGED"
     (folder / "aside").rename(shop.state_table.local(gone))
     assert not (folder / "ledger" / "trial").exists()
+    shop.checkpoint(drain=Drain(by="ann"))
+    assert refused(tidegate, *at("4"))["reason"] == "FINISHED"
     assert tidegate(*FORK).code == 0
     assert tidegate(*FORK).code == 0, "again: it is done"
     assert refused(tidegate, "fork", "orders", "--from", "3", "--as", "shop:trial")["reason"] == "NAME_TAKEN"

@@ -41,11 +41,11 @@ class Shop:
         (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
         return path
 
-    def trigger(self):
-        return self.coordinator.trigger(f"by hand {seams.new_id()}").plan
+    def trigger(self, **options):
+        return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
 
-    def checkpoint(self, publish=True):
-        plan = self.trigger()
+    def checkpoint(self, publish=True, **options):
+        plan = self.trigger(**options)
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
         files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
