@@ -76,6 +76,12 @@ class Settings:
     max_concurrent_checkpoints: int
     tolerable_failed_checkpoints: int
     num_retained: int
+    retain_for: float
+    """Checkpoints that were completed within this time stay, however many they are."""
+    retain_per_day: int
+    """Of older ones, the last so many of each day stay."""
+    retain_days: int
+    """For so many days."""
     max_parallelism: int
     allow_non_restored_state: bool
     """Whether the state of an operator that the code no longer has may be left behind."""

@@ -337,7 +337,7 @@ class Pin(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "pin"
 
     owner: str
-    kind: Literal["rollback", "savepoint", "fork", "copy"]
+    kind: Literal["rollback", "savepoint", "fork", "copy", "day"]
     entry: Id
     manifest: Sha
     restart: Id | None = None
