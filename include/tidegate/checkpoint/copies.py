@@ -51,26 +51,25 @@ def copy_out(held: Held, folder: str, name: str) -> Copied:
     """Make the folder. Again, for the same checkpoint: it goes on, or is done."""
     target = folder_ledger(folder, held.origin.pipeline, held.options)
     begun = Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=Payload(data={"files": {}}))
-    if (done := _begin(target, begun)) is not None:
-        return Copied(target, done, held.options)
-    pin = _pin(held, target)
-    try:
-        refuse_retired(held)
-        refuse_damage(held)
-    except TidegateError:
-        held.parent.delete_pin(pin.owner)
-        raise
+    done = _begin(target, begun)
+    if done is None:
+        _spare(held, target)
+        done = _filled(held, target, name)
+    with contextlib.suppress(TidegateError):
+        target.store.delete(_BUSY)
+        held.parent.delete_pin(_owner(held, target))
+    return Copied(target, done, held.options)
+
+
+def _filled(held: Held, target: Ledger, name: str) -> Copy:
+    """All that it takes, and last what it is."""
     files = {path: _put(target, path, data) for path, data in _records(held)}
     for state in held.states:
         paths = [each.file.path for each in held.table(state).files]
         found = copy_files(held.location(state), state_location(target.home, state, held.options), paths)
         files |= {f"{state_sink(state).folder}/{path}": told for path, told in found.items()}
     packed = target.pack({"files": {path: list(told) for path, told in sorted(files.items())}})
-    done = target.create_copy(_DONE, Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=packed))
-    with contextlib.suppress(TidegateError):
-        target.store.delete(_BUSY)
-        held.parent.delete_pin(pin.owner)
-    return Copied(target, done, held.options)
+    return target.create_copy(_DONE, Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=packed))
 
 
 def open_copy(folder: str, options: Mapping[str, str]) -> Copied:
@@ -166,20 +165,31 @@ def _claimed(copied: Copied) -> Rejected:
     )
 
 
-def _pin(held: Held, target: Ledger) -> Pin:
-    """The checkpoint is not retired while it is copied."""
-    owner = f"copy-{held.entry.id}-{sha256(target.home.encode())[:16]}"
-    return held.parent.create_pin(
-        Pin(
-            **stamp(seams.new_id()),
-            owner=owner,
-            kind="copy",
-            entry=held.entry.id,
-            manifest=held.origin.manifest,
-            by=held.origin.by,
-            note=target.home,
-        )
-    ).record
+def _owner(held: Held, target: Ledger) -> str:
+    return f"copy-{held.entry.id}-{sha256(target.home.encode())[:16]}"
+
+
+def _spare(held: Held, target: Ledger) -> None:
+    """The checkpoint is not retired while it is copied. If it is already, or is damaged, nothing is left behind."""
+    owner = _owner(held, target)
+    pin = Pin(
+        **stamp(seams.new_id()),
+        owner=owner,
+        kind="copy",
+        entry=held.entry.id,
+        manifest=held.origin.manifest,
+        by=held.origin.by,
+        note=target.home,
+    )
+    held.parent.create_pin(pin)
+    try:
+        refuse_retired(held.parent, held.entry.id)
+        refuse_damage(held)
+    except TidegateError:
+        held.parent.delete_pin(owner)
+        if target.store.names("") == [_BUSY]:
+            target.store.delete(_BUSY)
+        raise
 
 
 def _records(held: Held) -> Iterator[tuple[str, bytes]]:

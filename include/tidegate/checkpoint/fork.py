@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.checkpoint.compatibility import declared_sources, refusals, refuse
 from tidegate.checkpoint.copies import Copied, claim, refuse_claimed, remove
-from tidegate.checkpoint.held import Held, refuse_damage, refuse_retired, state_location
+from tidegate.checkpoint.held import Held, refuse_damage, refuse_retired, state_location, told_if_retired
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
@@ -60,10 +60,11 @@ def look(held: Held, to: Coordinator) -> Held:
     """What the new pipeline would begin with; or every reason why it cannot be. Nothing is touched."""
     _refuse_same(held.parent, to)
     _refuse_finished(held)
-    refuse(list(refusals(to.graph, held.parent, to.limits.record(), held.entry)), held.entry.id)
-    taken = replace(held, states={name: told for name, told in held.states.items() if name in to.graph.tables})
-    refuse_damage(taken)
-    _refuse_their_tables(taken, to)
+    with told_if_retired(held.parent, held.entry.id):
+        refuse(list(refusals(to.graph, held.parent, to.limits.record(), held.entry)), held.entry.id)
+        taken = replace(held, states={name: told for name, told in held.states.items() if name in to.graph.tables})
+        refuse_damage(taken)
+        _refuse_their_tables(taken, to)
     return taken
 
 
@@ -205,7 +206,7 @@ def _spare(held: Held, claimed: PipelineRecord, copied: Copied | None, *, claims
         return None
     pin = _pin(held, claimed)
     try:
-        refuse_retired(held)
+        refuse_retired(held.parent, held.entry.id)
     except Rejected:
         held.parent.delete_pin(pin.owner)
         raise

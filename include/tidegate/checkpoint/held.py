@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
 from tidegate.tables import Location, missing_files
 
-__all__ = ["Held", "held_by", "refuse_damage", "refuse_retired", "state_location"]
+__all__ = ["Held", "held_by", "refuse_damage", "refuse_retired", "state_location", "told_if_retired"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, not
             reason="BY_INTERVAL",
         )
     origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note)
-    acks = tuple(acks_of(parent, entry))
+    with told_if_retired(parent, id):
+        acks = tuple(acks_of(parent, entry))
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
     return Held(parent, origin, entry, acks, states, options)
 
@@ -83,6 +85,7 @@ def refuse_damage(held: Held) -> None:
     """Every record and file that is to be taken is there, as it was written."""
     problems = list(unreadable(held.parent, held.entry)) or list(_gone(held))
     if problems:
+        refuse_retired(held.parent, held.entry.id)
         raise Corrupt(
             "\n    ".join([f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is damaged:", *problems]),
             expected="records and files as of that checkpoint",
@@ -98,12 +101,22 @@ def _gone(held: Held) -> Iterator[str]:
             yield f"state {name.removeprefix(STATE)}: {len(gone)} of its files are gone, first {gone[0]!r}"
 
 
-def refuse_retired(held: Held) -> None:
+def refuse_retired(parent: Ledger, id: int) -> None:
     """Own mark first, then the other's: retention does it the other way round."""
-    if not held.parent.is_kept(held.entry.id):
+    if not parent.is_kept(id):
         raise Rejected(
-            f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is claimed by retention",
+            f"checkpoint {id} of pipeline {parent.pipeline!r} is claimed by retention",
             expected="a checkpoint that is retained",
             help="choose another one; num_retained says how many are kept",
             reason="RETIRED",
         )
+
+
+@contextlib.contextmanager
+def told_if_retired(parent: Ledger, id: int) -> Iterator[None]:
+    """What retention takes away while it is looked at is not damaged."""
+    try:
+        yield
+    except Corrupt:
+        refuse_retired(parent, id)
+        raise
