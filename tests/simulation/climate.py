@@ -46,7 +46,8 @@ class Climate:
 
     def record(self) -> Json:
         """What a plan keeps of the settings."""
-        return {"timeout": self.timeout, "num_retained": self.num_retained}
+        by_day = (self.runs + self.ticks // 200) % 3  # the clock may jump to other days
+        return {"timeout": self.timeout, "num_retained": self.num_retained, "retain_per_day": by_day}
 
 
 def climate_of(dice: Dice) -> Climate:

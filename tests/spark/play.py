@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.coordinator import Triggered
-from tidegate.ledger import open_ledger
+from tidegate.ledger import Ledger, open_ledger
 from tidegate.model.place import Place
-from tidegate.model.records import Ack, Json
+from tidegate.model.records import Ack, Drain, Json
 from tidegate.runtime.run_job import run_job
 from tidegate.sources import Files
 from tidegate.state import StateTable
@@ -46,17 +46,24 @@ class Limits:
 class Play:
     """One pipeline below one folder. `build` declares it, anew for each checkpoint, as every process does."""
 
-    def __init__(self, root: Path, spark: Any, build: Callable[[Pipeline], object], **settings: Any) -> None:
-        self.root, self.spark, self.build = root, spark, build
+    def __init__(
+        self, root: Path, spark: Any, build: Callable[[Pipeline], object], name: str = "play", **settings: Any
+    ) -> None:
+        self.root, self.spark, self.build, self.name = root, spark, build, name
         self.limits = Limits(**settings)
         self.files = 0
 
     @property
     def coordinator(self) -> Coordinator:
-        pipeline = Pipeline("play")
+        pipeline = Pipeline(self.name)
         self.build(pipeline)
         place = Place(str(self.root))
-        return Coordinator(pipeline.graph(place), open_ledger(str(self.root / "ledger"), "play"), self.limits, place)
+        return Coordinator(pipeline.graph(place), self.ledger, self.limits, place)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What counts of it."""
+        return open_ledger(str(self.root / "ledger"), self.name)
 
     def feed(self, rows: Sequence[Json], source: str = "rows") -> None:
         """Let one file with these rows land."""
@@ -65,10 +72,10 @@ class Play:
         self.files += 1
         (folder / f"{self.files:06d}.json").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
 
-    def checkpoint(self) -> int:
+    def checkpoint(self, drain: Drain | None = None) -> int:
         """One checkpoint of all that has landed, to its end."""
         coordinator = self.coordinator
-        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}", drain=drain)
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
         run_job(coordinator, id, "main", self.spark)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint import protocol
-from tidegate.errors import Invalid, Unavailable
+from tidegate.checkpoint.contradiction import contradiction
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Json, Range
-from tidegate.model.view import Entry
+from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.pipeline.meaning import refuse_other_meanings
 from tidegate.sinks.base import SinkContext
@@ -27,14 +28,14 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["additions", "check", "check_targets", "declared_sources", "refusals", "refuse"]
+__all__ = ["acks_of", "additions", "check", "check_targets", "declared_sources", "left_behind", "refusals", "refuse"]
 
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
     """Why nothing can be planned on `base` by this code, each reason by itself."""
-    yield from _lost_states(graph, base)
+    yield from _lost_states(graph, config, base)
     yield from _other_groups(graph, config, base)
-    for ack in _acks(ledger, base):
+    for ack in acks_of(ledger, base):
         yield from _raised(lambda ack=ack: refuse_other_meanings(graph, ack.memory, base.id))  # type: ignore[misc]
     yield from _sources(graph, base)
 
@@ -52,10 +53,10 @@ def refuse(found: Sequence[Invalid], id: int) -> None:
         )
 
 
-def check(coordinator: Coordinator, base: Entry) -> list[Invalid]:
+def check(coordinator: Coordinator, base: Entry) -> list[TidegateError]:
     """All of it: also what a trigger or a publisher would find out before or after its plan."""
     graph, config = coordinator.graph, coordinator.limits.record()
-    found = list(_other_kind(graph, base))
+    found: list[TidegateError] = list(_other_kind(graph, base))
     found += refusals(graph, coordinator.ledger, config, base)
     for name in graph.tables:
         found += _raised(lambda name=name: _check_target(coordinator, name))  # type: ignore[misc]
@@ -66,7 +67,7 @@ def check(coordinator: Coordinator, base: Entry) -> list[Invalid]:
 
 
 def additions(graph: Graph, base: Entry) -> list[str]:
-    """What is new since, and what is gone without harm; for people."""
+    """What is new since, and what is gone; for people."""
     sources, tables = set(declared_sources(base)), set(base.plan.commits)
     told = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
     for name in graph.tables:
@@ -74,7 +75,8 @@ def additions(graph: Graph, base: Entry) -> list[str]:
             what = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
             told.append(f"{what} is new: it begins with the next checkpoint")
     gone = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
-    return told + [f"sink {name} is gone: its table stays as it is" for name in gone]
+    told += [f"sink {name} is gone: its table stays as it is" for name in gone]
+    return told + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
 
 
 def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
@@ -95,15 +97,20 @@ def declared_sources(base: Entry | None) -> dict[str, Range]:
 # -- the reasons -------------------------------------------------------------------------------------------
 
 
-def _lost_states(graph: Graph, base: Entry) -> Iterator[Invalid]:
-    """Every operator that remembers something is still there, under its uid."""
-    lost = sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
-    if lost:
+def left_behind(graph: Graph, base: Entry) -> list[str]:
+    """The states of the base whose operators the code no longer has."""
+    return sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
+
+
+def _lost_states(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+    """Every operator that remembers something is still there, under its uid; or it may be left behind."""
+    lost = left_behind(graph, base)
+    if lost and not config.get("allow_non_restored_state", False):
         yield Invalid(
             f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
             f"pipeline {graph.name!r} no longer has",
             expected="every operator with state, under the uid that it had",
-            help="put it back under its uid, or start a new pipeline under a new name",
+            help="put it back under its uid; or let go of what it remembers, with the setting allow_non_restored_state",
             reason="STATE_REMOVED",
         )
 
@@ -121,7 +128,7 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _acks(ledger: Ledger, base: Entry) -> list[Ack]:
+def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
     """The acks that the base rests on; of a rollback those of its target."""
     if base.restart is None or base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
@@ -152,7 +159,6 @@ def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
 
 def _other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
     from tidegate.checkpoint.intervals import refuse_other_kind
-    from tidegate.model.view import View
 
     yield from _raised(lambda: refuse_other_kind(graph, View((base,))))
 
@@ -161,24 +167,21 @@ def _check_target(coordinator: Coordinator, name: str) -> None:
     coordinator.graph.tables[name].sink.check(coordinator.context(name))
 
 
-def _other_tables(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]:
-    """A sink that has published somewhere publishes there still: another table knows nothing of it."""
-    for name, sinking in coordinator.graph.sinks.items():
+def _other_tables(coordinator: Coordinator, base: Entry) -> Iterator[TidegateError]:
+    """Where something was published, it is published still: another table knows nothing of it."""
+    if coordinator.ledger.published(base.id) is None:
+        return
+    for name, sinking in coordinator.graph.tables.items():
         after = protocol.after_publish([base.manifest], name) if base.manifest is not None else None
-        if after is None or coordinator.ledger.published(base.id) is None:
+        if after is None:
             continue
         try:
             head = sinking.sink.head(coordinator.context(name))
         except Invalid:
             continue  # told already
         if head.last is None:
-            target = sinking.sink.target(coordinator.place)
-            yield Invalid(
-                f"sink {name!r} has published up to checkpoint {after}, and {target} knows nothing of that",
-                expected="the table that it published to before",
-                help="put its path back; for another table give the sink another name",
-                reason="SINK_TABLE_CHANGED",
-            )
+            why = f"the table should hold checkpoint {after}, it holds None"
+            yield contradiction(coordinator, View((base,)), sinking, None, why)
 
 
 def _owed_to_removed(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]:

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
 __all__ = [
+    "FINISHED",
     "STOPPED",
     "Suspended",
     "busy",
     "cancel",
+    "finished",
     "refuse",
     "refuse_suspended",
     "resume",
@@ -38,6 +40,9 @@ __all__ = [
     "suspended",
 ]
 
+
+FINISHED = "FINISHED"
+"""Why a run makes no checkpoint when event time has come to its end."""
 
 STOPPED = "STOPPED"
 """Why a run makes no checkpoint when the pipeline is over; and of an abort, that it was cancelled."""
@@ -51,7 +56,7 @@ class Suspended:
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first; empty if somebody said so."""
-    action: Literal["suspend", "stop", "cancel"] = "suspend"
+    action: Literal["suspend", "stop", "cancel", "drain"] = "suspend"
     """What was said."""
 
 
@@ -69,6 +74,8 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
             if entry.control.action != "resume":
                 return _said(entry.control)
             break
+        if entry.completed and (drain := entry.plan.drain) is not None:
+            return Suspended(drain.by, drain.reason, action="drain")
         if entry.completed:
             break
         if entry.decision is not None and entry.decision.counts:
@@ -81,6 +88,14 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     assert decision is not None
     why = f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason
     return Suspended("", why, tuple(entry.id for entry in reversed(failed)))
+
+
+def finished(view: View) -> Entry | None:
+    """The checkpoint at the end of time, if the pipeline has come to it and nobody has resumed it on purpose."""
+    for entry in reversed(view.entries):
+        if entry.completed or (entry.control is not None and entry.control.action == "resume"):
+            return entry if entry.plan.drain is not None else None
+    return None
 
 
 def _said(control: Control) -> Suspended:
@@ -112,10 +127,21 @@ def cancel(ledger: Ledger, by: str, reason: str) -> tuple[int, tuple[int, ...]]:
     return id, tuple(sorted(ended))
 
 
-def resume(ledger: Ledger, by: str, reason: str = "") -> int | None:
-    """Let checkpoints be planned again, and forget the failures so far. None: there was nothing to forget."""
-    if suspended(ledger.view(), tolerable=0) is None:
+def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False) -> int | None:
+    """Let checkpoints be planned again, and forget the failures so far. None: there was nothing to forget.
+
+    after_end: also if event time has come to its end; else that is refused.
+    """
+    view = ledger.view()
+    if suspended(view, tolerable=0) is None:
         return None
+    if (last := finished(view)) is not None and not after_end:
+        raise Rejected(
+            f"pipeline {ledger.pipeline!r} is finished: with checkpoint {last.id} event time came to its end",
+            expected="a pipeline that has only been stopped or suspended",
+            help=_behind_end(ledger.pipeline, view),
+            reason=FINISHED,
+        )
     return _act(ledger, Control(action="resume", by=by, reason=reason))
 
 
@@ -132,8 +158,10 @@ def refuse_suspended(coordinator: Coordinator, view: View) -> None:
             f"{coordinator.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
         )
     else:
-        state = {"suspend": "is suspended", "stop": "was stopped", "cancel": "was cancelled"}[found.action]
-        what = f"pipeline {name!r} {state} by {found.by}" + (f": {found.why}" if found.why else "")
+        states = {"suspend": "is suspended", "stop": "was stopped", "cancel": "was cancelled", "drain": "was finished"}
+        what = f"pipeline {name!r} {states[found.action]} by {found.by}" + (f": {found.why}" if found.why else "")
+    if found.action == "drain":
+        raise Rejected(what, expected="a pipeline that goes on", help=_behind_end(name, view), reason=FINISHED)
     over = found.action != "suspend"
     raise Rejected(
         what,
@@ -144,9 +172,21 @@ def refuse_suspended(coordinator: Coordinator, view: View) -> None:
     )
 
 
+def _behind_end(name: str, view: View) -> str:
+    """What can be done with a pipeline that is finished."""
+    last = finished(view)
+    before = last.plan.base if last is not None and last.restart is None else None
+    return (
+        f"to take the end back: tidegate rollback MODULE:pipeline --to {before or 'N'}; to go on behind it, where all "
+        f"rows are late: tidegate resume {name} --after-end"
+    )
+
+
 def refuse(coordinator: Coordinator, view: View, kind: str) -> None:
-    """T4: the pre-checks."""
+    """T4: the pre-checks. Nothing is planned behind what may be the last checkpoint before it is decided."""
     refuse_suspended(coordinator, view)
+    if ending := tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None):
+        raise busy(ending)
     if kind == "scheduled":
         _refuse_early(coordinator, view, coordinator.limits.min_pause)
 

@@ -24,7 +24,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.names import check_run
 from tidegate.model.place import Place
-from tidegate.model.records import Decision, Json, Plan
+from tidegate.model.records import Decision, Drain, Json, Plan
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.sinks.base import SinkContext
@@ -106,12 +106,14 @@ class Coordinator:
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
         standing: bool = False,
+        drain: Drain | None = None,
     ) -> Triggered | Covered | None:
         """The run's checkpoint: the one that it has already, or a new one planned on the last.
 
         interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
         standing: read nothing; the sources stay where they are. For what changes state by hand.
+        drain: let event time come to its end: the pipeline is finished when this is completed.
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
@@ -137,7 +139,7 @@ class Coordinator:
                     publish.publish_or_wait(self)
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted, standing)
+                plan = self._plan(answer, view, run, kind, wanted, standing, drain)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 if self._create(plan, view):
@@ -157,11 +159,12 @@ class Coordinator:
         kind: str,
         wanted: protocol.Wanted | None,
         standing: bool,
+        drain: Drain | None,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
         plans = Plans(self.graph, self.ledger, self.limits, self.place)
-        return plans.make(answer, view, run, kind, wanted, standing)
+        return plans.make(answer, view, run, kind, wanted, standing, drain)
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Literal, cast
 
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
-from tidegate.checkpoint.compatibility import check_targets, declared_sources, refusals, refuse
+from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, Payload, Plan, Range
+from tidegate.model.records import Drain, Json, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -22,6 +23,8 @@ from tidegate.pipeline.hooks import Triggering
 from tidegate.sources.base import SourceContext
 
 __all__ = ["Plans", "standing_ranges"]
+
+log = logging.getLogger(__name__)
 
 
 class Plans:
@@ -34,11 +37,18 @@ class Plans:
         self.place = place
 
     def make(
-        self, answer: CreateEntry, view: View, run: str, kind: str, wanted: Wanted | None = None, standing: bool = False
+        self,
+        answer: CreateEntry,
+        view: View,
+        run: str,
+        kind: str,
+        wanted: Wanted | None = None,
+        standing: bool = False,
+        drain: Drain | None = None,
     ) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created.
 
-        standing: no source moves.
+        standing: no source moves. drain: event time comes to its end.
         """
         interval = wanted.interval if wanted is not None else None
         check_targets(self.graph, self.ledger, self.place)
@@ -46,13 +56,9 @@ class Plans:
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
             refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
-        starts = declared_sources(base)
-        if standing:
-            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
-            sources = standing_ranges(base.plan if base else None, declared)
-        else:
-            sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
-            sources |= requested(self.graph, self.ledger, self.place, view, base)
+            for name in left_behind(self.graph, base):
+                log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
+        sources = self._sources(view, base, interval, standing=standing)
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
@@ -61,6 +67,7 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
+            drain=drain,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             reach=None if self.graph.by_interval else _reach(base, interval),
@@ -75,6 +82,16 @@ class Plans:
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
+
+    def _sources(
+        self, view: View, base: Entry | None, interval: Interval | None, *, standing: bool
+    ) -> dict[str, Range]:
+        if standing:
+            declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
+            return standing_ranges(base.plan if base else None, declared)
+        starts = declared_sources(base)
+        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+        return sources | requested(self.graph, self.ledger, self.place, view, base)
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """What operators and gates are to read beside their streams."""
@@ -91,8 +108,8 @@ class Plans:
         return found
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
-        """What the pipeline's hooks want to be kept. Behind a rollback they go back first, too."""
-        if base is not None and base.restart is not None:
+        """What the pipeline's hooks want to be kept. Behind a rollback or a fork they go back first, too."""
+        if base is not None and (base.restart is not None or base.plan.kind == "fork"):
             if not base.completed:
                 raise control.busy((base.id,))
             for hook in self.graph.hooks:

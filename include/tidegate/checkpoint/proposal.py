@@ -18,7 +18,7 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine"]
+__all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unreadable"]
 
 How = Literal["restore", "discard", "retract", "keep"]
 CHOICES: tuple[How, ...] = ("discard", "retract", "keep")
@@ -77,7 +77,7 @@ def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view:
 
 
 def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]) -> Proposal:
-    problems = list(_unreadable(coordinator.ledger, target))
+    problems = list(unreadable(coordinator.ledger, target))
     changes = [] if problems else list(_changes(coordinator, target, base, choices))
     lacking = []
     for change in changes:
@@ -149,7 +149,7 @@ def claimed(coordinator: Coordinator, to: int) -> Rejected:
     )
 
 
-def _unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
+def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
     """What of the target's own records and side files is not as it was written."""
     assert target.manifest is not None
     blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import protocol, publish_intervals
+from tidegate.checkpoint.contradiction import contradiction
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Latest, Published, PublishedTable
@@ -119,7 +120,7 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head.last in contradicted:
-                raise publish_intervals.damaged(sinking, answer.why)
+                raise contradiction(coordinator, view, sinking, head.last, answer.why)
             contradicted = [head.last]
             continue
         entry = view.get(answer.id)

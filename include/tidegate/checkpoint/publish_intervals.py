@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
-from tidegate.errors import Corrupt, TidegateError, Unavailable
+from tidegate.checkpoint.contradiction import contradiction
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.interval import Interval
 from tidegate.model.records import Filled, Json, PublishedTable
@@ -27,7 +28,7 @@ from tidegate.sinks.base import Head, Publication, SinkContext
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["damaged", "index_interval", "publish_table", "refuse_rewritten"]
+__all__ = ["index_interval", "publish_table", "refuse_rewritten"]
 
 Published = dict[tuple[int, str], PublishedTable]
 
@@ -48,7 +49,7 @@ def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> tup
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
-                raise damaged(sinking, answer.why)
+                raise contradiction(coordinator, view, sinking, head.last, answer.why)
             contradicted = [head]
             continue
         try:
@@ -150,16 +151,3 @@ def index_interval(coordinator: Coordinator, entry: Entry) -> None:
 def _committables(coordinator: Coordinator, entry: Entry, table: str) -> tuple[Json, ...]:
     assert entry.manifest is not None
     return tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables))
-
-
-def damaged(sinking: Sinking, why: str) -> Corrupt:
-    """What is told when table and log do not agree."""
-    return Corrupt(
-        f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
-        expected="the table as tidegate left it",
-        help=(
-            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
-            "whichever is wrong from a copy; `tidegate doctor` shows both"
-        ),
-        reason="TABLE_DAMAGED",
-    )

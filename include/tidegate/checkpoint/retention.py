@@ -1,7 +1,8 @@
 """Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
 
 The rule (design: 3b-protocol.md, section 10). An entry may go when it lies below the last `num_retained`
-completed ones and below everything that is still open or owed, and nobody has pinned it. First its tombstone
+completed ones and below everything that is still open or owed, and nobody has pinned it; nor may it be young, or kept
+by its day (checkpoint/ages.py). First its tombstone
 is created, then log and pins are read again: if anything still rests on the entry, it stays. Then what its
 attempts staged and no table names, its side files and its records are deleted, in an order that can break off
 anywhere.
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
+from tidegate.checkpoint.ages import Ages
 from tidegate.checkpoint.references import blobs_of, states_of
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
@@ -36,9 +39,11 @@ def retire_old(coordinator: Coordinator) -> list[int]:
     """Retire what is below the floor; answers with the ids that are gone now."""
     ledger, num_retained = coordinator.ledger, coordinator.limits.num_retained
     kept = _kept(ledger, num_retained)
-    old = ledger.ids(before=_floor(kept, num_retained))
-    spared = _spared(ledger) if old else set()
-    old = [id for id in old if id not in spared]
+    old, ages = ledger.ids(before=_floor(kept, num_retained)), Ages.of(coordinator.limits.record())
+    spared = _spared(ledger, ages.unpin_days(ledger, ledger.pins())) if old else set()
+    old = ages.old(ledger, [id for id in old if id not in spared])
+    pinned = ages.pin_days(ledger, old)
+    old = [id for id in old if id not in pinned]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
     gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: no hole but for pins
@@ -47,10 +52,10 @@ def retire_old(coordinator: Coordinator) -> list[int]:
     return gone
 
 
-def _spared(ledger: Ledger) -> set[int]:
+def _spared(ledger: Ledger, pins: Sequence[Pin] | None = None) -> set[int]:
     """The entries that somebody refers to, wherever they lie. Pins that are of no use are removed."""
     spared = set()
-    for pin in ledger.pins():
+    for pin in ledger.pins() if pins is None else pins:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
         else:

@@ -158,7 +158,7 @@ def _restart(coordinator: Coordinator, view: View, proposal: Proposal, by: str, 
     assert decision.manifest is not None
     held = control.suspended(view, coordinator.limits.tolerable_failed_checkpoints)
     suspended = None
-    if held is not None:
+    if held is not None and held.action != "drain":  # that is no act of anybody: it is told by where it goes back to
         whom = held.by or f"the failure of checkpoint {', '.join(map(str, held.failed))}"
         suspended = Control(action=held.action, by=whom, reason=held.why)
     elif suspend:
@@ -184,6 +184,7 @@ def _plan(answer: protocol.CreateEntry, proposal: Proposal, restart: Restart, ru
         generation=answer.generation,
         base=answer.base,
         restart=restart,
+        drain=then.drain,
         reach=then.reach,
         sources=standing_ranges(then, {}),
         triggers=[],

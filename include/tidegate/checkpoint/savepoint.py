@@ -14,12 +14,12 @@ from tidegate.checkpoint.proposal import How, examine
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.names import check_name
-from tidegate.model.records import Pin
+from tidegate.model.records import Decision, Pin
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Savepoint", "check_free", "create", "dispose", "find", "savepoints", "verify"]
+__all__ = ["Savepoint", "check_free", "create", "dispose", "find", "nameable", "savepoints", "verify"]
 
 _OWNER = "savepoint-"
 
@@ -41,16 +41,9 @@ class Savepoint:
 
 def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -> Savepoint:
     """Give checkpoint `id` (by default the last one that is on all tables) a name. The same again: nothing happens."""
-    _check(name)
-    id = id if id is not None else _last(ledger)
-    decision = ledger.decision(id)
-    if decision is None or decision.manifest is None or ledger.published(id) is None:
-        raise Rejected(
-            f"checkpoint {id} of pipeline {ledger.pipeline!r} is not completed, or not on all tables yet",
-            expected="a checkpoint that can be gone back to",
-            help=f"`tidegate list {ledger.pipeline}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+    decision = nameable(ledger, name, id)
+    id = decision.id
+    assert decision.manifest is not None
     wanted = Pin(
         **stamp(seams.new_id()),
         owner=f"{_OWNER}{name}",
@@ -73,6 +66,21 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
             reason="RETIRED",
         )
     return Savepoint(name, made.record)
+
+
+def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
+    """The checkpoint that is to have a name, by default the last one that is on all tables."""
+    _check(name)
+    id = id if id is not None else _last(ledger)
+    decision = ledger.decision(id)
+    if decision is None or decision.manifest is None or ledger.published(id) is None:
+        raise Rejected(
+            f"checkpoint {id} of pipeline {ledger.pipeline!r} is not completed, or not on all tables yet",
+            expected="a checkpoint that can be gone back to",
+            help=f"`tidegate list {ledger.pipeline}` shows them",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    return decision
 
 
 def check_free(ledger: Ledger, name: str, id: int | None) -> None:

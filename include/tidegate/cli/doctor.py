@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="remove what attempts of aborted checkpoints left behind; changes nothing that counts",
+        help="remove what aborted checkpoints left behind, and what nothing names; changes nothing that counts",
     )
 
 
@@ -94,12 +94,15 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
 
 
 def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
+    from tidegate.cli.doctor_files import check_files
     from tidegate.cli.doctor_ledger import check_ledger
     from tidegate.cli.doctor_tables import check_tables
 
     entries, found = check_ledger(target)
     yield from found
     yield from check_tables(target, entries, repair)
+    if entries and all(each.state != "bad" for each in found):
+        yield from check_files(target, entries, repair)
 
 
 def _tell(findings: list[Finding], out: Output) -> int:

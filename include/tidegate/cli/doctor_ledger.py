@@ -38,10 +38,21 @@ def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
         entries.append(entry)
         problems += _entry(target.ledger, entry)
     problems += _log(target.ledger, entries)
+    notes = list(_forks(target))
     if not problems:
-        return entries, [Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")]
+        fine = Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
+        return entries, [fine, *notes]
     advice = "restore the named files from a copy of the storage; never edit or delete records by hand"
-    return entries, [Finding(target.name, "ledger", "bad", problem, advice) for problem in problems]
+    return entries, [*(Finding(target.name, "ledger", "bad", problem, advice) for problem in problems), *notes]
+
+
+def _forks(target: Target) -> Iterator[Finding]:
+    """Forks and copies that spare a checkpoint because they are not whole yet."""
+    for pin in target.ledger.pins():
+        if pin.kind in ("fork", "copy"):
+            detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
+            advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
+            yield Finding(target.name, "forks", "note", detail, f"{advice}{target.ledger.home}/pins/{pin.owner}.json")
 
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:

@@ -14,7 +14,7 @@ from tidegate.model.view import Entry, View, rolled_back_by
 __all__ = ["ACTS", "clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
 
 
-ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled"}
+ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
 """What an entry that is no checkpoint has done to the pipeline."""
 
 

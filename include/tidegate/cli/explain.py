@@ -20,6 +20,7 @@ from tidegate.model.names import entry_name
 from tidegate.model.records import Ack, Control, Plan, Published, Restart
 from tidegate.model.view import Entry, View, rolled_back_by
 from tidegate.runtime.runs import gone
+from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
 
@@ -97,8 +98,7 @@ def tell(target: Target, entry: Entry) -> Story:
         id=entry.id,
         state=state_of(entry, published),
         events=[
-            *_planned(entry),
-            *_acked(entry),
+            *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(entry))),
             *_losers(target, entry),
             *_decided(ledger, entry),
             *_undone(ledger, entry),
@@ -142,8 +142,23 @@ def _back(target: Target, entry: Entry, restart: Restart, published: Published |
 # -- what happened -------------------------------------------------------------------------------------
 
 
+def _forked(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """The first entry of a pipeline that was forked."""
+    identity = ledger.identity()
+    origin = identity.origin if identity is not None else None
+    if origin is not None:
+        note = f", because: {origin.note}" if origin.note else ""
+        yield (
+            f"At {clock(entry.plan.created)} UTC {origin.by} forked this pipeline from checkpoint {origin.entry} of"
+            f" {origin.pipeline}{note}. Positions and states were copied; nothing was read."
+        )
+
+
 def _planned(entry: Entry) -> Iterator[str]:
     plan = entry.plan
+    if plan.drain is not None:
+        why = f", because: {plan.drain.reason}" if plan.drain.reason else ""
+        yield f"{plan.drain.by} finished the pipeline with it{why}: event time comes to its end."
     on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
     if plan.by_interval:
         on = "on its own, as each interval is"
@@ -335,7 +350,10 @@ def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
     ):
         for name in sorted(name for name in ours ^ theirs if what == "sink" or not name.startswith(QUARANTINE)):
             changed = True
-            yield f"The {what} {name} {'is new' if name in ours else 'is gone'} since checkpoint {base.id}."
+            state = what == "sink" and name.startswith(STATE)
+            told = f"state {name.removeprefix(STATE)}" if state else f"{what} {name}"
+            lost = "was left behind, as it was" if state else "is gone"
+            yield f"The {told} {'is new' if name in ours else lost} since checkpoint {base.id}."
     if now.code_fingerprint != then.code_fingerprint:
         changed = True
         prints = f"{then.code_fingerprint} → {now.code_fingerprint}"

@@ -20,7 +20,7 @@ from tidegate.runtime.loop import Schedule, run_checkpoints
 from tidegate.runtime.sessions import Sessions, spark_settings
 from tidegate.state.table import STATE
 
-__all__ = ["add_parser", "count", "run"]
+__all__ = ["add_parser", "count", "refuse_submit", "run", "run_loop"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -60,14 +60,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
         )
     target = find(args.pipeline, args.settings, started=False)
     assert target.pipeline is not None
-    _refuse_submit(target.settings)
+    refuse_submit(target.settings)
     place = target.settings.place()
     coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
     schedule = _schedule(args, target.settings)
     progress = progress_for(out)
     stopped = False
     try:
-        stopped = _run(coordinator, _each(schedule, args.interval), progress, target.settings, out)
+        stopped = run_loop(coordinator, _each(schedule, args.interval), progress, target.settings, out)
     except KeyboardInterrupt:
         out.document(_document(target, progress, stopped=True))
         out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
 
 
-def _refuse_submit(settings: Settings) -> None:
+def refuse_submit(settings: Settings) -> None:
+    """Checkpoints are made in this process, or by spark-submit."""
     if settings.spark.mode == "submit":
         raise Invalid(
             "`tidegate run` makes checkpoints in this process, and spark.mode = submit"
@@ -138,7 +139,7 @@ def _each(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None)
     return [replace(schedule, interval=interval) for interval in intervals] if intervals else [schedule]
 
 
-def _run(
+def run_loop(
     coordinator: Coordinator, schedules: list[Schedule], progress: Progress, settings: Settings, out: Output
 ) -> bool:
     """The loop with signals and Spark around it. True: a person stopped it."""

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from tidegate.checkpoint import savepoint
+from tidegate.checkpoint.copies import copy_out, open_copy, verify
+from tidegate.checkpoint.held import held_by
 from tidegate.checkpoint.savepoint import Savepoint
-from tidegate.cli.documents import clock
+from tidegate.cli.documents import clock, size_text
+from tidegate.cli.fork import is_folder
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
 from tidegate.cli.rollback import coordinator_of
 from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, find
+from tidegate.config import load_settings
+from tidegate.errors import Invalid
+from tidegate.model.place import is_url
 
 __all__ = ["add_parser", "run"]
 
@@ -21,7 +28,7 @@ VERBS = {
     "create": "give a checkpoint a name; without --checkpoint, the last one that is on all tables",
     "list": "all savepoints of a pipeline",
     "show": "one of them, and whose it is",
-    "verify": "is every record, version, hash and file there that going back to it would need?",
+    "verify": "is every record, version, hash and file there that going back to it would need? of a copy: every hash",
     "dispose": "forget the name; the checkpoint goes with the next clean-up, unless it is retained anyway",
 }
 
@@ -35,17 +42,23 @@ def add_parser(subparsers: Any) -> None:
         "after it. It can be read, looked at and gone back to like any other.",
         epilog="examples:\n  tidegate savepoint create orders before-prices --note 'last good one'\n"
         "  tidegate savepoint verify jobs.orders:pipeline before-prices\n"
-        "  tidegate rollback jobs.orders:pipeline --to before-prices",
+        "  tidegate rollback jobs.orders:pipeline --to before-prices\n"
+        "  tidegate savepoint create orders before-prices --copy ./copies/before-prices\n"
+        "  tidegate savepoint verify ./copies/before-prices",
     )
     below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, help in VERBS.items():
         each = below.add_parser(verb, help=help, description=help.capitalize() + ".")
         code = verb == "verify"
-        what = "the pipeline's code: it says where the tables are" if code else "a name, or MODULE:pipeline"
+        what = "its code: it says where the tables are; or a copy's folder" if code else "a name, or MODULE:pipeline"
         each.add_argument("pipeline", metavar="MODULE:PIPELINE" if code else "PIPELINE", help=what)
         if verb != "list":
-            each.add_argument("name", metavar="NAME", help="lower-case letters, digits, '_' and '-'")
+            letters = "lower-case letters, digits, '_' and '-'" + ("; not for a folder" if code else "")
+            each.add_argument("name", metavar="NAME", nargs="?" if code else None, help=letters)
         if verb == "create":
+            each.add_argument(
+                "--copy", metavar="FOLDER", help="not by reference: copy all that it takes to go on from it"
+            )
             each.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="this one")
             each.add_argument("--note", default="", metavar="TEXT", help="what it is for")
         if verb == "dispose":
@@ -54,7 +67,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
+    if args.verb == "verify" and is_folder(args.pipeline):
+        return _verify_copy(args, out)
     target = find(args.pipeline, args.settings)
+    if args.verb == "create" and args.copy is not None:
+        return _copy(target, args, out)
     if args.verb == "create":
         made = savepoint.create(target.ledger, args.name, args.checkpoint, who(), args.note)
         out.document({"pipeline": target.name, **_document(made)})
@@ -113,7 +130,34 @@ def _show(target: Target, found: Savepoint, out: Output) -> int:
     return 0
 
 
-def _verify(target: Target, name: str, out: Output) -> int:
+def _copy(target: Target, args: argparse.Namespace, out: Output) -> int:
+    id = savepoint.nameable(target.ledger, args.name, args.checkpoint).id
+    held = held_by(target.ledger, id, target.settings.storage_options, by=who(), note=args.note)
+    copied = copy_out(held, os.path.abspath(args.copy) if not is_url(args.copy) else args.copy, args.name)
+    size = sum(size for size, _ in copied.files.values())
+    told = {"name": args.name, "checkpoint": id, "folder": copied.ledger.home, "files": len(copied.files)}
+    out.document({"pipeline": target.name, **told, "bytes": size})
+    out.line(f"Savepoint {args.name} is checkpoint {id} of {target.name}, copied to {copied.ledger.home}")
+    out.line(f"  {len(copied.files)} files, {size_text(size)}; it needs nothing else, and may be moved.")
+    return 0
+
+
+def _verify_copy(args: argparse.Namespace, out: Output) -> int:
+    copied = open_copy(args.pipeline, load_settings(args.settings).storage_options)
+    problems, copy = verify(copied), copied.copy
+    told = {"pipeline": copy.origin.pipeline, "name": copy.name, "checkpoint": copy.origin.entry}
+    out.document({**told, "whole": not problems, "problems": problems})
+    for problem in problems:
+        out.line(f"Damaged: {problem}", "red")
+    if not problems:
+        of = f"checkpoint {copy.origin.entry} of {copy.origin.pipeline}"
+        out.line(f"Savepoint {copy.name}, {of}, is whole: {len(copied.files)} files, each as it was copied.")
+    return NO if problems else 0
+
+
+def _verify(target: Target, name: str | None, out: Output) -> int:
+    if name is None:
+        raise Invalid("which savepoint?", expected="its name", help="`tidegate savepoint list`", reason="BAD_NAME")
     problems = savepoint.verify(coordinator_of(target), name)
     out.document({"pipeline": target.name, "name": name, "whole": not problems, "problems": problems})
     for problem in problems:

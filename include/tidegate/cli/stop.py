@@ -10,9 +10,14 @@ from tidegate.checkpoint import control, savepoint
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
+from tidegate.cli.progress import progress_for
 from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.run import refuse_submit, run_loop
 from tidegate.cli.targets import Target, find
+from tidegate.errors import Rejected
+from tidegate.model.records import Drain
 from tidegate.model.view import View
+from tidegate.runtime.loop import Schedule
 from tidegate.runtime.runs import gone
 
 __all__ = ["add_parser", "run"]
@@ -37,11 +42,17 @@ def add_parser(subparsers: Any) -> None:
         ),
     ):
         example = f"example:\n  tidegate {name} orders --reason 'moved to another cluster'"
-        epilog = f"{example} --savepoint last" if name == "stop" else example
+        epilog = (
+            f"{example} --savepoint last\n  tidegate stop jobs.orders:pipeline --drain" if name == "stop" else example
+        )
         parser = subparsers.add_parser(name, help=help, description=description, epilog=epilog)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
         if name == "stop":
+            text = (
+                "first let event time come to its end, in one more checkpoint: windows and timers fire (needs the code)"
+            )
+            parser.add_argument("--drain", action="store_true", help=text)
             parser.add_argument("--savepoint", metavar="NAME", help="give the last checkpoint this name")
             parser.add_argument("--no-wait", action="store_true", help="do not wait for what is open")
         else:
@@ -56,6 +67,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     name = args.savepoint
     if name is not None:
         savepoint.check_free(target.ledger, name, None)
+    if args.drain:
+        return _drain(target, args, out)
     id = control.stop(target.ledger, who(), args.reason)
     out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
     if not args.no_wait or name is not None:
@@ -66,6 +79,32 @@ def run(args: argparse.Namespace, out: Output) -> int:
     entry = made.entry if made is not None else None
     out.document({"pipeline": target.name, "entry": id, "stopped": True, "savepoint": name, "checkpoint": entry})
     out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+    return 0
+
+
+def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
+    """One more checkpoint, in this process; with it the pipeline is finished."""
+    coordinator = coordinator_of(target)
+    refuse_submit(target.settings)
+    drain = Drain(by=who(), reason=args.reason)
+    progress = progress_for(out)
+    run_loop(coordinator, [Schedule(checkpoints=1, drain=drain)], progress, target.settings, out)
+    last = control.finished(target.ledger.view())
+    if last is None:
+        raise Rejected(
+            f"pipeline {target.name!r} is not finished: the checkpoint at the end of time was aborted",
+            expected="it to be completed",
+            help=f"mend the cause ({target.command('list')} tells it), then drain once more; it can also just go on",
+            reason="NOT_DRAINED",
+        )
+    _wait(target, out)
+    name = args.savepoint
+    if name is not None:
+        savepoint.create(target.ledger, name, last.id, who(), args.reason)
+        out.line(f"Savepoint {name} is checkpoint {last.id}.")
+    told = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True}
+    out.document(told | {"savepoint": name, "checkpoint": last.id if name is not None else None})
+    out.line(f"Pipeline {target.name} is finished, with checkpoint {last.id}: windows and timers have fired.")
     return 0
 
 

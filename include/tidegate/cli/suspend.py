@@ -33,6 +33,9 @@ def add_parser(subparsers: Any) -> None:
         example = f"example:\n  tidegate {name} orders --reason 'the feed is being repaired'"
         parser = subparsers.add_parser(name, help=help, description=description, epilog=example)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+        if name == "resume":
+            text = "also if the pipeline is finished: all rows are late then"
+            parser.add_argument("--after-end", action="store_true", help=text)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
 
 
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"Pipeline {target.name} is suspended, by entry {id} of its log.")
         out.line(f"Let it go on:  {target.command('resume')}", "dim")
         return 0
-    resumed = control.resume(target.ledger, by, args.reason)
+    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end)
     if resumed is None:
         raise Rejected(
             f"pipeline {target.name!r} is not suspended, and no checkpoint has failed since the last one completed",

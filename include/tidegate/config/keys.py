@@ -115,6 +115,14 @@ def _folder(value: object) -> str:
     return path
 
 
+def _truth(value: object) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if not isinstance(value, bool):
+        raise Bad
+    return value
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if value not in choices:
@@ -185,7 +193,11 @@ KEYS: Mapping[str, Key] = {
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
+        Key("retain_for", "0 s", _SPAN.format("0"), _duration(0)),
+        Key("retain_per_day", 0, "a whole number from 0 to 1000", _whole(0, 1000)),
+        Key("retain_days", 30, "a whole number from 1 to 3660", _whole(1, 3660)),
         Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole(1, 32768)),
+        Key("allow_non_restored_state", False, "true or false", _truth),
         Key("watermark", "0 s", _SPAN.format("0"), _duration(0)),
         Key("idle_timeout", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),

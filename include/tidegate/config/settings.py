@@ -76,7 +76,15 @@ class Settings:
     max_concurrent_checkpoints: int
     tolerable_failed_checkpoints: int
     num_retained: int
+    retain_for: float
+    """Checkpoints that were completed within this time stay, however many they are."""
+    retain_per_day: int
+    """Of older ones, the last so many of each day stay."""
+    retain_days: int
+    """For so many days."""
     max_parallelism: int
+    allow_non_restored_state: bool
+    """Whether the state of an operator that the code no longer has may be left behind."""
     watermark: float
     """How much later than the newest row a row may come, where its source does not say."""
     idle_timeout: float | None
@@ -130,6 +138,8 @@ def _public(key: Key, name: str, value: Any) -> str:
     """A value as text, without secrets."""
     if isinstance(value, float) or (value is None and key.name in NEVER):
         return duration_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     if key.secret or (key.table and looks_secret(name)):
         return MASK
     return "" if value is None else without_tokens(str(value))

@@ -33,7 +33,7 @@ WAITING = frozenset(
 )
 """Why a task waits: others are at work, a pause is on, or a person is to say something."""
 
-DECLINED = frozenset({"SUSPENDED", "STOPPED", "RETIRED"})
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED"})
 """Why a run makes no checkpoint, which is no failure."""
 
 

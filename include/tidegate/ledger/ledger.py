@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate import seams
-from tidegate.errors import Corrupt, Unavailable
+from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import LocalStore
 from tidegate.model.codec import encode, sha256
+from tidegate.model.identity import Claimed, Copy, PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.names import check_name, entry_name, run_key
 from tidegate.model.place import check_path, is_url, local_path
@@ -22,24 +23,40 @@ from tidegate.model.records import (
     Latest,
     Manifest,
     Pin,
-    PipelineRecord,
     Plan,
     Published,
     Retired,
 )
 from tidegate.model.view import Acked
 
-__all__ = ["Created", "Ledger", "open_ledger", "stamp"]
+__all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
+
+
+def _unfinished(claim: PipelineRecord) -> Rejected:
+    origin = claim.origin
+    assert origin is not None
+    return Rejected(
+        f"{claim.name!r} is being forked from checkpoint {origin.entry} of {origin.pipeline!r}, by {origin.by}",
+        expected="a pipeline that is whole",
+        help="wait for it; if it was broken off, give the same `tidegate fork` again: it goes on where it stopped",
+        reason="FORK_UNFINISHED",
+    )
 
 
 def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
     """The ledger of `pipeline` below `root`: a local folder or an object store's URL."""
     check_name("pipeline", pipeline)
-    if is_url(check_path(root)):
+    above = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
+    return folder_ledger(f"{above}/{pipeline}", pipeline, options or {})
+
+
+def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Ledger:
+    """The ledger that lies in a folder: a local one or an object store's URL."""
+    if is_url(check_path(folder)):
         from tidegate.ledger.object_store import ObjectStore
 
-        return Ledger(ObjectStore(f"{root.rstrip('/')}/{pipeline}", options or {}), pipeline)
-    return Ledger(LocalStore(f"{local_path(root)}/{pipeline}"), pipeline)
+        return Ledger(ObjectStore(folder, options), pipeline)
+    return Ledger(LocalStore(local_path(folder)), pipeline)
 
 
 class Ledger(Log):
@@ -58,6 +75,8 @@ class Ledger(Log):
         if record is None and (left := self.store.names("")):
             # Or somebody else has made it in between: it is always the first to be made.
             record = self._read("pipeline.json", PipelineRecord)
+        if record is None and left and (claim := self.claim()) is not None:
+            raise _unfinished(claim)
         if record is None and left:
             raise Corrupt(
                 f"{self.store.url('pipeline.json')} is missing, but {', '.join(left[:3])} beside it is not",
@@ -81,6 +100,44 @@ class Ledger(Log):
             return found
         new = PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=self.pipeline)
         return self._create("pipeline.json", new).record
+
+    def begun(self) -> PipelineRecord | None:
+        """pipeline.json, whatever else lies there."""
+        return self._read("pipeline.json", PipelineRecord)
+
+    def claim(self) -> PipelineRecord | None:
+        """What the pipeline is going to be, while it is being forked."""
+        return self._read("forking.json", PipelineRecord)
+
+    def create_claim(self, record: PipelineRecord) -> None:
+        """Say what the pipeline is going to be. The first to say so counts."""
+        self._create("forking.json", record)
+
+    def begin(self, record: PipelineRecord) -> None:
+        """A fork is whole: from now on it is a pipeline."""
+        self._create("pipeline.json", record)
+
+    def let_go_of_claim(self) -> None:
+        """It is a pipeline now, or it never will be."""
+        self.store.delete("forking.json")
+
+    # -- savepoints that are folders of their own ----------------------------------------------------
+
+    def copy(self, path: str) -> Copy | None:
+        """What the folder is, or is going to be."""
+        return self._read(path, Copy)
+
+    def create_copy(self, path: str, copy: Copy) -> Copy:
+        """Say so. The first to say it counts."""
+        return self._create(path, copy).record
+
+    def claimed(self, path: str) -> Claimed | None:
+        """Who owns the folder."""
+        return self._read(path, Claimed)
+
+    def create_claimed(self, path: str, claimed: Claimed) -> Claimed:
+        """Own it. The first one does."""
+        return self._create(path, claimed).record
 
     # -- creates: every claim is settled by one of these ---------------------------------------------
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["EPOCH", "at_micros", "micros_of"]
+__all__ = ["END_OF_TIME", "EPOCH", "at_micros", "micros_of"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
+"""Event time of a pipeline that is over. Not the very last moment: it is added to, and shown in other zones."""
 _MICRO = timedelta(microseconds=1)
 _LEAST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
 _MOST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO

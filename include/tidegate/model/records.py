@@ -1,6 +1,7 @@
 """Every record of the ledger, written once and never changed (design: 3b-protocol.md, section 1).
 
-    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start
+    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start (model/identity.py)
+    forking.json             PipelineRecord   the same, while the pipeline is being forked from another one
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
       acks/<job>.json        Ack              a job's one effect: names everything that it staged
@@ -24,28 +25,15 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
+from tidegate.model.payload import Blob as Blob
+from tidegate.model.payload import Payload as Payload
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha
 from tidegate.model.struct import Json as Json
 from tidegate.model.struct import Record as Record
 from tidegate.model.struct import Struct as Struct
-
-
-class Blob(Struct, frozen=True, kw_only=True):
-    """A long list that lies beside its record: where, and what it must hash to."""
-
-    path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
-    """Below the ledger. Retention deletes by it, so it can name nothing but a side file."""
-    sha: Sha
-    size: Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Payload(Struct, frozen=True, kw_only=True):
-    """A JSON object of a source or sink: inline if it is short, else in a file that is named by hash."""
-
-    data: Json | None = None
-    blob: Blob | None = None
 
 
 class Handle(Struct, frozen=True, kw_only=True):
@@ -76,15 +64,6 @@ class Range(Struct, frozen=True, kw_only=True):
     """True: a bound cut this range short, more is waiting already."""
     summary: str = ""
     """For people: "3 files, 1.2 MB"."""
-
-
-class PipelineRecord(Record, frozen=True, kw_only=True):
-    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
-
-    title: ClassVar[str] = "pipeline.json"
-
-    uid: str
-    name: str
 
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
@@ -126,13 +105,20 @@ class Restart(Struct, frozen=True, kw_only=True):
     """Because of whom no checkpoint is planned behind it until somebody resumes: it answers no suspension."""
 
 
+class Drain(Struct, frozen=True, kw_only=True):
+    """The checkpoint at the end of time: whatever waits for event time is over with it. It is the last one."""
+
+    by: str
+    reason: str = ""
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """What checkpoint `id` is about. Its creation is the creation of the entry."""
 
     title: ClassVar[str] = "plan.json"
 
     id: Id
-    kind: Literal["scheduled", "manual", "control", "restart"]
+    kind: Literal["scheduled", "manual", "control", "restart", "fork"]
     run: str
     generation: int = 0
     base: Id | None
@@ -140,6 +126,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """What the entry does instead of being a checkpoint."""
     restart: Restart | None = None
     """Where the entry goes back to instead of reading something."""
+    drain: Drain | None = None
+    """Of the last checkpoint: event time comes to its end. Of a rollback: it goes back to such a one."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
@@ -349,7 +337,7 @@ class Pin(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "pin"
 
     owner: str
-    kind: Literal["rollback", "savepoint"]
+    kind: Literal["rollback", "savepoint", "fork", "copy", "day"]
     entry: Id
     manifest: Sha
     restart: Id | None = None

@@ -18,12 +18,22 @@ from tidegate.pipeline.event_time import column_of, origins
 if TYPE_CHECKING:
     from tidegate.pipeline.graph import Graph, Operated
 
-__all__ = ["meaning_of", "refuse_other_meanings"]
+__all__ = ["meaning_of", "refuse_other_meanings", "without_removed"]
+
+_MEANING = ".meaning"
 
 
 def meaning_of(graph: Graph) -> dict[str, Json]:
     """For an ack's memory: what the operators' states mean. No operator and no source has such a name."""
-    return {f"{stage.name}.meaning": _of(graph, stage) for stage in graph.operators}
+    return {f"{stage.name}{_MEANING}": _of(graph, stage) for stage in graph.operators}
+
+
+def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]:
+    """The memory without that of operators that were left behind: under its uid, another one would begin with it."""
+    there = {stage.name for stage in graph.operators}
+    gone = {name.removesuffix(_MEANING) for name in memory if name.endswith(_MEANING)} - there
+    lost = {f"{uid}{what}" for uid in gone for what in ("", _MEANING, ".watermark")}
+    return {name: told for name, told in memory.items() if name not in lost}
 
 
 def _of(graph: Graph, stage: Operated) -> Json:
@@ -40,7 +50,7 @@ def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> 
     """Invalid if an operator would take what checkpoint `id` remembers for something else."""
     found = []
     for stage in graph.operators:
-        was, now = memory.get(f"{stage.name}.meaning", {}), _of(graph, stage)
+        was, now = memory.get(f"{stage.name}{_MEANING}", {}), _of(graph, stage)
         found += [
             f"{stage.operator.kind} {stage.name!r}: {what} is {_text(now[what])}, and was {_text(was[what])}"
             for what in was

@@ -16,7 +16,7 @@ from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
-from tidegate.model.records import Ack, Plan
+from tidegate.model.records import Ack, Drain, Plan
 from tidegate.runtime.finish import end_lower, finish, suspended_by
 from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.run_job import run_job
@@ -84,6 +84,8 @@ class Schedule:
     """The data interval to make; one checkpoint, if any."""
     reprocess: bool = False
     """Make the interval again if it is done."""
+    drain: Drain | None = None
+    """Let event time come to its end, in one more checkpoint: the last one."""
     stop: Callable[[], bool] = lambda: False
     """Asked between checkpoints: the running one is always brought to its end."""
 
@@ -145,6 +147,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
                     only_if_new=schedule.until_idle,
                     interval=schedule.interval,
                     reprocess=schedule.reprocess,
+                    drain=schedule.drain,
                 ),
                 lambda error, left: observer.waiting(str(error)),
             )

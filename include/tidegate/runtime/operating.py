@@ -15,7 +15,7 @@ from tidegate.model.records import Ack, Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Operated
-from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
+from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.updates import replaced_is_taken
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
@@ -59,7 +59,8 @@ class Operating:
         self.counts: dict[str, dict[str, int]] = {}
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
-        self.event_times = EventTimes(coordinator.graph, plan, prev.memory if prev else {}, self._highest)
+        self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
+        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest)
 
     def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
@@ -74,7 +75,7 @@ class Operating:
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
-            memory=self.prev.memory.get(stage.name, {}) if self.prev else {},
+            memory=self.before.get(stage.name, {}),
             replaced_is_taken=replaced_is_taken(self.coordinator.graph, stage.name),
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
@@ -158,9 +159,8 @@ class Operating:
 
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
-        before: Mapping[str, Json] = self.prev.memory if self.prev else {}
         meaning = meaning_of(self.coordinator.graph)
-        return {**before, **self.memory, **self.event_times.memory(), **meaning}
+        return {**self.before, **self.memory, **self.event_times.memory(), **meaning}
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""

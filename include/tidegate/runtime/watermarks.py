@@ -5,6 +5,8 @@
     an operator  the least over the sources that are not idle; the highest of all if all are
     known        by no source that has given no row yet and is not idle: then the operator's stays where it was
 
+    the end      with the last checkpoint (`stop --drain`) every operator's comes to the end of time
+
 Watermarks only rise. They are part of the snapshot: a source's lies in the ack's memory under its name, an operator's
 under `<uid>.watermark`. So every attempt computes the same ones, and a restart goes on with them.
 """
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.config.keys import KEYS
-from tidegate.model.moments import at_micros, micros_of
+from tidegate.model.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.model.records import Json, Plan, Struct
 from tidegate.operators.base import Watermarks
 from tidegate.operators.event_time import time_micros
@@ -74,6 +76,8 @@ class EventTimes:
         known = self.before.get(_key(stage.name))
         before = msgspec.convert(known["at"], datetime) if known else None
         now = self._now(self.origins[input_of(stage.name)])
+        if self.plan.drain is not None:
+            now = END_OF_TIME
         if before is not None:
             now = before if now is None else max(before, now)
         if now is not None:

@@ -41,7 +41,7 @@ from tidegate.tables.schema import differences
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["STATE", "StateSink", "state_sink_name", "view_sql"]
+__all__ = ["STATE", "StateSink", "state_sink", "state_sink_name", "view_sql"]
 
 STATE = "state."
 """Begins the names of states among the tables of a plan. A dot is in no name that users give."""
@@ -50,6 +50,12 @@ STATE = "state."
 def state_sink_name(operator: str, part: str) -> str:
     """Under which name a state takes part in plans and manifests."""
     return f"{STATE}{operator}.{part}" if part else f"{STATE}{operator}"
+
+
+def state_sink(name: str) -> StateSink:
+    """The table of the state that takes part under this name."""
+    operator, _, part = name.removeprefix(STATE).partition(".")
+    return StateSink(operator, part)
 
 
 class StateSink(ExactlyOnceSink):

@@ -1,14 +1,28 @@
-"""check: every reason why changed code cannot go on, each by a change that is really made."""
+"""check, and the trigger: every reason why changed code cannot go on, each by a change that is really made."""
 
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.unit.cli.test_rollback import CODE, Shop
-from tests.unit.cli.test_run import SHOP
+from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.targets import find
+from tidegate.errors import Invalid, TidegateError
 
+SHOP = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files, Generator
+
+pipeline = Pipeline("orders", tolerable_failed_checkpoints=2)
+events = pipeline.source("events", Generator(rows=1))
+events.sink("good", DeltaAppend("tables/good"))
+events.aggregate(by="k", n="count(*)", uid="totals").sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+"""
+REMOVED = ('uid="totals"', 'uid="sums"')
 GOES_ON = {
     "nothing": ("", ""),
     "a sink is new": (
@@ -17,18 +31,32 @@ GOES_ON = {
         'pipeline.source("more", Generator(rows=1)).sink("more", DeltaAppend("tables/more"))',
     ),
     "a setting": ("tolerable_failed_checkpoints=2", "tolerable_failed_checkpoints=9"),
+    "a result is new": ('n="count(*)"', 'n="count(*)", most="max(v)"'),
 }
 STOPS = {
     "SOURCE_REMOVED": ('"events"', '"happenings"'),
+    "SOURCE_REPLACED": ("Generator(rows=1)", 'Files("landing/*.json", schema="k long, v string")'),
     "SINK_TABLE_CHANGED": ("tables/good", "tables/other"),
     "OTHER_PARTITIONS": ('DeltaAppend("tables/good")', 'DeltaAppend("tables/good", partition_by="v")'),
+    "STATE_REMOVED": REMOVED,
+    "STATE_CHANGED": ('n="count(*)"', 'n="sum(k)"'),
+    "STATE_CHANGED by its key": ('by="k"', 'by="v"'),
+    "MAX_PARALLELISM_CHANGED": ('"orders", ', '"orders", max_parallelism=64, '),
+    "PIPELINE_KIND_CHANGED": (
+        SHOP[SHOP.index("events =") :],
+        'rows = pipeline.source("events", Files("landing/{start:%Y-%m-%d}/*.json", schema="k long, v string"))\n'
+        'rows.sink("good", DeltaAppend("tables/good"))',
+    ),
 }
+WITH_OTHERS = {"PIPELINE_KIND_CHANGED": {"SOURCE_REPLACED", "STATE_REMOVED"}}
+"""What else such a change changes."""
 
 
 @pytest.fixture
 def shop(folder, tidegate):
-    """Two checkpoints of what tests/unit/cli/test_run.py declares."""
-    shop = Shop(folder)
+    """Two checkpoints."""
+    (folder / "landing").mkdir()
+    shop = Shop(folder, SHOP)
     shop.folder = folder
     for _ in range(2):
         shop.checkpoint()
@@ -41,6 +69,15 @@ def change(shop, before, after):
     sys.modules.pop("shop", None)
 
 
+def refusal():
+    """What the next run is told by the changed code."""
+    coordinator = coordinator_of(find(CODE, {}))
+    hours = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    with pytest.raises(TidegateError) as caught:
+        coordinator.trigger("next", interval=hours)
+    return caught.value
+
+
 @pytest.mark.parametrize("what", GOES_ON)
 def test_what_is_new_is_fine(shop, tidegate, what):
     change(shop, *GOES_ON[what])
@@ -48,26 +85,63 @@ def test_what_is_new_is_fine(shop, tidegate, what):
     assert (said.code, said.json["possible"], said.json["from"]) == (0, True, 2)
     assert bool(said.json["new"]) is (what == "a sink is new")
     assert "can go on" in tidegate("check", CODE).out
+    assert coordinator_of(find(CODE, {})).trigger("next").plan.base == 2
 
 
-@pytest.mark.parametrize("reason", STOPS)
-def test_what_cannot_be_gone_on_from_is_named_with_what_to_do(shop, tidegate, reason):
-    change(shop, *STOPS[reason])
+@pytest.mark.parametrize("what", STOPS)
+def test_what_cannot_be_gone_on_from_is_named_with_what_to_do_and_the_trigger_says_the_same(shop, tidegate, what):
+    change(shop, *STOPS[what])
     said = tidegate("check", CODE, "--json")
     assert said.code == 1
-    (told,) = said.json["reasons"]
-    assert told["reason"] == reason
-    assert told["help"]
+    reasons = {told["reason"]: told for told in said.json["reasons"]}
+    reason = what.split()[0]
+    assert set(reasons) == {reason} | WITH_OTHERS.get(what, set())
+    assert all(told["help"] for told in reasons.values())
+    assert (refused := refusal()).reason == reason
+    assert isinstance(refused, Invalid), "nothing is damaged, so nothing is suspended"
+    assert refused.what == reasons[reason]["what"]
+    assert shop.coordinator.ledger.ids() == [1, 2], "nothing was planned"
+
+
+def test_a_sink_that_is_removed_while_it_is_owed_rows(shop, tidegate):
+    shop.checkpoint(publish=False)
+    change(shop, 'events.sink("good", DeltaAppend("tables/good"))', "")
+    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    assert (told["reason"], refusal().reason) == ("SINK_REMOVED", "SINK_REMOVED")
+
+
+def test_a_table_that_was_dropped_is_damage_to_both(shop, tidegate):
+    (shop.folder / "tables" / "good").rename(shop.folder / "elsewhere")
+    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    assert (told["reason"], told["kind"], refusal().reason) == ("TABLE_DAMAGED", "corrupt", "TABLE_DAMAGED")
 
 
 def test_all_reasons_are_named_at_once(shop, tidegate):
     text = SHOP
-    for before, after in (STOPS["SOURCE_REMOVED"], STOPS["SINK_TABLE_CHANGED"]):
+    for before, after in (STOPS["SOURCE_REMOVED"], STOPS["SINK_TABLE_CHANGED"], REMOVED):
         text = text.replace(before, after)
     change(shop, SHOP, text)
     said = tidegate("check", CODE, "--json")
-    assert [each["reason"] for each in said.json["reasons"]] == ["SOURCE_REMOVED", "SINK_TABLE_CHANGED"]
-    assert "for 2 reasons" in tidegate("check", CODE).out
+    reasons = [each["reason"] for each in said.json["reasons"]]
+    assert reasons == ["STATE_REMOVED", "SOURCE_REMOVED", "SINK_TABLE_CHANGED"]
+    assert "for 3 reasons" in tidegate("check", CODE).out
+
+
+def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, caplog):
+    change(shop, *REMOVED)
+    allowed = ("-D", "allow_non_restored_state=true")
+    said = tidegate("check", CODE, "--json", *allowed)
+    assert said.code == 0
+    assert "state totals is left behind, as it is" in said.json["new"]
+
+    changed = Shop(shop.folder, SHOP.replace(*REMOVED))
+    assert "allow_non_restored_state" in refusal().help
+    changed.coordinator = coordinator_of(find(CODE, {"allow_non_restored_state": "true"}))
+    assert changed.checkpoint() == 3
+    assert "State state.totals is left behind with checkpoint 2" in caplog.text
+    told = tidegate("explain", "orders", "3").out
+    assert "The state totals was left behind, as it was since checkpoint 2." in " ".join(told.split())
+    assert tidegate("check", CODE).code == 0, "once is enough"
 
 
 def test_from_a_savepoint_or_any_other_checkpoint(shop, tidegate):

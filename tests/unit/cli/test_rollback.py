@@ -11,6 +11,7 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.targets import find
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, JobStats
+from tidegate.pipeline.meaning import meaning_of
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta_table import Batch, staged_result
 from tidegate.tables import locate
@@ -28,8 +29,8 @@ COLUMNS = {
 class Shop:
     """A pipeline whose jobs Arrow does: real checkpoints on a real Delta table, without Spark."""
 
-    def __init__(self, folder):
-        (folder / "shop.py").write_text(SHOP)
+    def __init__(self, folder, code=SHOP):
+        (folder / "shop.py").write_text(code)
         target = find(CODE, {}, started=False)
         place = target.settings.place()
         self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
@@ -40,17 +41,25 @@ class Shop:
         (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
         return path
 
-    def trigger(self):
-        return self.coordinator.trigger(f"by hand {seams.new_id()}").plan
+    def trigger(self, **options):
+        return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
 
-    def checkpoint(self, publish=True):
-        plan = self.trigger()
+    def checkpoint(self, publish=True, **options):
+        plan = self.trigger(**options)
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
         files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
         committable = staged_result(Batch(columns=COLUMNS, files=files), 1).committable
         packed = {"good": self.coordinator.ledger.pack(committable)}
-        ack = Ack(**stamp(attempt), id=plan.id, job="main", prev=None, sinks=packed, stats=JobStats(rows={"good": 1}))
+        ack = Ack(
+            **stamp(attempt),
+            id=plan.id,
+            job="main",
+            prev=None,
+            sinks=packed,
+            memory=meaning_of(self.coordinator.graph),
+            stats=JobStats(rows={"good": 1}),
+        )
         self.coordinator.ledger.create_ack(ack)
         assert self.coordinator.complete(plan.id).state == "completed"
         if publish:

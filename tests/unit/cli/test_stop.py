@@ -98,3 +98,55 @@ def test_a_rollback_does_not_let_a_stopped_pipeline_go_on(shop, tidegate):
     tidegate("stop", "orders", "--reason", "moved")
     assert tidegate("rollback", CODE, "--to", "1", "--yes").code == 0
     assert refused(shop).reason == "STOPPED"
+
+
+@pytest.fixture
+def loop(shop, monkeypatch):
+    """In place of Spark: makes the checkpoint that is asked for, or aborts it."""
+
+    def install(abort=False):
+        def run_loop(coordinator, schedules, progress, settings, out):
+            (schedule,) = schedules
+            if abort:
+                shop.coordinator.abort(shop.trigger(drain=schedule.drain).id, "GATE_FAILED")
+            else:
+                shop.checkpoint(publish=False, drain=schedule.drain)
+
+        monkeypatch.setattr("tidegate.cli.stop.run_loop", run_loop)
+
+    return install
+
+
+def test_drained_it_is_finished_and_says_so_everywhere(shop, tidegate, loop):
+    loop()
+    said = tidegate("stop", CODE, "--drain", "--savepoint", "last", "--reason", "season over", "--json")
+    assert (said.code, said.json["drained"], said.json["entry"], said.json["checkpoint"]) == (0, True, 3, 3)
+    assert shop.rows() == [1, 2, 3], "what it gave out is on the tables"
+    assert refused(shop).reason == "FINISHED"
+    assert tidegate("list", "--json").json["pipelines"][0]["state"] == "finished"
+    assert "finished the pipeline with it, because: season over" in " ".join(
+        tidegate("explain", "orders", "3").out.split()
+    )
+    assert tidegate("savepoint", "list", "orders", "--json").json["savepoints"][0]["checkpoint"] == 3
+
+
+def test_a_finished_pipeline_goes_on_only_on_purpose(shop, tidegate, loop):
+    loop()
+    tidegate("stop", CODE, "--drain")
+    said = tidegate("resume", "orders", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "FINISHED")
+    assert "rollback MODULE:pipeline --to 2" in said.json["error"]["help"]
+    assert tidegate("resume", "orders", "--after-end").code == 0
+    assert shop.checkpoint() == 5
+
+
+def test_if_the_last_checkpoint_is_aborted_the_pipeline_is_not_finished(shop, tidegate, loop):
+    loop(abort=True)
+    said = tidegate("stop", CODE, "--drain", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "NOT_DRAINED")
+    assert shop.checkpoint() == 4
+
+
+def test_draining_needs_the_code(shop, tidegate):
+    said = tidegate("stop", "orders", "--drain", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (2, "NEEDS_CODE")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
+from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
 from tidegate.model.records import (
     Ack,
@@ -42,6 +43,26 @@ BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, 
 
 SAMPLES: dict[str, Record] = {
     "pipeline": PipelineRecord(**STAMP, uid="a1b2c3d4e5f60718", name="orders"),
+    "forked": PipelineRecord(
+        **STAMP,
+        uid="b1b2c3d4e5f60718",
+        name="trial",
+        origin=Origin(
+            pipeline="orders",
+            uid="a1b2c3d4e5f60718",
+            entry=42,
+            manifest="cd" * 32,
+            by="ann on host",
+            note="new prices",
+        ),
+    ),
+    "copy": Copy(
+        **STAMP,
+        name="before-prices",
+        origin=Origin(pipeline="orders", uid="a1b2c3d4e5f60718", entry=42, manifest="cd" * 32, by="ann on host"),
+        files=Payload(data={"files": {"pipeline.json": [123, "ab" * 32]}}),
+    ),
+    "claimed": Claimed(**STAMP, uid="b1b2c3d4e5f60718"),
     "plan": Plan(
         **STAMP,
         id=42,
@@ -243,9 +264,19 @@ places = st.builds(
 )
 restored = st.builds(Restored, how=st.sampled_from(["restore", "discard", "retract", "keep"]), to=st.none() | places)
 acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
+origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
 
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
+    "forked": st.builds(
+        PipelineRecord,
+        **stamps,
+        uid=texts,
+        name=texts,
+        origin=origins,
+    ),
+    "copy": st.builds(Copy, **stamps, name=texts, origin=origins, files=payloads),
+    "claimed": st.builds(Claimed, **stamps, uid=texts),
     "plan": st.builds(
         Plan,
         **stamps,

@@ -106,7 +106,7 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
 @EACH
 def test_each_missing_field_is_refused(name):
     optional = {"control", "generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
-    optional |= {"restart", "hooks"} | ({"by"} if name == "pin" else set())
+    optional |= {"restart", "hooks", "origin", "drain"} | ({"by"} if name == "pin" else set())
     optional |= {
         "states",
         "memory",
@@ -221,7 +221,13 @@ def test_one_record_is_not_taken_for_another():
     """A retired.json copied over latest.json would read the same: so the ledger compares ids, too."""
     for name, sample in SAMPLES.items():
         for other, record in SAMPLES.items():
-            same = ({"latest", "retired"}, {"decision", "abort"}, {"plan", "rollback"}, {"manifest", "restored"})
+            same = (
+                {"latest", "retired"},
+                {"decision", "abort"},
+                {"plan", "rollback"},
+                {"manifest", "restored"},
+                {"pipeline", "forked"},
+            )
             if name != other and not any({name, other} <= each for each in same):
                 refusal(encode(sample), type(record))
 

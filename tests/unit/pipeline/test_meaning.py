@@ -10,7 +10,7 @@ import pytest
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings
+from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -99,3 +99,13 @@ def test_a_source_that_goes_by_another_column_changes_what_follows() -> None:
         return rows.window(tumbling="1 h", uid="u", n="count(*)")
 
     assert "window 'u': event_time is then, and was at" in refusal(windowed, windowed, event_time="then")
+
+
+def test_an_operator_that_comes_back_under_its_uid_begins_without_what_its_predecessor_remembered() -> None:
+    def both(rows: Any, _: Any) -> Any:
+        return rows.aggregate(by="k", uid="sums", n="count(*)").aggregate(by="n", uid="gate", m="count(*)")
+
+    memory = {"rows": {}, "sums": {}, "sums.watermark": {}, "gate.sums": {}, **meaning_of(graph(both))}
+    left = without_removed(graph(lambda rows, _: rows.aggregate(by="k", uid="tops", n="count(*)")), memory)
+    assert set(left) == {"rows", "gate.sums"}
+    assert without_removed(graph(both), memory) == memory

@@ -1,0 +1,121 @@
+"""The files' part of `tidegate doctor`: what retained checkpoints name is there, and what nobody names is told of.
+
+Nothing is removed on suspicion: a file goes if no record names it, and nobody can be about to. Side files are written
+before the record that names them: they get a day. Files of states tell by their folder which checkpoint they are of. In
+the tables of sinks nothing is collected: what is not live there may be needed by an older version; VACUUM is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from tidegate.checkpoint.references import blobs_of, states_of
+from tidegate.cli.doctor import Finding
+from tidegate.cli.targets import Target
+from tidegate.errors import TidegateError
+from tidegate.model.view import Entry
+from tidegate.sinks.base import entry_folder
+from tidegate.sinks.delta_table import DeltaSink
+from tidegate.state.record import StateTable
+from tidegate.state.table import STATE, state_sink
+from tidegate.tables import Location, live_files, open_table
+
+__all__ = ["check_files"]
+
+_DAY_S = 86_400.0
+_SHOWN = 3
+
+
+def check_files(target: Target, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
+    """Side files, states and tables of one pipeline. All of its records can be read."""
+    yield from _guarded(target, "side files", _side_files(target, entries, repair))
+    for folder in target.ledger.store.names("state"):
+        name = f"{STATE}{folder}"
+        yield from _guarded(target, f"files of {name}", _state(target, name, entries, repair))
+    yield from _guarded(target, "files of tables", _tables(target))
+
+
+def _guarded(target: Target, check: str, found: Iterable[Finding]) -> Iterator[Finding]:
+    try:
+        yield from found
+    except TidegateError as error:
+        yield Finding(target.name, check, "cannot tell", error.what, error.help)
+
+
+def _side_files(target: Target, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
+    """Those that no record names: whoever wrote them died before it wrote the record."""
+    store, named = target.ledger.store, {blob.path for entry in entries for blob in blobs_of(entry)}
+    unnamed = [path for name in store.names("blobs") if (path := f"blobs/{name}") not in named]
+    orphans = [path for path in unnamed if (store.age(path) or 0.0) > _DAY_S]
+    for path in orphans if repair else ():
+        store.delete(path)
+    yield _told(target, "side files", orphans, repair)
+
+
+def _state(target: Target, name: str, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
+    check = f"files of {name}"
+    location = Location(f"{target.ledger.home}/{state_sink(name).folder}", target.settings.storage_options)
+    there = dict(location.walk("tidegate"))
+    named: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        if not entry.aborted and (payload := states_of(entry).get(name)) is not None:
+            table = msgspec.convert(target.ledger.unpack(payload), StateTable)
+            named |= {each.file.path: (each.file.size, entry.id) for each in table.files}
+    gone = [f"{path} (checkpoint {id})" for path, (size, id) in named.items() if there.get(path) != size]
+    if gone:
+        advice = "put them back from a copy; `tidegate recover` tells which checkpoint is whole"
+        yield Finding(target.name, check, "bad", f"{len(gone)} are gone or changed: {_some(gone)}", advice)
+    else:
+        yield Finding(target.name, check, "ok", f"{len(named)} that checkpoints name are there")
+    snapshot = open_table(location)
+    live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+    settled = target.ledger.view().settled
+    orphans = [path for path in there if path not in named and path not in live and 0 < _checkpoint(path) <= settled]
+    if repair:
+        location.remove_files(orphans)
+    yield _told(target, f"left over in {name}", orphans, repair)
+
+
+def _checkpoint(path: str) -> int:
+    """Whose attempt wrote it: tidegate/<uid>-<state>/<checkpoint>/<attempt>/…; 0 if nobody can tell."""
+    parts = path.split("/")
+    return int(parts[2]) if len(parts) > 4 and parts[2].isdecimal() else 0
+
+
+def _tables(target: Target) -> Iterator[Finding]:
+    """Files that this pipeline has put into a table, that the table shows, and that somebody has removed."""
+    from tidegate.cli.doctor_tables import contexts
+
+    for sinking, context in contexts(target):
+        if not isinstance(sinking.sink, DeltaSink):
+            continue
+        location = Location(sinking.sink.target(context.place), context.place.options)
+        snapshot = open_table(location)
+        if snapshot is None:
+            continue
+        own = entry_folder(context, 0).rpartition("/")[0]
+        there = {path for path, _ in location.walk(own)}
+        shown = [file.path for file in live_files(snapshot) if file.path.startswith(f"{own}/")]
+        gone = [path for path in shown if path not in there]
+        check = f"files of {sinking.name}"
+        if gone:
+            advice = "put them back from a copy; or go back to a checkpoint before them: tidegate rollback"
+            detail = f"{len(gone)} that the table shows are gone: {_some(gone)}"
+            yield Finding(target.name, check, "bad", detail, advice)
+        else:
+            yield Finding(target.name, check, "ok", f"{len(shown)} of this pipeline's are there")
+
+
+def _told(target: Target, check: str, orphans: list[str], repair: bool) -> Finding:
+    if not orphans:
+        return Finding(target.name, check, "ok", "none without a use")
+    detail = f"{len(orphans)} that nothing names: {_some(orphans)}"
+    if repair:
+        return Finding(target.name, check, "ok", f"removed {detail}")
+    return Finding(target.name, check, "note", detail, "harmless; --repair removes them")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

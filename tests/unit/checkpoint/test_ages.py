@@ -1,0 +1,134 @@
+"""Retention by age, and by day: what is young stays, and of what is older the last of each day."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.unit.checkpoint.kit import Limits, World
+from tidegate import seams
+from tidegate.checkpoint import savepoint
+from tidegate.checkpoint.ages import Ages
+
+START = datetime(2026, 1, 1, 9, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Kept(Limits):
+    """Settings with how long things stay."""
+
+    more: dict = field(default_factory=dict)
+
+    def record(self):
+        return super().record() | self.more
+
+
+@dataclass
+class Calendar(World):
+    """Checkpoints at given hours, by every clock."""
+
+    hours: dict[int, float] = field(default_factory=dict)
+
+    def keep(self, num_retained=1, **more):
+        self.limits = Kept(num_retained=num_retained, more=more)
+        return self
+
+    def at(self, hour):
+        """A checkpoint that many hours after the start; then retention."""
+        with seams.installed(seams.Seams(now=lambda: START + timedelta(hours=hour))):
+            id = self.decided(f"run at {hour}", rows=1)
+            self.coordinator().publish()
+        self.hours[id] = hour
+        self.clean(hour)
+        return id
+
+    def clean(self, hour):
+        for id, made in self.hours.items():
+            if (path := self.path(id, "decision.json")).exists():
+                os.utime(path, (time.time() - (hour - made) * 3600,) * 2)
+        self.coordinator().retire()
+
+    def left(self):
+        return [self.hours[id] for id in self.ledger.ids()]
+
+
+@pytest.fixture
+def calendar(tmp_path):
+    return Calendar(tmp_path)
+
+
+def test_what_is_young_stays_however_many_there_are(calendar):
+    calendar.keep(retain_for="2.5 h")
+    for hour in range(6):
+        calendar.at(hour)
+    assert calendar.left() == [3, 4, 5]
+    calendar.clean(hour=100)
+    assert calendar.left() == [5], "and num_retained of them, however old"
+
+
+def test_of_older_ones_the_last_of_each_day_stay(calendar):
+    calendar.keep(retain_per_day=1, retain_days=3)
+    for hour in (0, 1, 2, 24, 25, 49, 50, 72, 73):
+        calendar.at(hour)
+    assert calendar.left() == [2, 25, 50, 73]
+    for hour in (96, 97, 120):
+        calendar.at(hour)
+    assert calendar.left() == [50, 73, 97, 120], "the first two days are more than three days ago"
+    assert sorted(pin.entry for pin in calendar.ledger.pins()) == calendar.ledger.ids()[:-1]
+
+
+def test_several_a_day_and_those_that_are_young(calendar):
+    calendar.keep(retain_for="3.5 h", retain_per_day=2)
+    for hour in (0, 1, 2, 3, 24, 25, 26, 27, 28):
+        calendar.at(hour)
+    assert calendar.left() == [2, 3, 25, 26, 27, 28]
+    calendar.clean(hour=40)
+    assert calendar.left() == [2, 3, 27, 28]
+
+
+def test_a_day_is_gone_back_to_like_any_other_and_what_is_rolled_back_is_kept_by_none(calendar):
+    calendar.keep(retain_per_day=1)
+    for hour in (0, 1, 24, 25, 48):
+        calendar.at(hour)
+    assert calendar.left() == [1, 25, 48]
+    with seams.installed(seams.Seams(now=lambda: START + timedelta(hours=49))):
+        back = calendar.coordinator().roll_back(2, run="back", by="ann").id
+    calendar.hours[back] = 49
+    calendar.at(72)
+    calendar.at(73)
+    assert calendar.left() == [1, 73], "25 and 48 are no longer true"
+    table = calendar.tables["a"]
+    assert sorted(row for name in table.live(len(table.commits) - 1) for row, _ in table.files[name]) == list(
+        range(1, 8)
+    )
+
+
+def test_other_settings_count_from_the_next_clean_up_on_and_names_stay(calendar):
+    calendar.keep(retain_per_day=1)
+    for hour in (0, 24, 48, 72):
+        calendar.at(hour)
+    savepoint.create(calendar.ledger, "good", 2, "ann")
+    calendar.keep()
+    calendar.at(73)
+    assert calendar.left() == [24, 73]
+    assert [pin.kind for pin in calendar.ledger.pins()] == ["savepoint"]
+
+
+def test_aborted_ones_are_kept_by_no_day(calendar):
+    calendar.keep(retain_per_day=1)
+    calendar.at(0)
+    id = calendar.trigger("bad")
+    calendar.coordinator().abort(id, "CANCELLED")
+    calendar.hours[id] = 1
+    calendar.at(24)
+    calendar.at(25)
+    assert calendar.left() == [0, 25]
+
+
+def test_the_settings_are_those_of_the_plan():
+    assert Ages.of({}) == Ages(0.0, 0, 30)
+    assert Ages.of({"retain_for": "2 h", "retain_per_day": 3, "retain_days": 7}) == Ages(7200.0, 3, 7)

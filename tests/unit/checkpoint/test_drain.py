@@ -1,0 +1,89 @@
+"""The end: a checkpoint that is the last one, until somebody goes on on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.checkpoint import control
+from tidegate.errors import Rejected
+from tidegate.model.records import Drain
+
+END = Drain(by="ann", reason="moved")
+
+
+def refused(call):
+    with pytest.raises(Rejected) as caught:
+        call()
+    return caught.value
+
+
+def drained(world, run="end"):
+    id = world.trigger(run, drain=END)
+    world.work(id)
+    assert world.coordinator().complete(id).state == "completed"
+    world.coordinator().publish()
+    return id
+
+
+def test_it_reads_what_is_new_and_nothing_comes_after_it(world):
+    world.checkpoint("one", rows=3)
+    world.feed_more(2)
+    assert drained(world) == 2
+    error = refused(lambda: world.trigger("two"))
+    assert (error.reason, error.what) == ("FINISHED", "pipeline 'orders' was finished by ann: moved")
+    assert "resume orders --after-end" in error.help
+    assert world.offsets("a") == [1, 2, 3, 4, 5]
+    world.feed_more(1)
+    world.coordinator().retire()
+    assert refused(lambda: world.trigger("three")).reason == "FINISHED"
+    assert refused(lambda: world.trigger("four", drain=END)).reason == "FINISHED"
+    world.exact()
+
+
+def test_as_long_as_it_is_open_nothing_is_planned_behind_it_and_if_it_is_aborted_all_goes_on(world):
+    world.limit(max_concurrent_checkpoints=3)
+    world.checkpoint("one", rows=3)
+    below = world.trigger("two")
+    last = world.trigger("end", drain=END)
+    assert refused(lambda: world.trigger("three")).reason == "CHECKPOINT_IN_PROGRESS"
+    world.work(below)
+    world.coordinator().complete(below)
+    world.coordinator().abort(last, "JOB_FAILED")
+    assert control.finished(world.ledger.view()) is None
+    assert world.checkpoint("three", rows=3) == 4, "its input is read again"
+    world.exact()
+
+
+def test_it_is_resumed_on_purpose_only(world):
+    world.checkpoint("one", rows=3)
+    drained(world)
+    error = refused(lambda: world.coordinator().resume("ann"))
+    assert (error.reason, "--to 1" in error.help) == ("FINISHED", True)
+    control.stop(world.ledger, "ann", "twice over")
+    assert refused(lambda: world.coordinator().resume("ann")).reason == "FINISHED", "stopping it changes nothing"
+    assert refused(lambda: world.trigger("two")).reason == "STOPPED"
+    control.resume(world.ledger, "ann", after_end=True)
+    assert world.checkpoint("two", rows=2) == 5
+    world.exact()
+
+
+def test_going_back_before_it_takes_it_back_and_going_back_to_it_finishes_again(world):
+    world.limit(tolerable_failed_checkpoints=0)
+    world.checkpoint("one", rows=3)
+    drained(world)
+    coordinator = world.coordinator()
+    coordinator.roll_back(1, run="back", by="ann")
+    assert world.checkpoint("two", rows=2) == 4
+    world.exact()
+    coordinator.roll_back(2, run="there", by="ann")
+    assert refused(lambda: world.trigger("three")).reason == "FINISHED"
+    assert refused(lambda: world.coordinator().resume("ann")).reason == "FINISHED"
+
+
+def test_a_run_that_asked_for_the_end_and_comes_again_finds_it(world):
+    world.checkpoint("one", rows=3)
+    id = world.trigger("end", drain=END)
+    assert world.trigger("end", drain=END) == id
+    world.work(id)
+    world.coordinator().complete(id)
+    assert world.trigger("end", drain=END) == id

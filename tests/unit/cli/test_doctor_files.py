@@ -1,0 +1,98 @@
+"""doctor: files that nothing names are told of and collected, files that something names and are gone are damage."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.unit.cli import test_fork
+from tests.unit.cli.test_fork import FORK, Died, Run, contents, dying
+from tidegate.sinks.base import Staging
+
+shop = test_fork.shop
+CODE = "shop:orders"
+
+
+def doctor(tidegate, *more, code=0):
+    """Findings by check."""
+    said = tidegate("doctor", CODE, *more, "--json")
+    found = {f["check"]: f for f in said.json["findings"] if f["area"] == "orders"}
+    assert any(f["state"] == "bad" for f in found.values()) is bool(code)
+    return found
+
+
+def old(path):
+    os.utime(path, (time.time() - 90_000,) * 2)
+
+
+def test_a_pipeline_that_has_lived_has_no_orphans(shop, tidegate):
+    lived = Run("orders", num_retained="2")
+    for _ in range(3):
+        lived.checkpoint()
+    found = doctor(tidegate)
+    for check in ("side files", "left over in state.totals"):
+        assert (found[check]["state"], found[check]["detail"]) == ("ok", "none without a use")
+    assert found["files of state.totals"]["detail"] == "6 that checkpoints name are there"
+    assert found["files of good"]["detail"] == "6 of this pipeline's are there"
+
+
+def test_side_files_that_nothing_names_are_collected_once_nobody_can_be_about_to(shop, folder, tidegate):
+    ledger = folder / "ledger" / "orders"
+    for path in (ledger / "blobs").iterdir():
+        old(path)  # all of them are named
+    before = contents(ledger)
+    orphan = ledger / shop.ledger.put_blob(b"by somebody who died").path
+    assert doctor(tidegate)["side files"]["state"] == "ok", "its record may still come"
+    old(orphan)
+    found = doctor(tidegate)["side files"]
+    assert (found["state"], orphan.name in found["detail"]) == ("note", True)
+    assert doctor(tidegate, "--repair")["side files"]["detail"].startswith("removed 1")
+    assert contents(ledger) == before
+
+
+def test_files_of_states_that_no_checkpoint_names_are_collected_but_for_what_is_open(shop, tidegate):
+    open_id = shop.coordinator.trigger("open").plan.id
+    context = shop.coordinator.context("state.totals")
+    paths = [shop.state_table.local(f"{Staging(id, 'dead').folder(context)}/part-0.parquet") for id in (1, open_id)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x")
+    found = doctor(tidegate)["left over in state.totals"]
+    assert (found["state"], "1 that nothing names" in found["detail"], "00000001/dead" in found["detail"]) == (
+        "note",
+        True,
+        True,
+    )
+    assert doctor(tidegate, "--repair")["left over in state.totals"]["detail"].startswith("removed 1")
+    assert [path.exists() for path in paths] == [False, True]
+    assert shop.remembered() == [1, 2, 3]
+    assert doctor(tidegate)["left over in state.totals"]["state"] == "ok"
+
+
+def test_files_that_a_checkpoint_names_and_that_are_gone_are_damage(shop, tidegate):
+    lost = shop.state(1).files[0].file.path
+    shop.state_table.local(lost).write_bytes(b"short")
+    found = doctor(tidegate, code=1)["files of state.totals"]
+    assert lost in found["detail"]
+    assert "tidegate recover" in found["help"]
+
+
+def test_files_that_a_table_shows_and_that_are_gone_are_damage(shop, folder, tidegate):
+    lost = next((folder / "tables" / "good").rglob("00000002/*/*.parquet"))
+    lost.unlink()
+    found = doctor(tidegate, code=1)["files of good"]
+    assert ("1 that the table shows" in found["detail"], lost.name in found["detail"]) == (True, True)
+
+
+def test_a_fork_that_was_broken_off_is_told_of(shop, tidegate, monkeypatch):
+    with monkeypatch.context() as patched:
+        dying(patched, 5, landed=False)
+        with pytest.raises(Died):
+            tidegate(*FORK)
+    found = doctor(tidegate)["forks"]
+    assert "makes a fork of checkpoint 2" in found["detail"]
+    assert "give the same command again" in found["help"]
+    assert tidegate(*FORK).code == 0
+    assert "forks" not in doctor(tidegate)

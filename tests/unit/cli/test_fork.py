@@ -1,0 +1,296 @@
+"""fork: a new pipeline that begins with another one's positions and state, and what cannot become of it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import msgspec
+import pytest
+
+from tests.unit.tables.kit import KV, kv, rows_of, staged
+from tidegate import seams
+from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.targets import find
+from tidegate.errors import Rejected
+from tidegate.ledger.ledger import stamp
+from tidegate.ledger.store import LocalStore
+from tidegate.model.records import Ack, Drain, JobStats
+from tidegate.pipeline.meaning import meaning_of
+from tidegate.sinks.base import Staging
+from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.state.record import StateFile, StateTable
+from tidegate.tables import Location, locate, missing_files
+
+CODE = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files, Generator
+
+
+def build(name, folder, uid="totals", source=None, **settings):
+    pipeline = Pipeline(name, **settings)
+    events = pipeline.source("events", source or Generator(rows=1))
+    events.sink("good", DeltaAppend(f"{folder}/good"))
+    totals = events.aggregate(by="k", n="count(*)", uid=uid)
+    totals.sink("totals", DeltaUpsert(f"{folder}/totals", keys=["k"]))
+    return pipeline
+
+
+orders, trial, other = build("orders", "tables"), build("trial", "trial"), build("other", "other")
+"""
+FORK = ("fork", "orders", "--from", "2", "--as", "shop:trial")
+
+
+class Run:
+    """One of the pipelines. Arrow does its jobs: a row and a file of state per checkpoint, really published."""
+
+    def __init__(self, name, **settings):
+        self.name = name
+        self.coordinator = coordinator_of(find(f"shop:{name}", settings, started=False))
+        self.ledger = self.coordinator.ledger
+
+    def checkpoint(self, **options):
+        plan = self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
+        attempt = f"{plan.attempt}-{seams.new_id()}"
+        context = self.coordinator.context("good")
+        table = locate(context.place, self.coordinator.graph.sinks["good"].sink.path)
+        files = staged(table, Staging(plan.id, attempt).folder(context), kv((plan.id, self.name)), KV)
+        good = staged_result(Batch(columns=KV, files=files), 1).committable
+        state = self.ledger.pack(self.grown(plan, attempt))
+        ack = Ack(
+            **stamp(attempt),
+            id=plan.id,
+            job="main",
+            prev=None,
+            sinks={"good": self.ledger.pack(good), "state.totals": state},
+            states={"state.totals": state},
+            memory={**meaning_of(self.coordinator.graph), "totals": {"upto": plan.id}},
+            stats=JobStats(rows={"good": 1}),
+        )
+        self.ledger.create_ack(ack)
+        assert self.coordinator.complete(plan.id).state == "completed"
+        self.coordinator.publish()
+        self.coordinator.retire()
+        return plan.id
+
+    def grown(self, plan, attempt):
+        """The state with one more file. Long enough to lie beside its record."""
+        before = self.state(plan.base).files if plan.base is not None else []
+        folder = Staging(plan.id, attempt).folder(self.coordinator.context("state.totals"))
+        (file,) = staged(self.state_table, folder, kv((plan.id, self.name)), KV)
+        new = StateFile(file=file, checkpoint=plan.id, oldest=plan.id, groups=(0, 0))
+        columns = {**KV, "fields": [*KV["fields"], *({**KV["fields"][1], "name": f"c{n}"} for n in range(600))]}
+        return msgspec.to_builtins(StateTable(columns=columns, keys=["k"], groups=1, files=[*before, new]))
+
+    def state(self, id):
+        ack = self.ledger.ack(id, "main").ack
+        return msgspec.convert(self.ledger.unpack(ack.states["state.totals"]), StateTable)
+
+    @property
+    def state_table(self):
+        return Location(f"{self.ledger.home}/state/totals")
+
+    def entry(self, id):
+        return self.ledger.entry(id)
+
+    def good(self):
+        path = self.coordinator.graph.sinks["good"].sink.path
+        return [key for key, _ in rows_of(locate(self.coordinator.place, path))]
+
+    def remembered(self):
+        """The keys in the state's table."""
+        return sorted(row[0] for row in rows_of(self.state_table))
+
+
+@pytest.fixture
+def shop(folder, tidegate):
+    """Three checkpoints of the old pipeline."""
+    (folder / "shop.py").write_text(CODE)
+    run = Run("orders")
+    for _ in range(3):
+        run.checkpoint()
+    return run
+
+
+def written(text):
+    """Other code of the new pipeline."""
+    with open("shop.py", "w") as file:
+        file.write(text)
+    sys.modules.pop("shop", None)
+
+
+def contents(*folders):
+    """Every file with its hash."""
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def refused(tidegate, *arguments):
+    said = tidegate(*(arguments or FORK), "--json")
+    assert said.code in (1, 2, 3)
+    return said.json["error"]
+
+
+def test_both_go_on_and_the_old_one_is_not_touched(shop, folder, tidegate):
+    before = contents(folder / "ledger" / "orders", folder / "tables")
+    looked = tidegate(*FORK, "--dry-run", "--json").json
+    assert (looked["forked"], looked["states"], looked["sources"]) == (False, ["totals"], ["events"])
+    assert not (folder / "ledger" / "trial").exists()
+
+    said = tidegate(*FORK, "--note", "new prices", "--json")
+    assert (said.code, said.json["from"]) == (0, {"pipeline": "orders", "checkpoint": 2})
+    assert contents(folder / "ledger" / "orders", folder / "tables") == before
+
+    trial = Run("trial")
+    assert trial.remembered() == [1, 2]
+    assert trial.checkpoint() == 3, "its log goes on behind the checkpoint that it began with"
+    assert shop.checkpoint() == 4
+    assert (trial.good(), shop.good()) == ([3], [1, 2, 3, 4])
+    assert (trial.remembered(), shop.remembered()) == ([1, 2, 3], [1, 2, 3, 4])
+    started = trial.entry(3).plan.sources["events"].start
+    assert started == shop.entry(2).plan.sources["events"].end == shop.entry(3).plan.sources["events"].start
+    assert trial.entry(2).acks["main"].ack.memory["totals"] == {"upto": 2}
+    assert trial.ledger.identity().uid != shop.ledger.identity().uid
+    assert shop.ledger.pins() == []
+
+
+def test_the_other_commands_tell_where_it_comes_from(shop, tidegate):
+    tidegate(*FORK, "--note", "new prices")
+    told = " ".join(tidegate("explain", "trial", "2").out.split())
+    assert "forked this pipeline from checkpoint 2 of orders, because: new prices" in told
+    (row,) = tidegate("list", "trial", "--json").json["checkpoints"]
+    assert (row["id"], row["state"], row["kind"]) == (2, "completed", "fork")
+    findings = tidegate("doctor", "shop:trial", "--json").json["findings"]
+    assert [each for each in findings if each["area"] == "trial" and each["state"] == "bad"] == []
+
+
+def test_it_needs_nothing_of_the_old_one_once_it_is_there(shop, folder, tidegate):
+    tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
+    tidegate("fork", "orders", "--from", "good", "--as", "shop:trial")
+    tidegate("fork", "orders", "--from", "good", "--as", "shop:other")
+    tidegate("savepoint", "dispose", "orders", "good", "--yes")
+    (folder / "ledger" / "orders").rename(folder / "gone")
+    (folder / "tables").rename(folder / "gone-tables")
+    for name in ("trial", "other"):
+        run = Run(name, num_retained="1")
+        assert [run.checkpoint(), run.checkpoint()] == [3, 4]
+        assert run.ledger.ids() == [4], "what it began with is retired like any other"
+        assert missing_files(run.state_table, [each.file for each in run.state(4).files]) == []
+        assert (run.good(), run.remembered()) == ([3, 4], [1, 2, 3, 4])
+
+
+def test_it_can_go_back_to_where_it_began(shop, tidegate):
+    tidegate(*FORK)
+    Run("trial").checkpoint()
+    said = tidegate("rollback", "shop:trial", "--to", "2", "--yes")
+    assert said.code == 0, said.err
+    trial = Run("trial")
+    assert (trial.good(), trial.remembered()) == ([], [1, 2])
+    assert tidegate("rollback", "shop:trial", "--to", "1", "--yes").code == 1
+
+
+class Died(BaseException):
+    """The process."""
+
+
+def dying(monkeypatch, nth, landed):
+    """The nth create of a file from now on is the last thing that happens, or does not happen any more."""
+    real, left = LocalStore.create, [nth]
+
+    def create(self, path, data):
+        left[0] -= 1
+        if left[0] == 0:
+            if landed:
+                real(self, path, data)
+            raise Died
+        return real(self, path, data)
+
+    monkeypatch.setattr(LocalStore, "create", create)
+
+
+def survives(monkeypatch, tidegate, nth, landed):
+    """Whether a fork gets by without a file more than this."""
+    with monkeypatch.context() as patched:
+        dying(patched, nth, landed)
+        try:
+            return tidegate(*FORK).code == 0
+        except Died:
+            return False
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_wherever_it_is_broken_off_the_same_command_goes_on(shop, folder, tidegate, monkeypatch, landed):
+    home, nth = folder / "ledger" / "trial", 1
+    while not survives(monkeypatch, tidegate, nth, landed):
+        if home.exists() and not (home / "pipeline.json").exists():
+            with pytest.raises(Rejected) as caught:
+                Run("trial").coordinator.trigger("too early")
+            assert caught.value.reason == "FORK_UNFINISHED"
+            taken = refused(tidegate, "fork", "orders", "--from", "3", "--as", "shop:trial")
+            assert taken["reason"] == ("NAME_TAKEN" if any(home.iterdir()) else None)
+        if shop.ledger.pins():
+            Run("orders", num_retained="1").coordinator.retire()
+            assert shop.ledger.entry(2) is not None, "it is spared until it is copied"
+        survives(monkeypatch, tidegate, nth // 2, landed)
+        assert tidegate(*FORK).code == 0
+        trial = Run("trial")
+        assert (trial.ledger.ids(), trial.remembered(), trial.state(2).files) == ([2], [1, 2], shop.state(2).files)
+        assert trial.coordinator.trigger("next").plan.base == 2
+        assert (shop.ledger.pins(), trial.ledger.claim()) == ([], None)
+        home.rename(folder / f"trial-{nth}")
+        nth += 1
+    assert nth > 8
+
+
+def test_what_cannot_be_forked_is_refused_with_the_reason_and_nothing_is_made(shop, folder, tidegate):
+    def at(base):
+        return ("fork", "orders", "--from", base, "--as", "shop:trial")
+
+    assert refused(tidegate, *at("9"))["reason"] == "NO_SUCH_CHECKPOINT"
+    assert refused(tidegate, *at("nobody"))["reason"] == "NO_SUCH_SAVEPOINT"
+    assert refused(tidegate, "fork", "orders", "--from", "2", "--as", "trial")["reason"] == "NEEDS_CODE"
+    assert refused(tidegate, "fork", "orders", "--from", "2", "--as", "shop:orders")["reason"] == "NAME_TAKEN"
+    for changed, reason in {
+        '"trial", "tables"': "NOT_ITS_OWN_TABLE",
+        '"trial", "trial", "sums"': "STATE_REMOVED",
+        '"trial", "trial", max_parallelism=64': "MAX_PARALLELISM_CHANGED",
+        '"trial", "trial", source=Files("landing/*.json", schema="k long, v string")': "SOURCE_REPLACED",
+    }.items():
+        written(CODE.replace('"trial", "trial"', changed))
+        assert refused(tidegate)["reason"] == reason
+    written(CODE)
+    gone = shop.state(2).files[0].file.path
+    shop.state_table.local(gone).rename(folder / "aside")
+    assert refused(tidegate)["reason"] == "CHECKPOINT_DAMAGED"
+    (folder / "aside").rename(shop.state_table.local(gone))
+    assert not (folder / "ledger" / "trial").exists()
+    shop.checkpoint(drain=Drain(by="ann"))
+    assert refused(tidegate, *at("4"))["reason"] == "FINISHED"
+    assert tidegate(*FORK).code == 0
+    assert tidegate(*FORK).code == 0, "again: it is done"
+    assert refused(tidegate, "fork", "orders", "--from", "3", "--as", "shop:trial")["reason"] == "NAME_TAKEN"
+
+
+def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, tidegate, monkeypatch):
+    from tidegate.checkpoint import fork
+
+    real = fork._claim
+    slow = Run("orders", num_retained="1").coordinator
+    with monkeypatch.context() as patched:
+        patched.setattr(fork, "_claim", lambda *args: (slow.retire(), real(*args))[1])
+        assert refused(tidegate)["reason"] == "RETIRED"
+    assert shop.ledger.pins() == []
+    assert tidegate("fork", "orders", "--from", "3", "--as", "shop:trial").code == 0
+
+
+def test_a_hook_goes_back_to_what_it_kept_with_the_checkpoint(shop, folder, tidegate):
+    written(
+        CODE + "seen = []\n"
+        "for each in (orders, trial):\n"
+        "    each.hook('model', on_trigger=lambda it: {'at': it.id}, on_restore=seen.append)\n"
+    )
+    Run("orders").checkpoint()
+    tidegate("fork", "orders", "--from", "4", "--as", "shop:trial")
+    Run("trial").checkpoint()
+    assert sys.modules["shop"].seen == [{"at": 4}]
