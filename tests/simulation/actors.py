@@ -50,7 +50,9 @@ def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
         if outcome.state != "open":
             break
         world.sleep(5)
-        if outcome.reason == holding.HELD:
+        if world.calm:
+            answer_all(world)  # also what it rests on, whose run may be gone
+        elif outcome.reason == holding.HELD:
             answer(world, coordinator, plan.id)
         if not world.calm and world.dice.chance(0.1):
             outcome = patiently(world, lambda: coordinator.abort(plan.id, "CANCELLED"))
@@ -70,6 +72,13 @@ def answer(world: World, coordinator: Coordinator, id: int) -> None:
         world.log(f"says {'yes' if approve else 'no'} to checkpoint {id}: {[each.approve for each in said]} counts")
     except (Unavailable, Rejected) as error:
         world.log(f"says nothing that counts: {error.what}")
+
+
+def answer_all(world: World) -> None:
+    """A person looks at all that is held."""
+    coordinator = world.coordinator()
+    for entry in coordinator.ledger.view().still_open():
+        answer(world, coordinator, entry.id)
 
 
 def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] | None:
@@ -115,8 +124,7 @@ def patiently(world: World, call: Callable[[], T]) -> T:
                 with contextlib.suppress(Unavailable):
                     world.coordinator().resume("operator")
             elif world.calm and error.reason == "CHECKPOINT_IN_PROGRESS":  # some may be held, and nobody ends these
-                for entry in world.coordinator().ledger.view().still_open():
-                    answer(world, world.coordinator(), entry.id)
+                answer_all(world)
         world.sleep(1 + world.dice.below(20))
 
 

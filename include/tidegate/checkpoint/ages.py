@@ -79,8 +79,8 @@ class Ages:
     def _pin(self, ledger: Ledger, id: int) -> bool:
         """Own mark first, then the other's, like everybody who refers to a checkpoint."""
         decision = ledger.decision(id)
-        assert decision is not None
-        assert decision.manifest is not None
+        if decision is None or decision.manifest is None:
+            return False  # somebody else is retiring it
         owner = f"day-{entry_name(id)}"
         who = stamp(seams.new_id())
         ledger.create_pin(Pin(**who, owner=owner, kind="day", entry=id, manifest=decision.manifest, by="retention"))

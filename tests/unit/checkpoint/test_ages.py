@@ -132,3 +132,14 @@ def test_aborted_ones_are_kept_by_no_day(calendar):
 def test_the_settings_are_those_of_the_plan():
     assert Ages.of({}) == Ages(0.0, 0, 30)
     assert Ages.of({"retain_for": "2 h", "retain_per_day": 3, "retain_days": 7}) == Ages(7200.0, 3, 7)
+
+
+def test_what_somebody_else_retires_at_the_same_time_is_not_kept_for_its_day(calendar):
+    """Another process has deleted its decision since it was listed (found by simulation seed 10157)."""
+    calendar.keep(num_retained=3, retain_per_day=1, retain_days=9)
+    for hour in range(3):
+        calendar.at(hour)
+    ledger, id = calendar.ledger, calendar.ledger.ids()[0]
+    calendar.path(id, "decision.json").unlink()
+    assert not Ages(per_day=1, days=9)._pin(ledger, id)
+    assert not list(calendar.path(id, "decision.json").parents[2].glob("pins/day-*"))
