@@ -52,7 +52,8 @@ class Entry:
         what is under it now with the manifest of what was there before."""
         made_from = self.manifest.jobs if self.manifest is not None else {}
         own = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
-        return own == {job: acked.handle for job, acked in self.acks.items()}
+        # That of a rollback names none of its own.
+        return own == {job: acked.handle for job, acked in self.acks.items()} and own.keys() >= set(self.plan.acks)
 
     @property
     def control(self) -> Control | None:

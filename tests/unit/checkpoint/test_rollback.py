@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
@@ -378,3 +381,12 @@ def test_damage_stays_damage(world):
     world.path(2, "plan.json").unlink()
     with pytest.raises((Corrupt, Rejected)):
         back(world, 2)
+
+
+def test_a_rollback_that_wakes_up_late_completes_no_checkpoint_under_its_number(world):
+    """Its number was retired and used anew while it slept: its manifest names no ack of that checkpoint, so it is none
+    of what completes it (found by simulation seed 16036)."""
+    gone_back = world.coordinator().real_entry(back(world, 2).id)
+    assert gone_back.acks_agree
+    anew = msgspec.structs.replace(world.ledger.plan(4), id=gone_back.id)
+    assert not replace(gone_back, plan=anew).acks_agree
