@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_answers", "loopback", "open_session", "remote"]
 
-CLOSING_SECONDS = 5.0
-"""So long a channel may take to close. It belongs to a session that is released already."""
 _USER = "tidegate"
 _REMOTE_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _mode_lock = threading.Lock()
@@ -140,23 +138,7 @@ def _close(session: Any, builder: ChannelBuilder) -> None:
     if not session.is_stopped:
         with contextlib.suppress(grpc.RpcError):
             _release(builder, session.session_id, 5.0)
-    session.client._channel = _Leaving(session.client._channel)
     session.stop()
-
-
-class _Leaving:
-    """A channel that is closed without waiting for ever: behind a call that a signal broke off, gRPC would.
-
-    Only this is left to a thread: which session is the active one is a matter of the thread that stops it.
-    """
-
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
-
-    def close(self) -> None:
-        closing = threading.Thread(target=self._channel.close, name="close-channel", daemon=True)
-        closing.start()
-        closing.join(CLOSING_SECONDS)
 
 
 def _ask(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
