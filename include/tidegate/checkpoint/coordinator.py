@@ -342,8 +342,14 @@ class Coordinator:
             raise
 
     def _retired_before(self, id: int) -> bool:
-        """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept."""
+        """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept.
+
+        If something above it is completed, it was decided once: an old hint that names a pinned entry hides that.
+        """
         view = self.ledger.view()
+        found = view.get(id)
+        if found is not None and found.open:
+            return any(entry.completed and entry.plan.base is not None for entry in view.entries if entry.id > id)
         return bool(view.entries) and id < view.entries[0].id
 
     def _refuse_unknown(self, id: int) -> None:
