@@ -219,6 +219,8 @@ def _records(held: Held) -> Iterator[tuple[str, bytes]]:
 
 def _put(target: Ledger, path: str, data: bytes) -> tuple[int, str]:
     """Write it once; what an earlier try has written is the same."""
-    if not target.store.create(path, data) and target.store.read(path) != data:
-        raise _not_empty(target, f"{path} is another one")
+    if not target.store.create(path, data):
+        if target.store.read(path) != data:
+            raise _not_empty(target, f"{path} is another one")
+        target.store.settle(path)  # what failed may have been the sync: seen is not yet durable
     return len(data), sha256(data)

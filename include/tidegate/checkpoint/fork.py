@@ -86,7 +86,8 @@ def fork(held: Held, to: Coordinator, copied: Copied | None = None, *, claims: b
         for name in held.states:
             files = [each.file.path for each in held.table(name).files]
             copy_files(held.location(name), state_location(to.ledger.home, name, held.options), files)
-        _publish(_recorded(held, claimed, to), claimed, to)
+        if (entry := _recorded(held, claimed, to)) is not None:
+            _publish(entry, claimed, to)
         to.ledger.begin(claimed)
     with contextlib.suppress(TidegateError):
         if spared is not None:
@@ -229,24 +230,44 @@ def _pin(held: Held, claimed: PipelineRecord) -> Pin:
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _recorded(held: Held, claimed: PipelineRecord, to: Coordinator) -> Entry:
-    """The first entry of the new log, with all its records: those that are there already count."""
+def _recorded(held: Held, claimed: PipelineRecord, to: Coordinator) -> Entry | None:
+    """The first entry of the new log, with all its records: those that are there already count.
+
+    None: somebody else has made the fork meanwhile. It may have gone on so far that this entry is retired.
+    """
     ledger = to.ledger
     plan = ledger.create_entry(_plan(held, claimed, to)).record
+    if ledger.begun() is not None:
+        to.counts(plan)  # if its id was free again, nothing comes of it
+        return None
     acks: dict[str, Acked] = {}
     for job in plan.acks:
         ledger.create_ack(_ack(held, plan, job))
         found = ledger.ack(plan.id, job)
-        assert found is not None
+        if found is None:
+            _refuse_lost(ledger)
+            return None
         ledger.settle_ack(found)
         acks[job] = found
     sha = ledger.create_manifest(manifest_of(Entry(plan, acks), None))
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha))
-    entry = ledger.entry(plan.id)
-    assert entry is not None
-    ledger.settle_decision(plan.id)
+    entry = to.real_entry(plan.id)
+    if entry is None:
+        _refuse_lost(ledger)
+    else:
+        ledger.settle_decision(plan.id)
     return entry
+
+
+def _refuse_lost(ledger: Ledger) -> None:
+    """A record that was just written is gone: retention took it, if the fork has gone on. Else that is no good."""
+    if ledger.begun() is None:
+        raise Unavailable(
+            f"{ledger.home} does not show what was just written to it",
+            help="fork once more: it goes on where this one stopped",
+            reason="STORAGE",
+        )
 
 
 def _plan(held: Held, claimed: PipelineRecord, to: Coordinator) -> Plan:
