@@ -6,15 +6,17 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tests.simulation.world import TABLES, Violation, World
+from tests.simulation.world import FORK, TABLES, Violation, World
 from tidegate.checkpoint import control, holding, savepoint
-from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Plan
 from tidegate.runtime.run_job import run_job
+from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToyCommit
 
 T = TypeVar("T")
+Asks = Callable[[], Triggered | Covered | None]
 
 TRIES = 8
 """How often a task is tried before its process gives up, as long as things go wrong."""
@@ -37,13 +39,13 @@ def run(world: World, name: str) -> None:
         world.log("gives up")
 
 
-def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
+def checkpoint(world: World, coordinator: Coordinator, run: str, asks: Asks | None = None) -> str:
     """One checkpoint from trigger to publish; answers with what became of it."""
-    triggered = patiently(world, world.asks(coordinator, run, suspicion(world, run)))
+    triggered = patiently(world, asks or world.asks(coordinator, run, suspicion(world, run)), coordinator)
     if not isinstance(triggered, Triggered):
         return "nothing new"
     plan = triggered.plan
-    world.checks_plan(run, plan)
+    world.checks_plan(run, plan, world.other(FORK) if coordinator.graph.name == FORK else world.store)
     failure = jobs(world, coordinator, plan)
     outcome = patiently(world, lambda: coordinator.complete(plan.id, failure))
     for _ in range(20):
@@ -54,6 +56,9 @@ def checkpoint(world: World, coordinator: Coordinator, run: str) -> str:
             answer_all(world)  # also what it rests on, whose run may be gone
         elif outcome.reason == holding.HELD:
             answer(world, coordinator, plan.id)
+        elif world.calm and coordinator.graph.gates:  # what it rests on may be held
+            for entry in patiently(world, coordinator.ledger.view).still_open():
+                answer(world, coordinator, entry.id)
         if not world.calm and world.dice.chance(0.1):
             outcome = patiently(world, lambda: coordinator.abort(plan.id, "CANCELLED"))
         else:
@@ -105,7 +110,7 @@ def publish(world: World, coordinator: Coordinator) -> None:
     patiently(world, coordinator.retire)
 
 
-def patiently(world: World, call: Callable[[], T]) -> T:
+def patiently(world: World, call: Callable[[], T], whose: Coordinator | None = None) -> T:
     """Try again while storage does not answer, or while others must come first."""
     tries = 0
     while True:
@@ -120,9 +125,10 @@ def patiently(world: World, call: Callable[[], T]) -> T:
             if tries > 200:
                 raise Violation(f"I8: tried {tries} times, still {error}") from None
             world.log(f"waits: {error.what}")
-            if world.calm and error.reason in ("SUSPENDED", "STOPPED"):  # then a person looks after it
+            if world.calm and error.reason in ("SUSPENDED", "STOPPED", "FINISHED"):  # then a person looks after it
+                ledger = (whose or world.coordinator()).ledger
                 with contextlib.suppress(Unavailable):
-                    world.coordinator().resume("operator")
+                    control.resume(ledger, "operator", after_end=True)
             elif world.calm and error.reason == "CHECKPOINT_IN_PROGRESS":  # some may be held, and nobody ends these
                 answer_all(world)
         world.sleep(1 + world.dice.below(20))
@@ -173,7 +179,7 @@ def rollbacker(world: World) -> None:
     coordinator = world.coordinator()
     for number in range(world.climate.rollbacks):
         world.sleep(world.dice.below(300))
-        while not (ids := _completed(world)) and not world.calm:
+        while not (ids := completed(world)) and not world.calm:
             world.sleep(20)
         if not ids:
             return
@@ -197,7 +203,7 @@ def rollbacker(world: World) -> None:
                     raise
         if suspends and world.dice.chance(0.7):
             world.sleep(world.dice.below(100))
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable, Rejected):  # it may be finished
                 coordinator.resume("rollbacker")
 
 
@@ -217,10 +223,11 @@ def _name(world: World, number: int, id: int) -> None:
         world.log(f"names nothing: {error.what}")
 
 
-def _completed(world: World) -> list[int]:
+def completed(world: World, store: FakeStore | None = None) -> list[int]:
     """What is completed and there, by the bytes."""
-    names = world.store.listing("checkpoints")
-    told = {int(name): world.store.files.get(f"checkpoints/{name}/decision.json") for name in names}
+    store = store or world.store
+    names = store.listing("checkpoints")
+    told = {int(name): store.files.get(f"checkpoints/{name}/decision.json") for name in names}
     return [id for id, found in told.items() if found is not None and b'"completed"' in found.data]
 
 

@@ -43,6 +43,10 @@ class Climate:
     holds: int
     hold_for: float
     unanswered: Literal["approve", "reject"]
+    # the life of a pipeline
+    forks: int
+    copies: int
+    drains: int
 
     def record(self) -> Json:
         """What a plan keeps of the settings."""
@@ -79,4 +83,7 @@ def climate_of(dice: Dice) -> Climate:
         holds=dice.one_of([0, 0, 2, 4]),
         hold_for=dice.one_of([1e9, 30.0]),
         unanswered=cast(Literal["approve", "reject"], dice.one_of(["reject", "approve"])),
+        forks=dice.one_of([0, 0, 1, 2]),
+        copies=dice.one_of([0, 0, 1, 2]),
+        drains=dice.one_of([0, 0, 1]),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.world import GATE, TABLES, Violation, World
+from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToyCommit
 
 HINTS = ("latest.json", "kept.json")
@@ -49,11 +50,18 @@ class Checkpoint:
 class Oracle:
     """Watches the day as it goes on, and judges it at its end."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, store: FakeStore | None = None, tables: Sequence[str] = TABLES) -> None:
         self.world = world
-        self.store = world.store
+        self.store = store or world.store
+        self.tables = tables
+        self.first = 1
+        """The first entry of the log."""
+        self.reached = 0
+        """Where it begins to read."""
+        self.holds = world.climate.holds if store is None else 0
         self.store.watch = self.record_written
-        world.tables.watch = self.committed
+        others = world.tables.watch
+        world.tables.watch = lambda table, commit: (self.committed if table in self.tables else others)(table, commit)
 
     # -- as it happens
 
@@ -83,7 +91,7 @@ class Oracle:
 
     def _planned(self, id: int, plan: dict[str, Any]) -> None:
         base = plan["base"]
-        for lower in range(base or 1, id):
+        for lower in range(base or self.first, id):
             if self.store.truth(f"checkpoints/{lower:08d}/plan.json") is None:
                 raise Violation(f"entry {id} is created, entry {lower} does not exist")
             self._durable(f"entry {id} is planned", lower, "plan.json")
@@ -94,10 +102,12 @@ class Oracle:
             return self._rollback_planned(id)
         if plan["kind"] != "control" and self._control(id - 1) in ("suspend", "stop", "cancel"):
             raise Violation(f"checkpoint {id} is planned behind a suspension")
+        if plan["kind"] != "control" and self._ended(id - 1):
+            raise Violation(f"checkpoint {id} is planned behind the end of time")
 
     def _rollback_planned(self, id: int) -> None:
         """R2: all that is below is decided, for good."""
-        for lower in range(1, id):
+        for lower in range(self.first, id):
             if self.checkpoint(lower).decision is None and not self._control(lower):
                 raise Violation(f"rollback {id} is created, and checkpoint {lower} is open")
 
@@ -107,6 +117,17 @@ class Oracle:
         if plan is not None and plan.get("restart"):
             return self._control(id - 1)  # a rollback answers no suspension
         return plan["control"]["action"] if plan is not None and plan.get("control") else ""
+
+    def _ended(self, id: int) -> bool:
+        """Whether event time came to its end up to entry `id`, or may come to it, and nobody has resumed."""
+        for lower in range(id, self.first - 1, -1):
+            entry = self.checkpoint(lower)
+            action = entry.plan["control"]["action"] if entry.plan.get("control") else ""
+            if action == "resume":
+                return False
+            if not action and not entry.aborted and (entry.completed or entry.plan.get("drain")):
+                return entry.plan.get("drain") is not None
+        return False
 
     def _decided(self, id: int, decision: dict[str, Any]) -> None:
         checkpoint = self.checkpoint(id)
@@ -181,7 +202,7 @@ class Oracle:
         self._ids(log)
         self._decisions(log)
         completed = [checkpoint for checkpoint in log if checkpoint.completed]
-        for table in TABLES:
+        for table in self.tables:
             self._table(table, completed)
         self._one_attempt(completed)
         for checkpoint in log:
@@ -194,7 +215,7 @@ class Oracle:
 
     def _judged(self, checkpoint: Checkpoint) -> None:
         """A gate has held what it should have held; and who is said to have rejected a checkpoint has."""
-        every = self.world.climate.holds
+        every = self.holds
         for job, ack in checkpoint.acks.items() if checkpoint.target is None else ():
             wanted = "hold" if every and any(offset % every == 0 for offset in self._offsets(checkpoint)) else "pass"
             if every and ack["gates"][GATE]["outcome"] != wanted:
@@ -237,7 +258,7 @@ class Oracle:
 
     def _ids(self, log: list[Checkpoint]) -> None:
         ids = [checkpoint.id for checkpoint in log]
-        if ids != list(range(1, len(ids) + 1)):
+        if ids != list(range(self.first, self.first + len(ids))):
             raise Violation(f"the log has a hole: {ids}")
         runs: dict[str, int] = {}
         for checkpoint in log:
@@ -247,7 +268,7 @@ class Oracle:
 
     def _decisions(self, log: list[Checkpoint]) -> None:
         """I1, I3: completed ranges tile the input, each on the one before, or on where a rollback went back to."""
-        reached, before = 0, None
+        reached, before = self.reached, None
         ends = {checkpoint.id: checkpoint.range[1] for checkpoint in log if checkpoint.plan["sources"]}
         for checkpoint in log:
             if not checkpoint.completed:
@@ -267,7 +288,7 @@ class Oracle:
         table = self.world.tables[name]
         mine = [commit for commit in table.commits if commit.id is not None]
         shown = [commit.id for commit in mine]
-        owed = [c for c in completed if self._wanted(name, c) or (c.target is not None and c.id > (shown or [0])[0])]
+        owed = [c for c in completed if self._wanted(name, c) or (c.target is not None and shown and c.id > shown[0])]
         never = [c.id for c in owed if c.id not in shown and not _cancelled(c.id, completed)]
         if shown != [c.id for c in owed if c.id in shown] or never:
             raise Violation(f"I1: table {name!r} shows checkpoints {shown}, owed are {[c.id for c in owed]}")
@@ -311,7 +332,7 @@ class Oracle:
         """All rows of one checkpoint come from one read by one attempt, on all tables: the one that was acked."""
         for checkpoint in (each for each in completed if each.target is None):
             tags, attempts = set(), set()
-            for table in map(self.world.tables.__getitem__, TABLES):
+            for table in map(self.world.tables.__getitem__, self.tables):
                 for commit in table.commits:
                     if commit.id == checkpoint.id:
                         tags |= {tag for _, tag in table.rows(commit)}
@@ -351,7 +372,8 @@ class Oracle:
         latest = self._json("latest.json")
         if latest is None:
             return
-        if any(c.decision is None for c in log[: latest["id"]]) or not log[latest["id"] - 1].completed:
+        below = [each for each in log if each.id <= latest["id"]]
+        if any(each.decision is None for each in below) or not below[-1].completed:
             raise Violation(f"latest.json says {latest['id']}, which is not settled")
 
     def _json(self, path: str) -> dict[str, Any] | None:

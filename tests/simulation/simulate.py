@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from unittest import mock
 
-from tests.simulation import actors
+from tests.simulation import actors, life, life_oracle
 from tests.simulation.dice import Dice, SeededDice
 from tests.simulation.hours import HourOracle, HourWorld
 from tests.simulation.oracle import Oracle
@@ -64,8 +64,8 @@ def simulate_many(seeds: Iterable[int], hours: bool = False) -> list[Summary]:
 def simulate(dice: Dice, hours: bool = False) -> Day:
     """A day whose every turn is decided by `dice`."""
     world = HourWorld(dice) if hours else World(dice)
-    oracle = HourOracle(world) if hours else Oracle(world)
-    with seams.installed(world.seams()), _decoded_once():
+    oracle: Oracle = HourOracle(world) if hours else life_oracle.LifeOracle(world)
+    with seams.installed(world.seams()), _decoded_once(), life.folders_in_memory(world):
         try:
             _storm(world, hours)
             _calm(world)
@@ -108,11 +108,13 @@ def _storm(world: World, hours: bool) -> None:
         world.spawn("foreign", "", lambda: actors.foreign_writer(world))
     if world.climate.rollbacks and not hours:
         world.spawn("rollback", "", lambda: actors.rollbacker(world), world.dice.below(200))
+    if not hours:
+        life.begin(world)
     restarts = 2 * world.climate.runs
     world.on_power_loss = lambda: _restart_all(world)
     while restarts and not world.problem and world.tick < world.climate.ticks:
         world.play(until=min(world.tick + 100, world.climate.ticks))
-        dead = [process for process in world.graves if process.run]
+        dead = [process for process in world.graves if process.run.startswith("run ")]
         if dead and world.dice.chance(0.5):
             number = int(world.dice.one_of(dead).run.split()[1])
             _start_run(world, number, world.dice.below(50))
@@ -150,6 +152,9 @@ def _calm(world: World) -> None:
     world.kill(helper)
     if not world.problem:
         world.spawn("last", "last", lambda: actors.last_run(world))
+        world.play()
+    if not world.problem and world.others:
+        world.spawn("fork last", "", lambda: life.last_fork(world))
         world.play()
     world.processes += late
 

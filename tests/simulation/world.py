@@ -27,6 +27,8 @@ from tidegate.testing.weather import Weather
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = ("first", "second")
 GATE = "checked"
+FORK = "two"
+"""The pipeline that is forked from the other one, and its only table."""
 
 
 class Stopped(BaseException):
@@ -79,6 +81,10 @@ class World(Weather):
         self._names: Counter[str] = Counter()
         self._skew = timedelta()
         self._power_losses = [self.dice.below(self.climate.ticks) for _ in range(self.climate.power_losses)]
+        self.others: dict[str, FakeStore] = {}
+        """Other folders: the fork's, and those of copies."""
+        self.on_folder: Callable[[str, FakeStore], None] = lambda folder, store: None
+        self._forked = self._fork().graph()
         self.on_power_loss: Callable[[], None] = lambda: None
 
     def _pipeline(self) -> Pipeline:
@@ -86,6 +92,12 @@ class World(Weather):
         rows = self._gated(pipeline.source("in", ToySource(self.feed, self.climate.bound, self.climate.padding)))
         rows.sink(TABLES[0], ToySink(TABLES[0], self.tables))
         rows.sink(TABLES[1], ToySink(TABLES[1], self.tables, skip=self.climate.skip))
+        return pipeline
+
+    def _fork(self) -> Pipeline:
+        pipeline = Pipeline(FORK)
+        rows = pipeline.source("in", ToySource(self.feed, self.climate.bound, self.climate.padding))
+        rows.sink(FORK, ToySink(FORK, self.tables))
         return pipeline
 
     def _gated(self, rows: Stream) -> Stream:
@@ -104,6 +116,17 @@ class World(Weather):
     def coordinator(self) -> Coordinator:
         """The real thing, on this world's storage; each process makes its own."""
         return Coordinator(self.graph, Ledger(self.store, "day"), self.climate, Place("/"))
+
+    def other(self, folder: str) -> FakeStore:
+        """The store of another folder, made when it is first asked for."""
+        if folder not in self.others:
+            self.others[folder] = FakeStore(folder, self)
+            self.on_folder(folder, self.others[folder])
+        return self.others[folder]
+
+    def fork(self) -> Coordinator:
+        """The fork's: whatever is there of it."""
+        return Coordinator(self._forked, Ledger(self.other(FORK), FORK), self.climate, Place("/"))
 
     # -- seams
 
@@ -174,9 +197,9 @@ class World(Weather):
     def clock(self) -> float:
         return self.tick
 
-    def checks_plan(self, run: str, plan: Plan) -> None:
+    def checks_plan(self, run: str, plan: Plan, store: FakeStore) -> None:
         """What a trigger answers with is what is recorded, and it is the run's own."""
-        data = self.store.truth(f"checkpoints/{plan.id:08d}/plan.json")
+        data = store.truth(f"checkpoints/{plan.id:08d}/plan.json")
         if plan.run != run or data is None or json.loads(data)["attempt"] != plan.attempt:
             raise Violation(f"run {run!r} is told that checkpoint {plan.id} is its own")
 
@@ -245,7 +268,9 @@ class World(Weather):
         """Everybody dies; what was seen but not durable may be gone."""
         for process in self.processes:
             self.kill(process)
-        gone = self.store.power_loss(lambda path: self.dice.chance(0.7))
+        gone = []
+        for store in (self.store, *self.others.values()):
+            gone += store.power_loss(lambda path: self.dice.chance(0.7))
         self.log(f"the power fails; lost: {', '.join(gone) or 'nothing'}", "the world")
         self.on_power_loss()
 
