@@ -51,7 +51,8 @@ class Climate:
     def record(self) -> Json:
         """What a plan keeps of the settings."""
         by_day = (self.runs + self.ticks // 200) % 3  # the clock may jump to other days
-        return {"timeout": self.timeout, "num_retained": self.num_retained, "retain_per_day": by_day}
+        named = {"savepoint_interval": [200.0, "never"][self.runs % 2], "savepoints_retained": 1 + self.meddlers % 2}
+        return {"timeout": self.timeout, "num_retained": self.num_retained, "retain_per_day": by_day} | named
 
 
 def climate_of(dice: Dice) -> Climate:

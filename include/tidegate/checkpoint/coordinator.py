@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, holding, intervals, protocol, publish, retention, rollback
+from tidegate.checkpoint import control, holding, intervals, periodic, protocol, publish, retention, rollback
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
@@ -370,7 +370,11 @@ class Coordinator:
         return publish.publish_owed(self)
 
     def retire(self) -> list[int]:
-        """Forget what lies beyond `num_retained`; answers with the ids that are gone now."""
+        """Forget what lies beyond `num_retained`; answers with the ids that are gone now.
+
+        First what is to stay gets its name: a periodic savepoint is one of the last checkpoint.
+        """
+        periodic.keep_periodically(self)
         return retention.retire_old(self)
 
     def context(self, sink: str) -> SinkContext:

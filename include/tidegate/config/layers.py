@@ -229,6 +229,8 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         retain_for=values["retain_for"],
         retain_per_day=values["retain_per_day"],
         retain_days=values["retain_days"],
+        savepoint_interval=values["savepoint_interval"],
+        savepoints_retained=values["savepoints_retained"],
         max_parallelism=values["max_parallelism"],
         allow_non_restored_state=values["allow_non_restored_state"],
         watermark=values["watermark"],

@@ -14,7 +14,7 @@ from tidegate.model.place import Place
 __all__ = ["MASK", "RestartSettings", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
 
 MASK = "***"
-NEVER = ("interval", "idle_timeout")
+NEVER = ("interval", "idle_timeout", "savepoint_interval")
 """Settings that are durations, with None for never."""
 
 _SECRET = re.compile(r"secret|passw|token|credential|(access|account|api|private)[._-]?key|storage", re.I)
@@ -82,6 +82,10 @@ class Settings:
     """Of older ones, the last so many of each day stay."""
     retain_days: int
     """For so many days."""
+    savepoint_interval: float | None
+    """How often a checkpoint is named by itself (checkpoint/periodic.py). None: never."""
+    savepoints_retained: int
+    """How many of these savepoints stay."""
     max_parallelism: int
     allow_non_restored_state: bool
     """Whether the state of an operator that the code no longer has may be left behind."""
