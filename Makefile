@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz cuts clean
+.PHONY: help setup run test lint bench fuzz soak cuts clean
 export PYTHON
 
 BIN := .venv/bin
@@ -31,6 +31,9 @@ bench: setup ## measure against the rivals of design/4. NAME=append, all without
 
 fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),20000) $(if $(SEED),--seed $(SEED))
+
+soak: setup ## many checkpoints, and what they leave on disk against the retention formula. CHECKPOINTS=1000
+	$(BIN)/python -m tests.soak --checkpoints $(or $(CHECKPOINTS),1000)
 
 cuts: setup ## operators on real Spark: random events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one
 	$(BIN)/python -m tests.spark.cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
