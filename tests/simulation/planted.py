@@ -13,6 +13,7 @@ from unittest import mock
 
 import msgspec
 
+from tests.simulation.simulate import simulate_seed
 from tidegate.checkpoint import control, coordinator, protocol, publish, retention, rollback
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.manifests import manifest_of
@@ -292,6 +293,12 @@ class Plant(NamedTuple):
 
     patches: Callable[[], Patches]
     within: int
+    known: tuple[int, ...] = ()
+    """Days on which it was found before: looked at first. If they have changed since, all others are."""
+
+    def is_found(self, hours: bool = False) -> bool:
+        """Whether somebody notices, as it is planted now. hours: on days of an interval pipeline."""
+        return any(simulate_seed(seed, hours).problem for seed in (*self.known, *range(self.within)))
 
 
 PLANTED: dict[str, Plant] = {
@@ -299,30 +306,30 @@ PLANTED: dict[str, Plant] = {
     "overwrite instead of create": Plant(_overwrite_instead_of_create, 50),
     "believe that every create won": Plant(_believe_that_every_create_won, 200),
     "believe that every create lost": Plant(_believe_that_an_unclear_create_lost, 50),
-    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 3000),
+    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 3000, (54,)),
     "publish without compare-and-swap": Plant(_publish_without_cas, 400),
     "publish the newest first": Plant(_publish_the_newest_first, 400),
     "publish before the decision": Plant(_publish_before_the_decision, 200),
-    "act on what is not durable": Plant(_never_settle, 400),
+    "act on what is not durable": Plant(_never_settle, 400, (21, 123)),
     "base = last completed": Plant(_base_is_the_last_completed, 200),
     "ignore what the run has": Plant(_ignore_what_the_run_has, 100),
     "complete on a pending base": Plant(_complete_on_a_pending_base, 400),
-    "plan around an abort that may have lost": Plant(_plan_around_an_abort_that_may_have_lost, 400),
+    "plan around an abort that may have lost": Plant(_plan_around_an_abort_that_may_have_lost, 400, (85, 92)),
     "no run index": Plant(_no_run_index, 50),
     "retire what is not settled": Plant(_retire_what_is_not_settled, 400),
     "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
-    "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600),
-    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600),
-    "roll back over what is open": Plant(_roll_back_over_what_is_open, 400),
-    "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100),
-    "pin nothing": Plant(_pin_nothing, 400),
-    "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400),
-    "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000),
-    "make no fence": Plant(_make_no_fence, 400),
+    "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600, (12, 60)),
+    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (58, 83)),
+    "roll back over what is open": Plant(_roll_back_over_what_is_open, 400, (53, 58)),
+    "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100, (58, 68)),
+    "pin nothing": Plant(_pin_nothing, 400, (23, 34)),
+    "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400, (135, 146)),
+    "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000, (92,)),
+    "make no fence": Plant(_make_no_fence, 400, (23, 34)),
     "complete without an answer": Plant(_complete_without_an_answer, 100),
-    "take a no for a yes": Plant(_take_a_no_for_a_yes, 100),
-    "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600),
-    "believe the first contradiction": Plant(_believe_the_first_contradiction, 600),
+    "take a no for a yes": Plant(_take_a_no_for_a_yes, 100, (18, 60)),
+    "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600, (52, 103)),
+    "believe the first contradiction": Plant(_believe_the_first_contradiction, 600, (116, 299)),
 }
 
 

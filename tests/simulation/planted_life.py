@@ -79,14 +79,14 @@ def _take_what_a_day_keeps() -> Patches:
 
 
 PLANTED_LIFE = {
-    "fork without the pin": Plant(_fork_without_the_pin, 3000),
+    "fork without the pin": Plant(_fork_without_the_pin, 3000, (1072, 1550)),
     "fork what the parent is now": Plant(_fork_what_the_parent_is_now, 100),
     "begin before the records": Plant(_begin_before_the_records, 100),
-    "copy without the pin": Plant(_copy_without_the_pin, 600),
+    "copy without the pin": Plant(_copy_without_the_pin, 600, (68,)),
     "say that a copy is whole before it is": Plant(_say_that_a_copy_is_whole_first, 100),
-    "go on behind the end": Plant(_go_on_behind_the_end, 200),
-    "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600),
-    "take what a day keeps": Plant(_take_what_a_day_keeps, 400),
+    "go on behind the end": Plant(_go_on_behind_the_end, 200, (67, 92)),
+    "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600, (95, 134)),
+    "take what a day keeps": Plant(_take_what_a_day_keeps, 400, (33, 44)),
 }
 
 

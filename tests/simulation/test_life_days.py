@@ -23,7 +23,5 @@ def test_all_of_it_happens() -> None:
 
 @pytest.mark.parametrize("name", PLANTED_LIFE)
 def test_a_planted_bug_is_found(name: str) -> None:
-    within = PLANTED_LIFE[name].within
     with planted(name):
-        found = next((day for seed in range(within) if (day := simulate_seed(seed)).problem), None)
-    assert found is not None, f"{within} days went by, and nobody noticed: {name}"
+        assert PLANTED_LIFE[name].is_found(), "all days went by, and nobody noticed"
