@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
 
-__all__ = ["State", "bootstrap", "edit_state", "open_as_of", "published_as_of", "read", "read_state", "states_of"]
+__all__ = [
+    "State",
+    "bootstrap",
+    "edit_state",
+    "open_as_of",
+    "published_as_of",
+    "read",
+    "read_state",
+    "refuse_discarded",
+    "states_of",
+]
 
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
@@ -64,6 +74,7 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
             help="operators are named by their uid",
             reason="NO_SUCH_STATE",
         )
+    refuse_discarded(ledger, published.id)
     state = states[operator]
     return spark.sql(view_sql(state.record, "{versions}"), versions=_version(spark, state.table))
 
@@ -95,6 +106,19 @@ def edit_state(
 
 
 # -- as of a checkpoint --------------------------------------------------------------------------------
+
+
+def refuse_discarded(ledger: Ledger, id: int) -> None:
+    """States of a pipeline that was cancelled for good are removed, but for those that savepoints name."""
+    discarded = ledger.discarded()
+    if discarded is not None and discarded.id == id:
+        raise Rejected(
+            f"the states of pipeline {ledger.pipeline!r} are removed: it was cancelled for good, by entry "
+            f"{discarded.control} of its log",
+            expected="a checkpoint that a savepoint names" if ledger.pins() else "a pipeline that goes on",
+            help=f"`tidegate savepoint list {ledger.pipeline}` shows what is left",
+            reason="RETIRED",
+        )
 
 
 @dataclass(frozen=True)

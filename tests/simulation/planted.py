@@ -187,7 +187,7 @@ def _discard_the_winner_when_retiring() -> Patches:
             for attempt in sinking.sink.attempts(entry.id, context):
                 sinking.sink.discard(context, retention.Staging(entry.id, attempt))
 
-    yield mock.patch.object(retention, "_clear_staged", clear)
+    yield mock.patch.object(retention, "clear_staged", clear)
 
 
 def _never_notice_a_retired_id() -> Patches:

@@ -65,7 +65,7 @@ def simulate(dice: Dice, hours: bool = False) -> Day:
     """A day whose every turn is decided by `dice`."""
     world = HourWorld(dice) if hours else World(dice)
     oracle: Oracle = HourOracle(world) if hours else life_oracle.LifeOracle(world)
-    with seams.installed(world.seams()), _decoded_once(), life.folders_in_memory(world):
+    with seams.installed(world.seams()), decoded_once(), life.folders_in_memory(world):
         try:
             _storm(world, hours)
             _calm(world)
@@ -87,7 +87,7 @@ def simulate(dice: Dice, hours: bool = False) -> Day:
 
 
 @contextlib.contextmanager
-def _decoded_once() -> Iterator[None]:
+def decoded_once() -> Iterator[None]:
     """Decoding is a pure function, and half of the time of a simulation: each record is decoded once."""
     with mock.patch.object(records, "decode", _decode), mock.patch.object(log, "decode", _decode):
         yield

@@ -30,8 +30,11 @@ __all__ = [
     "Suspended",
     "busy",
     "cancel",
+    "end_open",
     "finished",
+    "for_good",
     "refuse",
+    "refuse_for_good",
     "refuse_suspended",
     "resume",
     "settle_below",
@@ -98,6 +101,11 @@ def finished(view: View) -> Entry | None:
     return None
 
 
+def for_good(view: View) -> Entry | None:
+    """The entry that has cancelled the pipeline for good, if there is one: it is the last one."""
+    return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
+
+
 def _said(control: Control) -> Suspended:
     assert control.action != "resume"
     return Suspended(control.by, control.reason, action=control.action)
@@ -113,9 +121,19 @@ def stop(ledger: Ledger, by: str, reason: str) -> int:
     return _act(ledger, Control(action="stop", by=by, reason=reason))
 
 
-def cancel(ledger: Ledger, by: str, reason: str) -> tuple[int, tuple[int, ...]]:
-    """Stop it, and end what is open at once. The entry's id, and those of the checkpoints that were ended."""
-    id = _act(ledger, Control(action="cancel", by=by, reason=reason))
+def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tuple[int, tuple[int, ...]]:
+    """Stop it, and end what is open at once. The entry's id, and those of the checkpoints that were ended.
+
+    final: for good. Nobody can resume it, and checkpoint/discard.py removes what it leaves. Again: it goes on.
+    """
+    already = for_good(ledger.view()) if final else None
+    act = Control(action="cancel", by=by, reason=reason, final=final)
+    id = already.id if already is not None else _act(ledger, act)
+    return id, end_open(ledger, id, by)
+
+
+def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
+    """Abort all that is open, of a pipeline that entry `id` has cancelled; answers with what was ended here."""
     ended = set()
     while open_ones := [entry.id for entry in ledger.view(reach=id).still_open()]:
         for each in open_ones:
@@ -124,7 +142,7 @@ def cancel(ledger: Ledger, by: str, reason: str) -> tuple[int, tuple[int, ...]]:
             )
             if ledger.create_decision(decision).mine:
                 ended.add(each)
-    return id, tuple(sorted(ended))
+    return tuple(sorted(ended))
 
 
 def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False) -> int | None:
@@ -133,6 +151,7 @@ def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False
     after_end: also if event time has come to its end; else that is refused.
     """
     view = ledger.view()
+    refuse_for_good(ledger, view)
     if suspended(view, tolerable=0) is None:
         return None
     if (last := finished(view)) is not None and not after_end:
@@ -145,8 +164,24 @@ def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False
     return _act(ledger, Control(action="resume", by=by, reason=reason))
 
 
+def refuse_for_good(ledger: Ledger, view: View) -> None:
+    """What was cancelled for good has nothing left to go on from, but for savepoints: and these are forked."""
+    ended = for_good(view)
+    if ended is None or ended.control is None:
+        return
+    why = f": {ended.control.reason}" if ended.control.reason else ""
+    raise Rejected(
+        f"pipeline {ledger.pipeline!r} was cancelled for good by {ended.control.by}{why}",
+        expected="a pipeline that goes on; of this one all is removed but its tables and its savepoints",
+        help=f"to go on from a savepoint: tidegate fork {ledger.pipeline} --from NAME --as MODULE:pipeline; to begin "
+        f"afresh: another name with tables of its own, or move {ledger.home} and its tables away",
+        reason=STOPPED,
+    )
+
+
 def refuse_suspended(coordinator: Coordinator, view: View) -> None:
     """T4: from the log just listed. A suspension that comes later takes the id that the plan wanted."""
+    refuse_for_good(coordinator.ledger, view)
     found = suspended(view, coordinator.limits.tolerable_failed_checkpoints)
     if found is None:
         return
@@ -234,6 +269,7 @@ def _act(ledger: Ledger, control: Control) -> int:
     reach: int | None = None
     while True:
         view = ledger.view(reach=reach)
+        refuse_for_good(ledger, view)
         settle_below(ledger, view, 0)
         plan = _plan(view.last_id + 1, control)
         created = ledger.create_entry(plan)

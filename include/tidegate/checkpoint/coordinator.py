@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, holding, intervals, periodic, protocol, publish, retention, rollback
+from tidegate.checkpoint import control, discard, holding, intervals, periodic, protocol, publish, retention, rollback
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
@@ -133,6 +133,7 @@ class Coordinator:
             elif not isinstance(answer, protocol.CreateEntry):
                 return self._no_plan(answer, view, wanted)
             else:
+                discard.go_on(self, view)
                 control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # that comes first: a source may read a table that is owed a publish
@@ -370,11 +371,10 @@ class Coordinator:
         return publish.publish_owed(self)
 
     def retire(self) -> list[int]:
-        """Forget what lies beyond `num_retained`; answers with the ids that are gone now.
-
-        First what is to stay gets its name: a periodic savepoint is one of the last checkpoint.
-        """
-        periodic.keep_periodically(self)
+        """Forget what lies beyond `num_retained`, or all if it was cancelled for good. Answers with what is gone."""
+        if (gone := discard.discard(self)) is not None:
+            return gone
+        periodic.keep_periodically(self)  # first, so that it stays
         return retention.retire_old(self)
 
     def context(self, sink: str) -> SinkContext:

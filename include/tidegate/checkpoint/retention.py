@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -32,21 +32,31 @@ from tidegate.state.table import StateSink
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["release", "retire_old"]
+__all__ = ["clear_staged", "release", "retire_but_last", "retire_old"]
 
 
 def retire_old(coordinator: Coordinator) -> list[int]:
     """Retire what is below the floor; answers with the ids that are gone now."""
-    ledger, num_retained = coordinator.ledger, coordinator.limits.num_retained
-    kept = _kept(ledger, num_retained)
-    old, ages = ledger.ids(before=_floor(kept, num_retained)), Ages.of(coordinator.limits.record())
+    return _retire_old(coordinator, lambda: coordinator.limits.num_retained, Ages.of(coordinator.limits.record()))
+
+
+def retire_but_last(coordinator: Coordinator) -> list[int]:
+    """Retire all but the last completed one and what is pinned, whatever the settings keep."""
+    return _retire_old(coordinator, lambda: 1, Ages())
+
+
+def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -> list[int]:
+    ledger = coordinator.ledger
+    kept = _kept(ledger, most())
+    old = ledger.ids(before=_floor(kept, most()))
     spared = _spared(ledger, ages.unpin_days(ledger, ledger.pins())) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(ledger, old)
     old = [id for id in old if id not in pinned]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
-    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id), old))  # in order: no hole but for pins
+    # In order: no hole but for pins.
+    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id, most), old))
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     return gone
@@ -147,15 +157,15 @@ def release(coordinator: Coordinator, entry: Entry) -> None:
                 sinking.sink.discard(context, Staging(entry.id, attempt))
 
 
-def _retire(coordinator: Coordinator, id: int) -> bool:
+def _retire(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
     """Claim and delete one entry below the floor. False: it stays for now, or somebody else is at it."""
     try:
-        return _claim(coordinator, id) and _delete(coordinator, id)
+        return _claim(coordinator, id, most) and _delete(coordinator, id)
     except Unavailable:
         return False  # next time
 
 
-def _claim(coordinator: Coordinator, id: int) -> bool:
+def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
     ledger = coordinator.ledger
     if ledger.retired(id):
         return id not in _spared(ledger)
@@ -167,7 +177,7 @@ def _claim(coordinator: Coordinator, id: int) -> bool:
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
-    return id < retention_floor(ledger, coordinator.limits.num_retained) and id not in _spared(ledger)
+    return id < retention_floor(ledger, most()) and id not in _spared(ledger)
 
 
 def _delete(coordinator: Coordinator, id: int) -> bool:
@@ -178,14 +188,14 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
         return True
     if entry.open:
         return False
-    _clear_staged(coordinator, entry)
+    clear_staged(coordinator, entry)
     _clear_states(coordinator, entry)
     blobs = blobs_of(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
     return True
 
 
-def _clear_staged(coordinator: Coordinator, entry: Entry) -> None:
+def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
     entry was rolled back before it was there."""
     if entry.completed and len(entry.acks) < len(entry.plan.acks):

@@ -75,6 +75,7 @@ def roll_back(
     ledger, reach = coordinator.ledger, to
     while True:
         view = ledger.view(reach=reach)
+        control.refuse_for_good(ledger, view)
         proposal = _possible(coordinator, to, choices, view)
         shown = shown or proposal
         _refuse_more(coordinator, shown, proposal)

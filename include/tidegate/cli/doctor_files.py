@@ -31,6 +31,8 @@ _SHOWN = 3
 def check_files(target: Target, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
     """Side files, states and tables of one pipeline. All of its records can be read."""
     yield from _guarded(target, "side files", _side_files(target, entries, repair))
+    discarded = target.ledger.discarded()  # cancelled for good: the last one names what is gone
+    entries = [entry for entry in entries if discarded is None or entry.id != discarded.id]
     for folder in target.ledger.store.names("state"):
         name = f"{STATE}{folder}"
         yield from _guarded(target, f"files of {name}", _state(target, name, entries, repair))

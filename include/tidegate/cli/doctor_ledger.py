@@ -67,6 +67,8 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if entry.manifest is not None:
         for job, handle in entry.manifest.jobs.items():
             if handle.entry != entry.id:  # of a rollback: the ack of its target
+                if not ledger.is_kept(entry.id):
+                    continue  # cancelled for good: the target may be gone
                 try:
                     ledger.chosen_ack(handle, job)
                 except Corrupt as error:

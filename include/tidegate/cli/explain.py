@@ -114,6 +114,8 @@ def _act(target: Target, entry: Entry, control: Control) -> Story:
     """An entry that is no checkpoint."""
     told = {"suspend": "let no checkpoint be planned from here on", "resume": "let checkpoints be planned again"}
     told |= {"stop": "stopped the pipeline", "cancel": "cancelled the pipeline, and what was open"}
+    if control.final:
+        told["cancel"] = "cancelled the pipeline for good, and what was open"
     why = f", because: {control.reason}" if control.reason else ""
     event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
     return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")

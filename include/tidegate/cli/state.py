@@ -45,6 +45,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     published = offline.published_as_of(target.ledger, args.checkpoint)
+    offline.refuse_discarded(target.ledger, published.id)
     states = offline.states_of(target.ledger, published)
     if args.operator is None:
         return _list(target, published, states, out)

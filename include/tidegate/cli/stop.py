@@ -14,6 +14,7 @@ from tidegate.cli.progress import progress_for
 from tidegate.cli.rollback import coordinator_of
 from tidegate.cli.run import refuse_submit, run_loop
 from tidegate.cli.targets import Target, find
+from tidegate.config.keys import RETENTIONS
 from tidegate.errors import Rejected
 from tidegate.model.records import Drain
 from tidegate.model.view import View
@@ -23,6 +24,7 @@ from tidegate.runtime.runs import gone
 __all__ = ["add_parser", "run"]
 
 POLL_S = 0.5
+KEEPS, _, NEVER = RETENTIONS
 
 
 def add_parser(subparsers: Any) -> None:
@@ -38,7 +40,9 @@ def add_parser(subparsers: Any) -> None:
             "cancel",
             "the pipeline is over at once: end what is open",
             "Stop the pipeline at once: no run plans a checkpoint any more, and what is open is aborted; nothing of it "
-            "becomes visible. What is completed is published all the same, by the next who comes.",
+            "becomes visible. What is completed is published all the same, by the next who comes. With the setting "
+            "retention = retain_on_failure or never_retain it is for good: checkpoints and states are removed, but for "
+            "what savepoints name. Nobody can resume it then.",
         ),
     ):
         example = f"example:\n  tidegate {name} orders --reason 'moved to another cluster'"
@@ -55,8 +59,7 @@ def add_parser(subparsers: Any) -> None:
             parser.add_argument("--drain", action="store_true", help=text)
             parser.add_argument("--savepoint", metavar="NAME", help="give the last checkpoint this name")
             parser.add_argument("--no-wait", action="store_true", help="do not wait for what is open")
-        else:
-            parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -68,6 +71,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if name is not None:
         savepoint.check_free(target.ledger, name, None)
     if args.drain:
+        if target.settings.retention == NEVER:
+            confirm(_question(target, "Bring", " to its end"), out, yes=args.yes)
         return _drain(target, args, out)
     id = control.stop(target.ledger, who(), args.reason)
     out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
@@ -102,23 +107,63 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     if name is not None:
         savepoint.create(target.ledger, name, last.id, who(), args.reason)
         out.line(f"Savepoint {name} is checkpoint {last.id}.")
-    told = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True}
+    final = target.settings.retention == NEVER
+    if final:
+        control.cancel(target.ledger, who(), f"it is finished, and retention is {NEVER}", final=True)
+    told = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True, "final": final}
     out.document(told | {"savepoint": name, "checkpoint": last.id if name is not None else None})
     out.line(f"Pipeline {target.name} is finished, with checkpoint {last.id}: windows and timers have fired.")
+    if final:
+        _remove(target, out)
     return 0
 
 
 def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
     found = [entry.id for entry in target.ledger.view().still_open()]
-    if found:
+    final = target.settings.retention != KEEPS
+    if final:
+        confirm(_question(target, "Cancel", " for good"), out, yes=args.yes)
+    elif found:
         confirm(f"End checkpoint {', '.join(map(str, found))}, which is open?", out, yes=args.yes)
-    id, ended = control.cancel(target.ledger, who(), args.reason)
-    out.document({"pipeline": target.name, "entry": id, "stopped": True, "ended": list(ended)})
-    out.line(f"Pipeline {target.name} is cancelled, by entry {id} of its log.")
+    id, ended = control.cancel(target.ledger, who(), args.reason, final=final)
+    told = {"pipeline": target.name, "entry": id, "stopped": True, "ended": list(ended), "final": final}
+    out.document(told)
+    out.line(f"Pipeline {target.name} is cancelled{' for good' if final else ''}, by entry {id} of its log.")
     if ended:
         out.line(f"Checkpoint {', '.join(map(str, ended))} was ended; nothing of it becomes visible.")
-    out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+    if final:
+        _remove(target, out)
+    else:
+        out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
     return 0
+
+
+def _question(target: Target, verb: str, how: str) -> str:
+    """What is lost, before it is."""
+    stay = ", ".join(each.name for each in savepoint.savepoints(target.ledger)) or "there are none"
+    origin = target.settings.origins["retention"]
+    return (
+        f"{verb} pipeline {target.name}{how}? retention is {target.settings.retention} ({origin}): its checkpoints and "
+        f"states are removed, and it cannot be resumed. Savepoints stay: {stay}. Tables stay as they are."
+    )
+
+
+def _remove(target: Target, out: Output) -> None:
+    """What a pipeline leaves that was cancelled for good. Its tables are told by its code, so it takes that."""
+    if target.pipeline is not None:
+        coordinator = coordinator_of(target)
+        coordinator.publish()
+        removed = [str(id) for id in coordinator.retire()]
+        last, named = target.ledger.view().settled, {pin.entry for pin in target.ledger.pins()}
+        if last in named or target.ledger.discarded() is not None:
+            removed += [] if last in named else ["what the last one named"]
+            out.line(f"Its checkpoints and states are removed: {', '.join(removed) or 'savepoints name them all'}.")
+            return
+    out.line(
+        "What it leaves is removed as soon as all is published and nothing is at work: by the next run, or by this "
+        "command, again, with its code (MODULE:pipeline). What savepoints name stays.",
+        "dim",
+    )
 
 
 def _help(coordinator: Coordinator, view: View) -> None:

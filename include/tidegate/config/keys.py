@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.model.place import is_url
 
-__all__ = ["ENV_PREFIX", "KEYS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
+__all__ = ["ENV_PREFIX", "KEYS", "RETENTIONS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
 
 ENV_PREFIX = "TIDEGATE_"
 
@@ -180,6 +180,10 @@ RESTARTS = ("exponential", "fixed", "failure_rate", "none")
 """How a failed job is tried again under Airflow: after `delay`, twice that and so on up to `max_delay`; after `delay`
 each time; as often as the checkpoint's timeout allows, but only `attempts` times `per` so long; not at all."""
 
+RETENTIONS = ("retain_on_cancellation", "retain_on_failure", "never_retain")
+"""What the end of a pipeline leaves behind: all, so that it can be resumed; all but after `cancel`, which is for good
+then; or nothing, after `cancel` and behind the end of time. Failures, `suspend` and `stop` always leave all."""
+
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
 
@@ -192,6 +196,9 @@ KEYS: Mapping[str, Key] = {
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
+        Key(
+            "retention", "retain_on_cancellation", " or ".join(f'"{each}"' for each in RETENTIONS), _one_of(*RETENTIONS)
+        ),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
         Key("retain_for", "0 s", _SPAN.format("0"), _duration(0)),
         Key("retain_per_day", 0, "a whole number from 0 to 1000", _whole(0, 1000)),

@@ -225,6 +225,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         min_pause=values["min_pause"],
         max_concurrent_checkpoints=values["max_concurrent_checkpoints"],
         tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
+        retention=values["retention"],
         num_retained=values["num_retained"],
         retain_for=values["retain_for"],
         retain_per_day=values["retain_per_day"],

@@ -75,6 +75,8 @@ class Settings:
     min_pause: float
     max_concurrent_checkpoints: int
     tolerable_failed_checkpoints: int
+    retention: str
+    """What `cancel`, and the end of time, leave behind (config/keys.py: RETENTIONS)."""
     num_retained: int
     retain_for: float
     """Checkpoints that were completed within this time stay, however many they are."""

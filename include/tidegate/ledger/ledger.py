@@ -18,6 +18,7 @@ from tidegate.model.records import (
     Ack,
     Blob,
     Decision,
+    Discarded,
     Filled,
     Kept,
     Latest,
@@ -219,6 +220,12 @@ class Ledger(Log):
         """Claim the entry for deletion."""
         seams.fault("S12.retire.before")
         self._create(f"{folder(retired.id)}/retired.json", retired)
+        seams.fault("S12.retire.after")
+
+    def create_discarded(self, discarded: Discarded) -> None:
+        """Claim all that the last checkpoint names, for deletion."""
+        seams.fault("S12.retire.before")
+        self._create("discarded.json", discarded)
         seams.fault("S12.retire.after")
 
     def delete_entry(self, id: int, blobs: Iterable[Blob]) -> None:

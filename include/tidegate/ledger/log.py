@@ -11,7 +11,20 @@ from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
 from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
-from tidegate.model.records import Ack, Decision, Filled, Handle, Kept, Latest, Manifest, Pin, Plan, Published, Retired
+from tidegate.model.records import (
+    Ack,
+    Decision,
+    Discarded,
+    Filled,
+    Handle,
+    Kept,
+    Latest,
+    Manifest,
+    Pin,
+    Plan,
+    Published,
+    Retired,
+)
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]
@@ -277,7 +290,14 @@ class Log(Asked):
 
     def is_kept(self, id: int) -> bool:
         """Whether retention has not claimed the entry. Its plan is deleted first, its tombstone last."""
-        return not self.retired(id) and self.has_plan(id)
+        if self.retired(id) or not self.has_plan(id):
+            return False
+        discarded = self.discarded()
+        return discarded is None or discarded.id != id
+
+    def discarded(self) -> Discarded | None:
+        """The tombstone of a last checkpoint: the log needs its records, but what they name is removed."""
+        return self._read("discarded.json", Discarded)
 
     def pins(self) -> list[Pin]:
         """All that retention must spare. A listing of this folder is taken to be seen at once, as that of runs/ is."""

@@ -13,6 +13,7 @@
     asked/<gate>/<number>.json Request        what is to become of rows in the gate's quarantine
     pins/<owner>.json        Pin              what retention must spare: a checkpoint that somebody refers to
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
+    discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
 
@@ -81,6 +82,8 @@ class Control(Struct, frozen=True, kw_only=True):
     action: Literal["suspend", "resume", "stop", "cancel"]
     by: str
     reason: str = ""
+    final: bool = False
+    """Of a cancellation: for good. Nothing comes behind it, and what nobody has named is removed."""
 
 
 class Restored(Struct, frozen=True, kw_only=True):
@@ -329,6 +332,15 @@ class Retired(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "retired.json"
 
     id: Id
+
+
+class Discarded(Record, frozen=True, kw_only=True):
+    """What the last checkpoint `id` of a pipeline names is removed: entry `control` has cancelled it for good."""
+
+    title: ClassVar[str] = "discarded.json"
+
+    id: Id
+    control: Id
 
 
 class Pin(Record, frozen=True, kw_only=True):

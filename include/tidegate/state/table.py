@@ -7,6 +7,7 @@ any engine; the newest row of a key counts (`view_sql` gives the query).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
@@ -163,6 +164,15 @@ class StateSink(ExactlyOnceSink):
         done = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))
         return published(self.location(context), done, None)
 
+    def clear(self, publication: Publication, context: SinkContext) -> bool:
+        """Let the table show nothing any more, which is no publication. False: it was so, or others were faster."""
+        snapshot = self._open(context)
+        live = live_files(snapshot) if snapshot is not None else []
+        if snapshot is None or not live:
+            return False
+        stamp = dataclasses.replace(stamp_of(publication, context), publishes=False)
+        return replace(snapshot, [], live, stamp) is not None
+
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self._open(context)
         done = find_commit(snapshot, context.app_id, id) if snapshot else None
@@ -195,8 +205,6 @@ def _paths(record: Json) -> set[str]:
 
 def _with_columns(snapshot: Snapshot, columns: Json, stamp: Stamp) -> Snapshot | None:
     """The table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
-    import dataclasses
-
     found = differences(columns, snapshot.schema)
     fields = {field["name"]: field for field in columns["fields"]}
     new = [fields[each.column] for each in found if each.kind == "new"]

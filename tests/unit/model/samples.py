@@ -15,6 +15,7 @@ from tidegate.model.records import (
     BrokenRule,
     Control,
     Decision,
+    Discarded,
     Filled,
     Handle,
     Hold,
@@ -220,6 +221,7 @@ SAMPLES: dict[str, Record] = {
         note="the feed was wrong",
     ),
     "retired": Retired(**STAMP, id=42),
+    "discarded": Discarded(**STAMP, id=42, control=43),
     "filled": Filled(
         **STAMP,
         id=42,
@@ -366,6 +368,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         note=texts,
     ),
     "retired": st.builds(Retired, **stamps, id=ids),
+    "discarded": st.builds(Discarded, **stamps, id=ids, control=ids),
     "answer": st.builds(Answer, **stamps, id=ids, gate=texts, ack=handles, approve=st.booleans(), by=texts, note=texts),
     "request": st.builds(
         Request,
