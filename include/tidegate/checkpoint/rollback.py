@@ -22,7 +22,7 @@ from tidegate import seams
 from tidegate.checkpoint import control, protocol, publish
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.proposal import How, Proposal, claimed, examine
-from tidegate.errors import Rejected, TidegateError
+from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_run, entry_name
@@ -74,8 +74,10 @@ def roll_back(
     check_run(run)
     ledger, reach = coordinator.ledger, to
     while True:
-        view = ledger.view(reach=reach)
+        view = ledger.view(run, reach)
         control.refuse_for_good(ledger, view)
+        if (done := _done_before(ledger, view, run, to)) is not None:
+            return _published(coordinator, done, examine(coordinator, to, choices, view))
         proposal = _possible(coordinator, to, choices, view)
         shown = shown or proposal
         _refuse_more(coordinator, shown, proposal)
@@ -94,6 +96,22 @@ def roll_back(
         if ledger.create_entry(plan).mine and coordinator.counts(plan):
             return _decide(coordinator, plan, proposal)
         _unpin(ledger, pin)
+
+
+def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
+    """The rollback that this run has decided already, and whose answer was lost. What came behind it is not undone."""
+    id = protocol.own_entry(view, run)
+    entry = view.get(id) or ledger.entry(id) if id is not None else None
+    if id is None or (entry is not None and entry.open):
+        return None
+    if entry is None or entry.restart is None or entry.restart.target != to:
+        raise Invalid(
+            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is no rollback to checkpoint {to}",
+            expected="a run that has done nothing else",
+            help="give each rollback a run of its own",
+            reason="RUN_TAKEN",
+        )
+    return id
 
 
 def _possible(coordinator: Coordinator, to: int, choices: Mapping[str, How], view: View) -> Proposal:
@@ -144,10 +162,14 @@ def _decide(coordinator: Coordinator, plan: Plan, proposal: Proposal) -> Done:
             help="nothing has been changed; roll back again",
             reason="ROLLBACK_ENDED",
         )
+    return _published(coordinator, plan.id, proposal)
+
+
+def _published(coordinator: Coordinator, id: int, proposal: Proposal) -> Done:
     try:
-        return Done(plan.id, proposal, publish.publish_owed(coordinator))
+        return Done(id, proposal, publish.publish_owed(coordinator))
     except TidegateError as error:
-        return Done(plan.id, proposal, None, error)
+        return Done(id, proposal, None, error)
 
 
 # -- records -----------------------------------------------------------------------------------------------

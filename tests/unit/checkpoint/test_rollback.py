@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
+from tidegate import seams
 from tidegate.checkpoint import proposal, rollback
-from tidegate.errors import Corrupt, Rejected, Unavailable
+from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.testing.toys import ToyCommit
 
 
@@ -23,7 +24,8 @@ def world(tmp_path):
 
 
 def back(world, to, **how):
-    return rollback.roll_back(world.coordinator(), to, run="a person", by="a person", choices={}, **how)
+    run = how.pop("run", f"rollback {seams.new_id()}")
+    return rollback.roll_back(world.coordinator(), to, run=run, by="a person", choices={}, **how)
 
 
 def shown(world, table):
@@ -185,6 +187,17 @@ def test_dead_before_the_decision_it_is_ended_and_nothing_has_changed(world):
     world.coordinator().retire()
     assert world.ledger.pins() == [], "its pin is of no use"
     assert world.ledger.ids() == [6]
+
+
+def test_the_same_run_again_finds_it_done_and_undoes_nothing_that_came_behind_it(world):
+    """Its answer was lost, and others have gone on since. (Found by the simulation: seed 3699.)"""
+    assert back(world, 2, run="asked").id == 5
+    world.checkpoint("run 5", rows=1)
+    again = back(world, 2, run="asked")
+    assert (again.id, again.error, world.ledger.view().last_id) == (5, None, 6)
+    assert shown(world, "a") == list(range(1, 8))
+    with pytest.raises(Invalid, match="is no rollback to checkpoint 1"):
+        back(world, 1, run="asked")
 
 
 def test_a_decision_whose_answer_was_lost_may_count_so_the_target_stays_pinned(world):
