@@ -149,7 +149,7 @@ def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
     dag = load(made)
     with pytest.raises(AirflowFailException, match="savepont") as refused:
         dag.task_dict["trigger"].execute(context(dag, conf={"savepont": "x", "note": "fine"}))
-    assert "nothing but note, savepoint" in str(refused.value)
+    assert "nothing but drain, note, savepoint" in str(refused.value)
     assert not (made.project.folder / "ledger").exists()
 
 
@@ -173,6 +173,28 @@ def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
     with pytest.raises(AirflowFailException, match="NAME_TAKEN"):
         dag.task_dict["trigger"].execute(at("second"))
     assert ledger.ids() == [id]
+
+
+def test_a_run_may_be_the_last_one(made: Made):
+    """Event time comes to its end with its checkpoint. Later runs are skipped; with never_retain nothing stays."""
+    settings = made.project.folder / "tidegate.toml"
+    settings.write_text(f'retention = "never_retain"\n{settings.read_text()}')
+    dag = load(made)
+    given = {"drain": True, "note": "season over"}
+
+    def at(run_id: str, **more: Any) -> dict[str, Any]:
+        return context(dag, run_id, conf=given) | {"params": given, "outlet_events": defaultdict(Told)}
+
+    id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
+    ledger, plan = task.coordinator.ledger, task.coordinator.ledger.plan(id)
+    assert (plan.drain.reason, plan.drain.by) == ("season over", plan.run)
+    ledger.create_ack(Ack(**stamp(f"{plan.attempt}-x"), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
+    for _ in range(2):
+        assert dag.task_dict["complete"].execute(at("first")) == {"checkpoint": id}
+    with pytest.raises(AirflowSkipException, match="cancelled for good by airflow:waits:first: it is finished"):
+        dag.task_dict["trigger"].execute(context(dag, "second"))
+    assert (ledger.discarded().id, ledger.ids()) == (id, [id, id + 1])
 
 
 class Told:
@@ -372,7 +394,7 @@ def test_what_the_user_gives_is_kept():
     assert dag.dag_id == "other"
     assert dag.timetable.expression == "0 3 * * *"
     assert dag.tags == {"tidegate", "shop", "mine"}
-    assert set(dag.params) == {"note", "savepoint", "mine"}
+    assert set(dag.params) == {"note", "savepoint", "drain", "mine"}
     assert dag.doc_md is not None
     assert dag.doc_md.startswith("Ask Ann.")
     assert dag.on_failure_callback is alarm

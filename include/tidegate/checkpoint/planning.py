@@ -11,6 +11,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
+from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
@@ -51,6 +52,13 @@ class Plans:
         standing: no source moves. drain: event time comes to its end.
         """
         interval = wanted.interval if wanted is not None else None
+        if drain is not None and self.graph.by_interval:
+            raise Invalid(
+                f"pipeline {self.graph.name!r} reads by data interval: event time has no end there",
+                expected="a pipeline that reads whatever is new",
+                help=f"to end it: tidegate stop {self.graph.name}",
+                reason="BY_INTERVAL",
+            )
         check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]

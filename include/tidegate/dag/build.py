@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
-from tidegate.dag import document, retries
+from tidegate.dag import asked, document, retries
 from tidegate.dag.assets import asset
 from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
@@ -46,14 +46,6 @@ def _project(file: Path) -> str:
 
 def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Tidegate's part, and over it what the user gave."""
-    note = Param("", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log.")
-    savepoint = Param(
-        "",
-        type="string",
-        pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
-        title="Savepoint",
-        description="A name for this run's checkpoint: it stays until it is disposed of.",
-    )
     return {
         "dag_id": graph.name,
         "description": document.description(graph),
@@ -65,7 +57,7 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
         "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
         "doc_md": "\n\n".join(filter(None, (given.get("doc_md"), document.dag_text(graph, settings)))),
         "tags": ["tidegate", graph.name, *given.get("tags", ())],
-        "params": {"note": note, "savepoint": savepoint, **given.get("params", {})},
+        "params": {**asked.params(), **given.get("params", {})},
     }
 
 

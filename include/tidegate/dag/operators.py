@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tidegate.dag import asked
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, end_anyway, let_go
@@ -110,7 +111,12 @@ class Step(BaseOperator):
         try:
             with self.sessions(task):
                 triggered = task.coordinator.trigger(
-                    task.name(), kind=task.kind, give_up=task.give_up, interval=task.interval, reprocess=task.reprocess
+                    task.name(),
+                    kind=task.kind,
+                    give_up=task.give_up,
+                    interval=task.interval,
+                    reprocess=task.reprocess,
+                    drain=asked.drain_of(task),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
@@ -151,7 +157,7 @@ class TriggerOperator(Step):
         """Small references only: data never goes through Airflow."""
         with self.at_work(context) as task:
             task.refuse_unknown_conf()
-            _refuse_taken(task)
+            asked.refuse_taken(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             triggered = self.triggered(task)
@@ -281,7 +287,7 @@ class CompleteOperator(Step):
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:
-        _name(task, id)
+        asked.keep_word(task, id)
         came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
@@ -291,23 +297,6 @@ class CompleteOperator(Step):
             task.context["outlet_events"][asset(self.pipeline, sink)].extra = extra
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
-
-
-def _refuse_taken(task: Task) -> None:
-    """A savepoint's name that another checkpoint has: said before anything is planned."""
-    from tidegate.checkpoint.savepoint import check_free
-
-    if name := task.context["params"].get("savepoint"):
-        check_free(task.coordinator.ledger, name, task.last())
-
-
-def _name(task: Task, id: int) -> None:
-    """The run's checkpoint becomes a savepoint, if that was asked for. Once, however often it is tried."""
-    from tidegate.checkpoint.savepoint import create
-
-    if name := task.context["params"].get("savepoint"):
-        made = create(task.coordinator.ledger, name, id, task.run, task.context["params"].get("note") or "")
-        log.info("Checkpoint %s is savepoint %s", made.entry, made.name)
 
 
 def _nothing() -> None:
@@ -333,7 +322,8 @@ def _patience(task: Task, error: Rejected) -> float:
 
 def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
-    log.info("Checkpoint %s %s", plan.id, state)
+    ends = ", the last one: event time comes to its end" if plan.drain is not None else ""
+    log.info("Checkpoint %s %s%s", plan.id, state, ends)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
 

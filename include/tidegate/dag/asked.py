@@ -1,0 +1,77 @@
+"""What a run's parameters ask for: a name for its checkpoint, or that it is the last one."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Param
+
+from tidegate.config.keys import RETENTIONS
+
+if TYPE_CHECKING:
+    from tidegate.dag.task import Task
+    from tidegate.model.records import Drain
+
+__all__ = ["drain_of", "keep_word", "params", "refuse_taken"]
+
+log = logging.getLogger(__name__)
+
+
+def params() -> dict[str, Param]:
+    """What Airflow's form offers for a run by hand."""
+    return {
+        "note": Param(
+            "", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log."
+        ),
+        "savepoint": Param(
+            "",
+            type="string",
+            pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
+            title="Savepoint",
+            description="A name for this run's checkpoint: it stays until it is disposed of.",
+        ),
+        "drain": Param(
+            False,
+            type="boolean",
+            title="Drain",
+            description="This run's checkpoint is the last one: event time comes to its end, windows and timers fire. "
+            "Then the pipeline is finished, and later runs are skipped.",
+        ),
+    }
+
+
+def drain_of(task: Task) -> Drain | None:
+    """What the run's plan says of the end of time, if the run is to bring it."""
+    from tidegate.model.records import Drain
+
+    given = task.context["params"]
+    return Drain(by=task.run, reason=given.get("note") or "") if given.get("drain") else None
+
+
+def refuse_taken(task: Task) -> None:
+    """A savepoint's name that another checkpoint has: said before anything is planned."""
+    from tidegate.checkpoint.savepoint import check_free
+
+    if name := task.context["params"].get("savepoint"):
+        check_free(task.coordinator.ledger, name, task.last())
+
+
+def keep_word(task: Task, id: int) -> None:
+    """The run's checkpoint becomes a savepoint, and the end is the end, if that was asked for. Once, however often it
+    is tried."""
+    from tidegate.checkpoint import control
+    from tidegate.checkpoint.savepoint import create
+
+    ledger, given = task.coordinator.ledger, task.context["params"]
+    if name := given.get("savepoint"):
+        made = create(ledger, name, id, task.run, given.get("note") or "")
+        log.info("Checkpoint %s is savepoint %s", made.entry, made.name)
+    last = control.finished(ledger.view())
+    if not given.get("drain") or last is None or last.id != id:
+        return
+    log.info("Pipeline %s is finished, with checkpoint %s: later runs are skipped", ledger.pipeline, id)
+    if task.settings.retention == RETENTIONS[-1]:
+        control.cancel(ledger, task.run, f"it is finished, and retention is {RETENTIONS[-1]}", final=True)
+        task.coordinator.retire()
+        log.info("retention is %s: its checkpoints and states are removed, but for savepoints", RETENTIONS[-1])
