@@ -10,13 +10,13 @@ import pytest
 
 from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.errors import Fenced, Rejected
+from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.runtime.run_job import run_job
 from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tidegate.testing.toys import ToyFeed, ToyGate, ToySink, ToySource, ToyTables
 from tidegate.testing.weather import Weather
 
 
@@ -285,6 +285,53 @@ def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarme
     day.weather.before(f"read {blob}", others)
     with pytest.raises(Fenced):
         day.work(id)
+
+
+def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the_base_is_gone() -> None:
+    """It has read that its base is there; then others went on, and retention took it. (Seed 11672.)"""
+    day = Day()
+    pipeline = Pipeline("day")
+    rows = pipeline.source("in", ToySource(day.feed, 1, 0)).gate(ToyGate(10**9, 1e9, "approve"), name="checked")
+    rows.sink("out", ToySink("out", day.tables))
+    day.graph = pipeline.graph()
+    day.checkpoint("a")
+    id = day.trigger("b")
+    reads = iter(range(2))
+
+    def others() -> None:
+        if next(reads) == 0:  # the one that looks whether it is there
+            day.weather.before("read checkpoints/00000001/acks/main.json", others)
+            return
+        day.work(id)
+        day.coordinator().complete(id)
+        day.coordinator().publish()
+        others_go_on(day, "c")
+
+    day.weather.before("read checkpoints/00000001/acks/main.json", others)
+    with pytest.raises(Fenced):
+        day.work(id)
+    assert day.published() == [1, 2, 3]
+
+
+def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_alarmed() -> None:
+    """Behind a rollback it rests on the target's acks, and the target goes with the rollback."""
+    day = Day()
+    day.limits.num_retained = 3
+    for run in "abc":
+        day.checkpoint(run)
+    day.coordinator().roll_back(2, run="back", by="x")
+    day.limits.num_retained = 1
+
+    def others() -> None:
+        others_go_on(day, "def")
+        day.coordinator().retire()  # the target goes once the rollback's entry is gone
+
+    day.weather.before("read checkpoints/00000002/acks/main.json", others)
+    with pytest.raises(Unavailable, match="was retired meanwhile"):
+        day.trigger("g")
+    assert day.checkpoint("g") == 8
+    live = day.tables["out"].live()
+    assert sorted(offset for name in live for offset, _ in day.tables["out"].files[name]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_view_never_shows_a_checkpoint_completed_and_its_base_open() -> None:

@@ -11,7 +11,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
-from tidegate.errors import Invalid
+from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
@@ -52,18 +52,13 @@ class Plans:
         standing: no source moves. drain: event time comes to its end.
         """
         interval = wanted.interval if wanted is not None else None
-        if drain is not None and self.graph.by_interval:
-            raise Invalid(
-                f"pipeline {self.graph.name!r} reads by data interval: event time has no end there",
-                expected="a pipeline that reads whatever is new",
-                help=f"to end it: tidegate stop {self.graph.name}",
-                reason="BY_INTERVAL",
-            )
+        if drain is not None:
+            self._refuse_end()
         check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
-            refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+            self._refuse(config, base)
             for name in left_behind(self.graph, base):
                 log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         sources = self._sources(view, base, interval, standing=standing)
@@ -90,6 +85,27 @@ class Plans:
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
+
+    def _refuse(self, config: Json, base: Entry) -> None:
+        try:
+            refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+        except Corrupt:
+            if self.ledger.is_kept(base.id):
+                raise
+            raise Unavailable(
+                f"checkpoint {base.id}, which the next one was to rest on, was retired meanwhile",
+                help="nothing is wrong: others went on; it is tried again by itself",
+                reason="OVERTAKEN",
+            ) from None
+
+    def _refuse_end(self) -> None:
+        if self.graph.by_interval:
+            raise Invalid(
+                f"pipeline {self.graph.name!r} reads by data interval: event time has no end there",
+                expected="a pipeline that reads whatever is new",
+                help=f"to end it: tidegate stop {self.graph.name}",
+                reason="BY_INTERVAL",
+            )
 
     def _sources(
         self, view: View, base: Entry | None, interval: Interval | None, *, standing: bool

@@ -102,10 +102,20 @@ class Attempt:
         _refuse_changed_code(self.graph, self.plan)
         before = None
         if answer.prev is not None and (self.job.operators or self.job.gates):
-            before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
+            try:
+                before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
+            except Corrupt:
+                if self._needs_prev():
+                    raise
+                return self.ask()
         self.operating = Operating(self.coordinator, self.plan, self.staging, before)
         self.gating = Gating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
+
+    def _needs_prev(self) -> bool:
+        """Whether the checkpoint is still to be made: else retention has taken what it rested on, and rightly."""
+        entry, _ = self.coordinator.entry_and_base(self.id)
+        return entry is not None and entry.open and self.job.name not in entry.acks
 
     def refuse_ended(self) -> None:
         """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""

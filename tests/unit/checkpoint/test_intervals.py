@@ -15,6 +15,7 @@ from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator, Covered
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.model.interval import Interval
+from tidegate.model.records import Drain
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -300,6 +301,12 @@ def test_a_run_without_an_interval_is_refused(world, given):
 def test_an_interval_that_is_none_is_refused(world, given):
     with pytest.raises(Invalid, match="not allowed"):
         world.coordinator().trigger("run", interval=given)
+
+
+def test_its_time_has_no_end(world):
+    with pytest.raises(Invalid, match="event time has no end there"):
+        world.ask("one", 1, drain=Drain(by="ann"))
+    assert world.ledger.ids() == []
 
 
 def test_sources_by_interval_and_others_are_not_mixed():
