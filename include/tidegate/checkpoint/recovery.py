@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.proposal import examine
+from tidegate.checkpoint.savepoint import savepoints
+from tidegate.config.keys import KEYS
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.view import Entry, View, rolled_back_by
 
@@ -107,8 +109,11 @@ def _damage(coordinator: Coordinator, last: Entry) -> list[str]:
 
 
 def _whole(coordinator: Coordinator, view: View, below: int) -> Iterator[int]:
-    """Older checkpoints that one could go back to, the newest first."""
-    for id in reversed(coordinator.ledger.ids(before=below)):
+    """Older checkpoints that one could go back to, the newest first; savepoints last, if the settings say so."""
+    settings, key = coordinator.limits.record(), KEYS["prefer_checkpoint_for_recovery"]
+    prefers = key.parse(settings.get(key.name, key.default))
+    named = {each.entry for each in savepoints(coordinator.ledger)} if prefers else set()
+    for id in sorted(coordinator.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
             found = examine(coordinator, id, {}, view)
         except (Corrupt, Rejected):

@@ -205,6 +205,7 @@ KEYS: Mapping[str, Key] = {
         Key("retain_days", 30, "a whole number from 1 to 3660", _whole(1, 3660)),
         Key("savepoint_interval", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("savepoints_retained", 3, "a whole number from 1 to 1000", _whole(1, 1000)),
+        Key("prefer_checkpoint_for_recovery", False, "true or false", _truth),
         Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole(1, 32768)),
         Key("allow_non_restored_state", False, "true or false", _truth),
         Key("watermark", "0 s", _SPAN.format("0"), _duration(0)),

@@ -232,6 +232,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         retain_days=values["retain_days"],
         savepoint_interval=values["savepoint_interval"],
         savepoints_retained=values["savepoints_retained"],
+        prefer_checkpoint_for_recovery=values["prefer_checkpoint_for_recovery"],
         max_parallelism=values["max_parallelism"],
         allow_non_restored_state=values["allow_non_restored_state"],
         watermark=values["watermark"],

@@ -88,6 +88,8 @@ class Settings:
     """How often a checkpoint is named by itself (checkpoint/periodic.py). None: never."""
     savepoints_retained: int
     """How many of these savepoints stay."""
+    prefer_checkpoint_for_recovery: bool
+    """If the last checkpoint is damaged: whether one that has no name is gone back to rather than a newer savepoint."""
     max_parallelism: int
     allow_non_restored_state: bool
     """Whether the state of an operator that the code no longer has may be left behind."""

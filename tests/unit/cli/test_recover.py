@@ -87,6 +87,17 @@ def test_a_file_of_the_last_version_that_older_ones_do_not_need(shop, tidegate):
     assert shop.rows() == [1, 2]
 
 
+def test_a_savepoint_counts_like_any_other_unless_the_settings_prefer_those_without_a_name(shop, tidegate):
+    tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
+    shop.staged(3).unlink()
+    look = ("recover", CODE, "--dry-run", "--json")
+    assert tidegate(*look).json["instead"] == 2
+    told = tidegate(*look, "-D", "prefer_checkpoint_for_recovery=true").json
+    assert (told["instead"], told["lost"]) == (1, [2, 3])
+    tidegate("savepoint", "create", "orders", "older", "--checkpoint", "1")
+    assert tidegate(*look, "-D", "prefer_checkpoint_for_recovery=true").json["instead"] == 2, "better than none"
+
+
 def test_if_none_is_whole_it_says_so(shop, tidegate):
     shop.staged(1).unlink()
     said = tidegate("recover", CODE, "--fall-back", "--yes", "--json")
