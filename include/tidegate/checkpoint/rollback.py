@@ -104,7 +104,14 @@ def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
     entry = view.get(id) or ledger.entry(id) if id is not None else None
     if id is None or (entry is not None and entry.open):
         return None
-    if entry is None or entry.restart is None or entry.restart.target != to:
+    if entry is None or entry.plan.run != run:
+        raise Rejected(
+            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is decided and retired since",
+            expected="a run whose rollback can still be told",
+            help="look at where the pipeline is; if it is to go back all the same, give that a run of its own",
+            reason="RETIRED",
+        )
+    if entry.restart is None or entry.restart.target != to:
         raise Invalid(
             f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is no rollback to checkpoint {to}",
             expected="a run that has done nothing else",

@@ -198,6 +198,11 @@ def test_the_same_run_again_finds_it_done_and_undoes_nothing_that_came_behind_it
     assert shown(world, "a") == list(range(1, 8))
     with pytest.raises(Invalid, match="is no rollback to checkpoint 1"):
         back(world, 1, run="asked")
+    world.limit(num_retained=1)
+    for number in range(6, 8):
+        world.checkpoint(f"run {number}", rows=1)
+    with pytest.raises(Rejected, match="has made entry 5, which is decided and retired since"):
+        back(world, 8, run="asked")
 
 
 def test_a_decision_whose_answer_was_lost_may_count_so_the_target_stays_pinned(world):
