@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tidegate import Pipeline
+from tidegate.checkpoint import holding
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.ledger.ledger import Ledger
@@ -287,13 +288,18 @@ def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarme
         day.work(id)
 
 
-def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the_base_is_gone() -> None:
-    """It has read that its base is there; then others went on, and retention took it. (Seed 11672.)"""
-    day = Day()
-    pipeline = Pipeline("day")
-    rows = pipeline.source("in", ToySource(day.feed, 1, 0)).gate(ToyGate(10**9, 1e9, "approve"), name="checked")
+def gated(every: int) -> Day:
+    """A gate holds what has a multiple of this."""
+    day, pipeline = Day(), Pipeline("day")
+    rows = pipeline.source("in", ToySource(day.feed, 1, 0)).gate(ToyGate(every, 1e9, "approve"), name="checked")
     rows.sink("out", ToySink("out", day.tables))
     day.graph = pipeline.graph()
+    return day
+
+
+def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the_base_is_gone() -> None:
+    """It has read that its base is there; then others went on, and retention took it. (Seed 11672.)"""
+    day = gated(10**9)
     day.checkpoint("a")
     id = day.trigger("b")
     reads = iter(range(2))
@@ -394,3 +400,21 @@ def test_what_was_planned_on_survives_a_power_loss() -> None:
     day.weather.before("sync checkpoints/00000001/plan.json", second)
     day.trigger("a")
     assert day.view_ids() == [1, 2]
+
+
+def test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does() -> None:
+    """The no can be seen, whoever said it has not synced it yet, and another one aborts by it. (Seed 18591.)"""
+    day = gated(1)
+    id = day.trigger("a")
+    day.work(id)
+
+    def others() -> None:
+        assert day.coordinator().complete(id).reason == "GATE_REJECTED"
+        day.store.power_loss()
+
+    day.weather.before(f"sync checkpoints/{id:08d}/holds/checked.json", others)
+    holding.answer(Ledger(day.store, "day"), id, None, approve=False, by="ann")
+    entry = Ledger(day.store, "day").entry(id)
+    assert entry is not None
+    assert entry.aborted
+    assert entry.answers["checked"].by == "ann"

@@ -250,6 +250,7 @@ class Coordinator:
                 failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
             answer = protocol.on_completion(entry, base, failure)
             if isinstance(answer, protocol.Abort):
+                holding.settle(self.ledger, entry)
                 self._decide(self._abort(answer))
             elif isinstance(answer, protocol.Complete):
                 assert entry is not None
@@ -269,8 +270,7 @@ class Coordinator:
         """W2: what the decision rests on survives a power loss before it does."""
         for acked in entry.acks.values():
             self.ledger.settle_ack(acked)
-        for answer in entry.answers.values():
-            self.ledger.settle_answer(answer)
+        holding.settle(self.ledger, entry)
         if base is not None:
             self.ledger.settle_decision(base.id)
 

@@ -15,7 +15,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.records import Answer
 from tidegate.model.view import Entry, View
 
-__all__ = ["HELD", "answer", "answer_overdue", "awaits_person", "told_all"]
+__all__ = ["HELD", "answer", "answer_overdue", "awaits_person", "settle", "told_all"]
 
 HELD = "HELD"
 """Why a checkpoint is open of which all acks are in."""
@@ -102,3 +102,9 @@ def told_all(view: View, ids: Iterable[int]) -> str:
         if gates:
             texts.append(f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it")
     return "; ".join(texts)
+
+
+def settle(ledger: Ledger, entry: Entry | None) -> None:
+    """W2: what was said survives a power loss before the decision does that follows from it, a yes as well as a no."""
+    for said in entry.answers.values() if entry is not None else ():
+        ledger.settle_answer(said)
