@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Unavailable
 from tidegate.state import StateTable, workers
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.ttl import Ttl
@@ -100,6 +100,29 @@ def test_composite_nested_and_odd_keys_with_deletes_and_rescaling(
     assert told(bed.rows(), 3) == reference
     assert bed.table is not None
     assert len(bed.table.files) < 20, "merged now and then"
+
+
+def test_a_state_that_the_disk_refuses_is_never_acked(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is waited for beside other work. The ack must not be written as if it had answered."""
+    bed = Bed(tmp_path, spark, ["k"])
+    state = bed.open()
+
+    def refuse(location: Location, paths: Sequence[str]) -> None:
+        raise Unavailable(f"{location.url}: No space left on device")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(Location, "sync", refuse)
+        state.put(bed.frame([("a", 1)], "k string, v int"))
+        with pytest.raises(Unavailable, match="No space left"):
+            bed.done(state)
+        state.let_go()
+    assert bed.table is None
+    again = bed.open()
+    again.put(bed.frame([("a", 1)], "k string, v int"))
+    bed.done(again)
+    assert told(bed.rows(), 1) == {("a",): (1,)}
 
 
 def test_keys_of_more_columns_than_the_log_keeps_statistics_of(tmp_path: Path, spark: Any) -> None:

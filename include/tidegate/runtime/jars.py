@@ -44,13 +44,13 @@ def jar_paths() -> list[Path]:
         path = folder / jar.file_name
         if not path.is_file():
             raise Invalid(
-                f"The Delta jar {jar.file_name} is not in {folder}.",
+                f"The jar {jar.file_name} is not in {folder}.",
                 help=f"Run `make setup`, or let {JARS_FOLDER_VARIABLE} name the folder that holds the jars.",
                 reason="JARS_MISSING",
             )
         if (size := path.stat().st_size) != jar.size:
             raise Corrupt(
-                f"The Delta jar {path} has {size} bytes.",
+                f"The jar {path} has {size} bytes.",
                 expected=f"{jar.size} bytes",
                 help="Delete it and run `make setup`.",
                 reason="JARS_CORRUPT",
