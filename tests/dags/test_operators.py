@@ -22,7 +22,6 @@ from tidegate import Pipeline
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
 from tidegate.dag import asset, build_dag, document, retries
-from tidegate.dag.build import _upstreams
 from tidegate.dag.gates import question
 from tidegate.dag.operators import JobOperator, TriggerOperator
 from tidegate.dag.outcomes import WAITING, as_airflow
@@ -33,7 +32,6 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
-from tidegate.pipeline.graph import Job
 from tidegate.runtime.runs import new_run
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -411,16 +409,32 @@ def test_a_dag_may_be_scheduled_on_the_assets_of_another():
     }
 
 
-def test_jobs_are_ordered_as_their_streams_are():
-    graph = some_pipeline().graph()
-    whole = graph.jobs[0]
-    first = Job("first", whole.sources, whole.stages, ())
-    kept, refused = (Job(sink.name, (), (), (sink,)) for sink in whole.sinks)
-
-    class Cut:
-        jobs = (first, kept, refused)
-
-    assert [_upstreams(Cut(), job) for job in Cut.jobs] == [[], ["first"], ["first"]]  # type: ignore[arg-type]
+def test_each_job_is_a_task_behind_those_that_it_takes_from():
+    pipeline = Pipeline("shop")
+    orders = pipeline.source("orders", Files("landing/*.json", schema="id long"))
+    checked = orders.gate(Volume(least=1), name="checked")
+    scored = pipeline.stage(checked.job("scoring"), name="scored")(lambda frame: frame)
+    scored.sink("scores", DeltaAppend("tables/scores"))
+    checked.job("copying").sink("copies", DeltaAppend("tables/copies"))
+    dag = build_dag(pipeline)
+    assert {name: sorted(task.upstream_task_ids) for name, task in dag.task_dict.items()} == {
+        "trigger": [],
+        "job_main": ["trigger"],
+        "gate_checked": ["job_main"],
+        "job_scoring": ["job_main", "trigger"],
+        "job_copying": ["job_main", "trigger"],
+        "complete": ["gate_checked", "job_copying", "job_main", "job_scoring", "trigger"],
+    }
+    text = dag.task_dict["job_scoring"].doc_md
+    assert text is not None
+    assert "- Takes from other jobs: `checked`" in text
+    assert document.picture(pipeline.graph()).splitlines() == [
+        "orders               source · files",
+        "└─▶ checked          gate · volume",
+        "    ├─▶ scored       stage, in job scoring",
+        "    │   └─▶ scores   sink · delta-append",
+        "    └─▶ copies       sink · delta-append, in job copying",
+    ]
 
 
 def test_the_documentation_shows_the_pipeline_and_no_secrets():

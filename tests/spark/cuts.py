@@ -72,6 +72,8 @@ class Story:
     """By checkpoint; "" is none."""
     tasks: list[int]
     """By attempt: into how many partitions Spark shuffles, for nothing may depend on that."""
+    in_jobs: bool = False
+    """Whether operators are in several jobs. Then a fault meets one of them."""
 
     @classmethod
     def of(cls, graph: Graph, seed: int, checkpoints: int | None = None) -> Story:
@@ -84,13 +86,15 @@ class Story:
         if count > 10:  # one by one: now and then is enough
             faults = [fault if dice.random() < 0.1 else "" for fault in faults]
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
-        return cls(events, cuts, faults, [dice.randint(1, 3) for _ in range(40)])
+        tasks = [dice.randint(1, 3) for _ in range(40)]
+        return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4)
 
     def run(self, graph: Graph, root: Path, spark: Any) -> Play:
         """Tell it, to the end."""
         root.mkdir(parents=True, exist_ok=True)
         graph.prepare(root)
         play = Play(root, spark, graph.build, **graph.settings)
+        play.in_jobs = self.in_jobs
         for source in sorted({source for source, _ in self.events}):
             (root / "landing" / source).mkdir(parents=True)
         bounds, tasks = [0, *self.cuts, len(self.events)], itertools.cycle(self.tasks)
@@ -101,7 +105,8 @@ class Story:
         return play
 
     def __str__(self) -> str:
-        return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}"
+        jobs = ", in several jobs" if self.in_jobs else ""
+        return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{jobs}"
 
 
 def _by_source(events: Sequence[Event]) -> dict[str, list[Row]]:
@@ -125,42 +130,54 @@ class Telling:
         triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
-        if fault == "abort":
-            self.attempt(coordinator, id)
-            coordinator.abort(id, "TEST")
-            return
-        if fault == "fenced":
-            self.dies(coordinator, id, "S4.stage.before", lambda: coordinator.abort(id, "TEST"), Fenced)
-            return
-        if fault == "crash":
-            self.dies(coordinator, id, "S6.ack.before", self.die, Unavailable)
-        if fault == "early":
-            self.dies(coordinator, id, "S4.stage.after", self.die, Unavailable)
-        if fault == "twice":
-            with self.at("S6.ack.before", lambda: self.attempt(coordinator, id)):
-                self.attempt(coordinator, id)
-        else:
-            self.attempt(coordinator, id)
-        for one, other in itertools.pairwise(self.staged):
-            unlike = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-            assert not unlike, f"two attempts at checkpoint {id} staged other rows for {sorted(unlike)}"
+        jobs = [job.name for job in coordinator.graph.jobs]
+        struck = jobs[(next(self.tasks) + id) % len(jobs)] if len(jobs) > 1 else jobs[0]
+        for job in jobs:
+            if not self.done(coordinator, id, job, fault if job == struck else ""):
+                return
         assert coordinator.complete(id).state == "completed"
         coordinator.publish()
         coordinator.retire()
 
-    def attempt(self, coordinator: Coordinator, id: int) -> None:
+    def done(self, coordinator: Coordinator, id: int, job: str, fault: str) -> bool:
+        """A job with what befalls it. False: the checkpoint is no more."""
+        self.staged.clear()
+        if fault == "abort":
+            self.attempt(coordinator, id, job)
+            coordinator.abort(id, "TEST")
+            return False
+        if fault == "fenced":
+            self.dies(coordinator, id, job, "S4.stage.before", lambda: coordinator.abort(id, "TEST"), Fenced)
+            return False
+        if fault == "crash":
+            self.dies(coordinator, id, job, "S6.ack.before", self.die, Unavailable)
+        if fault == "early":
+            self.dies(coordinator, id, job, "S4.stage.after", self.die, Unavailable)
+        if fault == "twice":
+            with self.at("S6.ack.before", lambda: self.attempt(coordinator, id, job)):
+                self.attempt(coordinator, id, job)
+        else:
+            self.attempt(coordinator, id, job)
+        for one, other in itertools.pairwise(self.staged):
+            unlike = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+            assert not unlike, f"two attempts at {job} of checkpoint {id} staged other rows for {sorted(unlike)}"
+        return True
+
+    def attempt(self, coordinator: Coordinator, id: int, job: str) -> None:
         """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
         tasks = next(self.tasks)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
         self.spark.conf.set("spark.sql.adaptive.enabled", str(tasks == 3).lower())
         known = set(self.files(id))
         with self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known))):
-            run_job(coordinator, id, "main", self.spark)
+            run_job(coordinator, id, job, self.spark)
 
-    def dies(self, coordinator: Coordinator, id: int, point: str, how: Callable[[], object], told: type) -> None:
+    def dies(
+        self, coordinator: Coordinator, id: int, job: str, point: str, how: Callable[[], object], told: type
+    ) -> None:
         try:
             with self.at(point, how):
-                self.attempt(coordinator, id)
+                self.attempt(coordinator, id, job)
         except told:
             return
         raise AssertionError(f"the attempt went on behind {point}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from tidegate.checkpoint.coordinator import Triggered
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Ack, Drain, Json
+from tidegate.pipeline.graph import Operated
 from tidegate.runtime.run_job import run_job
 from tidegate.sources import Files
 from tidegate.state import StateTable
 
-__all__ = ["Play", "sources"]
+__all__ = ["Play", "put_in_jobs", "sources"]
 
 
 class Limits:
@@ -52,11 +54,15 @@ class Play:
         self.root, self.spark, self.build, self.name = root, spark, build, name
         self.limits = Limits(**settings)
         self.files = 0
+        self.in_jobs = False
+        """Whether operators are in jobs of their own: nothing may depend on that."""
 
     @property
     def coordinator(self) -> Coordinator:
         pipeline = Pipeline(self.name)
         self.build(pipeline)
+        if self.in_jobs:
+            put_in_jobs(pipeline)
         place = Place(str(self.root))
         return Coordinator(pipeline.graph(place), self.ledger, self.limits, place)
 
@@ -78,7 +84,8 @@ class Play:
         triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}", drain=drain)
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
-        run_job(coordinator, id, "main", self.spark)
+        for job in coordinator.graph.jobs:
+            run_job(coordinator, id, job.name, self.spark)
         outcome = coordinator.complete(id)
         assert outcome.state == "completed", outcome
         coordinator.publish()
@@ -96,9 +103,9 @@ class Play:
         path = self.root / table
         return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
 
-    def ack(self, id: int) -> Ack:
+    def ack(self, id: int, job: str = "main") -> Ack:
         """What the job said of checkpoint `id`."""
-        found = self.coordinator.ledger.ack(id, "main")
+        found = self.coordinator.ledger.ack(id, job)
         assert found is not None
         return found.ack
 
@@ -107,6 +114,15 @@ class Play:
         ledger = self.coordinator.ledger
         payload = self.ack(id or ledger.view().last_id).states[f"state.{name}"]
         return msgspec.convert(ledger.unpack(payload), StateTable)
+
+
+def put_in_jobs(pipeline: Pipeline) -> None:
+    """Operators in jobs by how many lie in front of them."""
+    depths: dict[str, int] = {}
+    for place, stage in enumerate(pipeline._stages):
+        depth = max(depths.get(name, 0) for name in stage.inputs) + isinstance(stage, Operated)
+        depths |= dict.fromkeys(stage.produces, depth)
+        pipeline._stages[place] = replace(stage, job=f"depth{depth}")
 
 
 def sources(pipeline: Pipeline, schema: str, name: str = "rows", **options: Any) -> Any:

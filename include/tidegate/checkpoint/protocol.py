@@ -219,8 +219,13 @@ def base_aborted(view: View, entry: Entry) -> bool:
 # -- job (J1, J2, J5) ----------------------------------------------------------------------------------
 
 
-def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlready | Wait | RunJob:
-    """What a job of `entry` does before it touches anything, and again before it acks."""
+def on_job(
+    entry: Entry | None, base: Entry | None, job: str, after: Sequence[str] = ()
+) -> Stop | DoneAlready | Wait | RunJob:
+    """What a job of `entry` does before it touches anything, and again before it acks.
+
+    after: the jobs whose channels it takes. If it waits for `entry` itself, it is for one of these.
+    """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
     if entry.control is not None:
@@ -231,10 +236,14 @@ def on_job(entry: Entry | None, base: Entry | None, job: str) -> Stop | DoneAlre
         return DoneAlready()
     if entry.decision is not None:
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
+    if base is not None and base.aborted:
+        return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
+    if after and (refused := gate_failure(entry)):
+        return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
+    if any(other not in entry.acks for other in after):
+        return Wait((entry.id,))
     if base is None:
         return RunJob(prev=None)
-    if base.aborted:
-        return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
     prev = last_ack(base, job)
     new = base.completed if base.restart is not None else job not in base.plan.acks
     if prev is None and new:

@@ -21,7 +21,8 @@ def blobs_of(entry: Entry) -> set[Blob]:
     """Every side file that the entry's records name, wherever in them."""
     payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     for ack in (acked.ack for acked in entry.acks.values()):
-        payloads += [*ack.sinks.values(), *ack.states.values(), *(verdict.results for verdict in ack.gates.values())]
+        payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
+        payloads += [verdict.results for verdict in ack.gates.values()]
     if entry.restart is not None and entry.manifest is not None:
         payloads += [each for part in entry.manifest.tables.values() for each in part.committables]
     found = {payload.blob for payload in payloads if payload.blob is not None}

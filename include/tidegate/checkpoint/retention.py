@@ -27,6 +27,7 @@ from tidegate.ledger.log import TOO_LATE
 from tidegate.model.records import Blob, Decision, Kept, Pin, Retired
 from tidegate.model.view import Entry, rolled_back_by
 from tidegate.sinks.base import Staging
+from tidegate.sinks.channel import Channel, channel_name
 from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def release(coordinator: Coordinator, entry: Entry) -> None:
             context = coordinator.context(name)
             for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
                 sinking.sink.discard(context, Staging(entry.id, attempt))
+    with contextlib.suppress(TidegateError):
+        _clear_channels(coordinator, entry)
 
 
 def _retire(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
@@ -189,6 +192,7 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
     if entry.open:
         return False
     clear_staged(coordinator, entry)
+    _clear_channels(coordinator, entry)
     _clear_states(coordinator, entry)
     blobs = blobs_of(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
@@ -208,6 +212,15 @@ def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             remove = sink.retire if attempt in winners and not never else sink.discard
             remove(context, Staging(entry.id, attempt))
+
+
+def _clear_channels(coordinator: Coordinator, entry: Entry) -> None:
+    """What went from job to job. It is decided what came of it, so nobody takes it any more."""
+    streams = {stream for acked in entry.acks.values() for stream in acked.ack.channels}
+    for stream in streams | set(coordinator.graph.channels):
+        channel, context = Channel(stream), coordinator.context(channel_name(stream))
+        for attempt in filter(entry.owns, channel.attempts(entry.id, context)):
+            channel.discard(context, Staging(entry.id, attempt))
 
 
 def _clear_states(coordinator: Coordinator, entry: Entry) -> None:

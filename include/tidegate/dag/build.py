@@ -16,7 +16,7 @@ from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import Every
 from tidegate.pipeline import Pipeline
-from tidegate.pipeline.graph import Graph, Job
+from tidegate.pipeline.graph import Graph
 
 __all__ = ["build_dag"]
 
@@ -84,8 +84,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
         **shared,
     )
     for job in graph.jobs:
-        upstream = [jobs[name] for name in _upstreams(graph, job)]
-        jobs[job.name].set_upstream([trigger, *upstream])
+        jobs[job.name].set_upstream([trigger, *(jobs[name] for name in job.after)])
     # Behind all of them, and behind `trigger` too: what `complete` does follows from each of their states.
     gates = _gates(graph, jobs, control, shared)
     complete.set_upstream([trigger, *jobs.values(), *gates])
@@ -108,14 +107,3 @@ def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], 
             task.set_upstream(jobs[job.name])
             made.append(task)
     return made
-
-
-def _upstreams(graph: Graph, job: Job) -> list[str]:
-    """The jobs whose results this one reads."""
-    made = {name: other.name for other in graph.jobs for name in _produces(other)}
-    reads = {i for stage in job.stages for i in stage.inputs} | {sink.input for sink in job.sinks}
-    return sorted({made[stream] for stream in reads if stream in made} - {job.name})
-
-
-def _produces(job: Job) -> set[str]:
-    return {s.name for s in job.sources} | {made for stage in job.stages for made in stage.produces}

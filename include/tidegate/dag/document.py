@@ -67,8 +67,10 @@ def job_text(job: Job) -> str:
     """A job task's documentation."""
     parts = [
         ("Reads", [s.name for s in job.sources]),
+        ("Takes from other jobs", list(job.takes)),
         ("Runs", [s.name for s in job.stages]),
         ("Stages rows for", [s.name for s in job.sinks]),
+        ("Sends to other jobs", list(job.gives)),
     ]
     told = "\n".join(f"- {what}: {', '.join(f'`{name}`' for name in names)}" for what, names in parts if names)
     return (
@@ -108,12 +110,20 @@ def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str])
         corner, bar = ("└─▶ ", "    ") if last else ("├─▶ ", "│   ")
         if isinstance(user, Sinking):
             of = "" if len(streams) == 1 else f", takes {user.input}"
-            yield f"{indent}{corner}{user.name}", f"sink · {user.sink.kind}{of}"
+            yield f"{indent}{corner}{user.name}", f"sink · {user.sink.kind}{of}{_moved(graph, user, streams)}"
         elif user.name in drawn:
             yield f"{indent}{corner}{user.name}", "stage (above)"
         else:
             drawn.add(user.name)
             kind = f"gate · {user.gate.kind}" if isinstance(user, Gated) else "stage"
             reads = f", reads {', '.join(user.inputs)}" if len(user.inputs) > 1 else ""
-            yield f"{indent}{corner}{user.name}", f"{kind}{reads}"
+            yield f"{indent}{corner}{user.name}", f"{kind}{reads}{_moved(graph, user, streams)}"
             yield from _below(graph, user.produces, indent + bar, drawn)
+
+
+def _moved(graph: Graph, user: Node | Sinking, streams: tuple[str, ...]) -> str:
+    """In which job it is, if that is not the job of what it reads here."""
+    for job in graph.jobs:
+        if user in job.stages or user in job.sinks:
+            return f", in job {job.name}" if not set(job.takes).isdisjoint(streams) else ""
+    return ""

@@ -231,6 +231,10 @@ class Ack(Record, frozen=True, kw_only=True):
     memory: dict[str, Json] = {}
     """What is small and remembered, per operator and source: watermarks, counters."""
     gates: dict[str, Verdict] = {}
+    inputs: dict[str, Handle] = {}
+    """The acks of the jobs whose channels it has taken."""
+    channels: dict[str, Payload] = {}
+    """What it has sent to other jobs, by stream (sinks/channel.py)."""
     stats: JobStats
 
 

@@ -76,6 +76,7 @@ class Pipeline:
         It may run more than once for one checkpoint; only one run's result counts.
         """
         names = tuple(self._stream_name(given) for given in inputs)
+        job = _job_of(inputs)
         if isinstance(outputs, str):
             raise Invalid(
                 f"a stage's outputs are the text {outputs!r}",
@@ -86,7 +87,7 @@ class Pipeline:
 
         def declare(function: Callable[..., Any]) -> Stream:
             stage_name = name or getattr(function, "__name__", "stage").replace("<lambda>", "")
-            self._stages.append(Staged(stage_name, function, names, tuple(outputs)))
+            self._stages.append(Staged(stage_name, function, names, tuple(outputs), job))
             return Stream(self, stage_name, tuple(outputs))
 
         return declare
@@ -161,10 +162,22 @@ class Pipeline:
 class Stream:
     """Rows between two operators."""
 
-    def __init__(self, pipeline: Pipeline, name: str, outputs: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, pipeline: Pipeline, name: str, outputs: tuple[str, ...] = (), into_job: str | None = None
+    ) -> None:
         self.pipeline = pipeline
         self.name = name
         self._outputs = outputs
+        self.into_job = into_job
+
+    def job(self, name: str) -> Stream:
+        """The same rows, for what is to run in another job: a task of its own, with a Spark job and an ack of its own.
+
+            slow = clean.job("scoring").process(…)      # `clean` goes there by a channel: staged once, read by all
+
+        What follows stays in that job. Jobs that do not wait for each other run side by side.
+        """
+        return Stream(self.pipeline, self.name, self._outputs, name)
 
     def __getitem__(self, output: str) -> Stream:
         """One output of a stage that was declared with several."""
@@ -175,7 +188,7 @@ class Stream:
                 help="name one that it has, or declare it: @pipeline.stage(…, outputs=[…])",
                 reason="BAD_PIPELINE",
             )
-        return Stream(self.pipeline, f"{self.name}.{output}")
+        return Stream(self.pipeline, f"{self.name}.{output}", (), self.into_job)
 
     def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
         """Put an operator behind this stream, and behind `others` if it takes several.
@@ -185,7 +198,7 @@ class Stream:
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
         name = uid or self.pipeline._free_uid(operator.kind)
-        self.pipeline._stages.append(Operated(name, operator, inputs))
+        self.pipeline._stages.append(Operated(name, operator, inputs, _job_of((self, *others))))
         return Stream(self.pipeline, name, operator.outputs)
 
     def aggregate(
@@ -358,13 +371,27 @@ class Stream:
         name: what verdicts and the quarantine are found by; by default that of the stream, and "-gate".
         """
         name = name or self.pipeline._free_uid(f"{self.name.replace('.', '-')}-gate")
-        self.pipeline._stages.append(Gated(name, gate, self.name))
+        self.pipeline._stages.append(Gated(name, gate, self.name, self.into_job))
         return Stream(self.pipeline, name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
-        self.pipeline._sinks.append(Sinking(name, sink, self.name, at_least_once))
+        self.pipeline._sinks.append(Sinking(name, sink, self.name, at_least_once, self.into_job))
         return self
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
+
+
+def _job_of(inputs: Sequence[Stream | str]) -> str | None:
+    """The job that the streams are to be taken in; None: none was said."""
+    streams = [given for given in inputs if isinstance(given, Stream) and given.into_job is not None]
+    said = list({repr(each.into_job): each.into_job for each in streams}.values())
+    if len(said) > 1:
+        raise Invalid(
+            f"what takes these streams cannot be in jobs {' and '.join(map(str, said))} at once",
+            expected="one job",
+            help="say .job(…) with one name",
+            reason="BAD_PIPELINE",
+        )
+    return said[0] if said else None

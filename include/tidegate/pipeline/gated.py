@@ -18,6 +18,7 @@ class Gated:
     name: str
     gate: Gate
     input: str
+    job: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:

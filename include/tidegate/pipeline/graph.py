@@ -5,106 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.errors import Invalid
 from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
-from tidegate.operators.base import Operator
 from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
+from tidegate.pipeline.jobs import Job, cut, job_problems
+from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
+from tidegate.sinks.channel import Channel
 from tidegate.sources.base import Source
-from tidegate.state.table import StateSink, state_sink_name
 
 __all__ = ["Graph", "Job", "Node", "Operated", "Sinking", "Sourcing", "Staged", "build_graph"]
-
-
-@dataclass(frozen=True)
-class Sourcing:
-    """A source under its name."""
-
-    name: str
-    source: Source
-    event_time: str | None = None
-    watermark: object = None
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A stage: a pure function from DataFrames to one DataFrame, or to one per named output."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...] = ()
-
-    @property
-    def produces(self) -> tuple[str, ...]:
-        """The names under which others find its results: its own, or `stage.output` for each output."""
-        return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
-
-
-@dataclass(frozen=True)
-class Operated:
-    """An operator under its uid, and the streams that it takes."""
-
-    name: str
-    operator: Operator
-    inputs: tuple[str, ...]
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return self.operator.outputs
-
-    @property
-    def produces(self) -> tuple[str, ...]:
-        """Its own stream, then `uid.output` for each other."""
-        return (self.name, *(f"{self.name}.{output}" for output in self.outputs))
-
-    @property
-    def states(self) -> dict[str, StateSink]:
-        """Its keyed states, by the names under which they are published."""
-        return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
-
-
-Node = Staged | Operated | Gated
-
-
-@dataclass(frozen=True)
-class Sinking:
-    """A sink under its name, and the stream that it takes."""
-
-    name: str
-    sink: Sink
-    input: str
-    at_least_once: bool = False
-
-
-@dataclass(frozen=True)
-class Job:
-    """Operators that run in one Spark job and share one ack."""
-
-    name: str
-    sources: tuple[Sourcing, ...]
-    stages: tuple[Node, ...]
-    sinks: tuple[Sinking, ...]
-
-    @property
-    def operators(self) -> tuple[Operated, ...]:
-        """The stages that remember."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
-
-    @property
-    def gates(self) -> tuple[Gated, ...]:
-        """The stages that judge."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Gated))
 
 
 @dataclass(frozen=True)
@@ -146,10 +65,15 @@ class Graph:
         """The gates, in the order in which rows come to them."""
         return tuple(stage for stage in self.stages if isinstance(stage, Gated))
 
-    @property
+    @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
-        """Everything is fused into one job; graphs of several jobs are cut here."""
-        return (Job("main", tuple(self.sources.values()), self.stages, tuple(self.sinks.values())),)
+        """What runs together, in an order in which each comes behind those that it takes from."""
+        return cut(self.sources.values(), self.stages, self.sinks.values())
+
+    @functools.cached_property
+    def channels(self) -> Mapping[str, Channel]:
+        """What goes from job to job, by stream."""
+        return {name: Channel(name) for job in self.jobs for name in job.gives}
 
     def job(self, name: str) -> Job:
         """The job with this name."""
@@ -175,16 +99,12 @@ class Graph:
             return False
         return made.operator.keeps(sinking.sink.upserts, not self.updating.isdisjoint(made.inputs))
 
-    def users(self, stream: str) -> int:
-        """How many operators read a stream."""
-        return sum(stage.inputs.count(stream) for stage in self.stages) + sum(
-            sink.input == stream for sink in self.sinks.values()
-        )
-
     def code_fingerprint(self) -> str:
         """Changes when the graph, an operator's settings or a stage's code changes."""
+        cut = {job.name: sorted(job.names) for job in self.jobs}
         return fingerprint(
             {
+                **({"jobs": cut} if len(cut) > 1 else {}),
                 "sources": {
                     name: [s.source.kind, s.source.describe(), *([s.event_time, s.watermark] if s.event_time else [])]
                     for name, s in self.sources.items()
@@ -214,6 +134,7 @@ def build_graph(
     ordered: list[Node] = []
     cycle: list[str] = []
     names = [*(s.name for s in sources), *(s.name for s in sinks), *(n for s in stages for n in (s.name, *s.outputs))]
+    names += [s.job for s in (*stages, *sinks) if s.job is not None]
     if all(isinstance(name, str) for name in names):  # else nothing can be told by name
         problems += _repeated_names(sources, stages, sinks)
         problems += _wiring_problems(sources, stages, sinks)
@@ -221,6 +142,7 @@ def build_graph(
         ordered, cycle = _in_order(stages)
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
+        problems += job_problems(ordered, sinks)
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:
@@ -240,6 +162,7 @@ def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: li
         *(("stage", s.name) for s in stages),
         *(("output", output) for s in stages for output in s.outputs),
         *(("sink", s.name) for s in sinks),
+        *{repr(s.job): ("job", s.job) for s in (*stages, *sinks) if s.job is not None}.values(),
     ]
     problems = []
     for what, given in named:

@@ -16,7 +16,12 @@ from tidegate.sinks.base import Sink
 if TYPE_CHECKING:
     from tidegate.pipeline.graph import Graph, Node, Sinking
 
-__all__ = ["replaced_is_taken", "update_problems", "updating_streams"]
+__all__ = ["replaced_is_taken", "update_problems", "updating_streams", "withdrawn_name"]
+
+
+def withdrawn_name(stream: str) -> str:
+    """Under which name the rows are that a stream replaces."""
+    return f"{stream}.-"
 
 
 def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:

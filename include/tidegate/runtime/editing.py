@@ -51,7 +51,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
             help="give the other one as well",
             reason="NO_SUCH_INPUT",
         )
-    return _checkpoint(coordinator, lambda attempt: attempt.operating.run(stage, rows, spark))
+    return _checkpoint(coordinator, uid, lambda attempt: attempt.operating.run(stage, rows, spark))
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:
@@ -87,7 +87,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
         lost = before.join(aside, same, "left_anti").withColumn(DELETED, F.lit(True))
         state.put(after.withColumn(DELETED, F.lit(False)).unionByName(lost), deletes=True)
 
-    return _checkpoint(coordinator, apply)
+    return _checkpoint(coordinator, uid, apply)
 
 
 def _operator(coordinator: Coordinator, uid: str) -> Operated:
@@ -126,20 +126,24 @@ def _refuse_twice(rows: DataFrame, keys: list[str], uid: str) -> None:
         )
 
 
-def _checkpoint(coordinator: Coordinator, work: Callable[[Attempt], object]) -> Outcome:
-    """A checkpoint whose job is `work`, from its plan to the tables."""
+def _checkpoint(coordinator: Coordinator, uid: str, work: Callable[[Attempt], object]) -> Outcome:
+    """A checkpoint in which the operator's job does `work`, and others nothing, from its plan to the tables."""
     triggered = coordinator.trigger(new_run(), give_up=gone, standing=True)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
     try:
         for job in triggered.plan.acks:
-            _acknowledge(coordinator, id, job, work)
+            _acknowledge(coordinator, id, job, work if uid in coordinator.graph.job(job).names else _nothing)
     except BaseException as error:
         what = str(error) if isinstance(error, TidegateError) else repr(error)
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
             coordinator.abort(id, "CANCELLED", what)
         raise
     return finish(coordinator, id, None, give_up=gone, wait=_wait).outcome
+
+
+def _nothing(attempt: Attempt) -> None:
+    """What an operator elsewhere changes is no business of this job."""
 
 
 def _wait(why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -11,9 +12,10 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.gates.base import GateContext, Judgement
 from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name, with_origin
-from tidegate.model.records import Ack, BrokenRule, Json, Plan, Verdict
+from tidegate.model.records import BrokenRule, Json, Plan, Verdict
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph
+from tidegate.runtime.exchange import Remembered
 from tidegate.runtime.releasing import Returning, returning
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -49,11 +51,11 @@ def warm_gates(graph: Graph) -> None:
 class Gating:
     """The gates' side of one attempt."""
 
-    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Ack | None) -> None:
+    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Remembered | None) -> None:
         self.coordinator = coordinator
         self.plan = plan
         self.staging = staging
-        self.before = prev.memory if prev is not None else {}
+        self.before: Mapping[str, Json] = prev.memory if prev is not None else {}
         self.verdicts: dict[str, Verdict] = {}
         self.staged: dict[str, Prepared] = {}
         """What goes into quarantine, by the tables' names."""

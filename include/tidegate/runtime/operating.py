@@ -11,12 +11,13 @@ import msgspec
 
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import TidegateError
-from tidegate.model.records import Ack, Json, Payload, Plan
+from tidegate.model.records import Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
-from tidegate.pipeline.graph import Operated
+from tidegate.pipeline.graph import Job, Operated
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, without_removed
-from tidegate.pipeline.updates import replaced_is_taken
+from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
+from tidegate.runtime.exchange import Remembered, own_memory
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.writing import write_files
@@ -32,19 +33,24 @@ from tidegate.tables import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Operating", "withdrawn_name"]
-
-
-def withdrawn_name(stream: str) -> str:
-    """Under which name the rows are that a stream replaces."""
-    return f"{stream}.-"
+__all__ = ["Operating"]
 
 
 class Operating:
     """The stateful side of one attempt at a job."""
 
-    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Ack | None) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        job: Job,
+        plan: Plan,
+        staging: Staging,
+        prev: Remembered | None,
+        elsewhere: Mapping[str, Json],
+    ) -> None:
+        """elsewhere: how far event time has come in the sources of other jobs."""
         self.coordinator = coordinator
+        self.job = job
         self.plan = plan
         self.staging = staging
         self.prev = prev
@@ -60,7 +66,7 @@ class Operating:
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
-        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest)
+        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
 
     def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by."""
@@ -159,8 +165,9 @@ class Operating:
 
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
-        meaning = meaning_of(self.coordinator.graph)
-        return {**self.before, **self.memory, **self.event_times.memory(), **meaning}
+        graph = self.coordinator.graph
+        told = {**self.before, **self.memory, **self.event_times.memory(), **meaning_of(graph)}
+        return own_memory(graph, self.job, told)
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""

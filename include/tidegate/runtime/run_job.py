@@ -25,10 +25,13 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
+from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job, Operated, Staged
+from tidegate.pipeline.updates import withdrawn_name
+from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
-from tidegate.runtime.operating import Operating, withdrawn_name
+from tidegate.runtime.operating import Operating
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -57,6 +60,7 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
         with attempt.run(streams, spark):
             staged = attempt.stage(streams) if not attempt.gating.aborts else {}
             attempt.operating.finish(attempt.job.operators)
+            attempt.exchange.finish()
         attempt.refuse_ended()
     return attempt.ack(staged, prev)
 
@@ -78,37 +82,33 @@ class Attempt:
         self.step = step
         self.seconds: dict[str, float] = {}
         self.plan: Plan
+        self.exchange: Exchange
         self.operating: Operating
         self.gating: Gating
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        answer = protocol.on_job(entry, base, self.job.name)
+        answer = protocol.on_job(entry, base, self.job.name, self.job.after)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
-        if isinstance(answer, protocol.Wait):
-            raise Rejected(
-                f"job {self.job.name!r} of checkpoint {self.id} waits for checkpoint {answer.ids[0]}",
-                help="try again when that job is done there",
-                reason="BASE_IN_PROGRESS",
-            )
         assert entry is not None
+        if isinstance(answer, protocol.Wait):
+            raise self._not_yet(answer, entry)
         self.plan = entry.plan
         interval = entry.interval if self.plan.by_interval else None
         self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval)
         if isinstance(answer, protocol.DoneAlready):
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
-        before = None
-        if answer.prev is not None and (self.job.operators or self.job.gates):
-            try:
-                before = self.coordinator.ledger.chosen_ack(answer.prev, self.job.name)
-            except Corrupt:
-                if self._needs_prev():
-                    raise
-                return self.ask()
-        self.operating = Operating(self.coordinator, self.plan, self.staging, before)
+        try:
+            before = remembered(self.coordinator, self.job, self.plan, base, answer.prev)
+        except Corrupt:
+            if self._needs_prev():
+                raise
+            return self.ask()
+        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry)
+        self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
         self.gating = Gating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
 
@@ -117,10 +117,26 @@ class Attempt:
         entry, _ = self.coordinator.entry_and_base(self.id)
         return entry is not None and entry.open and self.job.name not in entry.acks
 
+    def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
+        what = f"job {self.job.name!r} of checkpoint {self.id}"
+        if answer.ids != (self.id,):
+            return Rejected(
+                f"{what} waits for checkpoint {answer.ids[0]}",
+                help="try again when that job is done there",
+                reason="BASE_IN_PROGRESS",
+            )
+        missing = [repr(job) for job in self.job.after if job not in entry.acks]
+        return Rejected(
+            f"{what} takes what job {', '.join(missing)} makes, which has not acked",
+            expected="the jobs that it takes from, done before it",
+            help=f"run {', '.join(missing)} first: in Airflow, clear that task",
+            reason="UPSTREAM_MISSING",
+        )
+
     def refuse_ended(self) -> None:
         """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        answer = protocol.on_job(entry, base, self.job.name)
+        answer = protocol.on_job(entry, base, self.job.name, self.job.after)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
 
@@ -151,14 +167,14 @@ class Attempt:
                 splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
                 sourcing.source.verify(splits, context)
                 streams[sourcing.name] = sourcing.source.read(spark, splits, context)
-            return streams
+            return streams | self.exchange.take(spark)
 
     @contextlib.contextmanager
     def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:
         """Add each stage's results to the streams. What is used twice is computed once, and always let go."""
         kept: list[DataFrame] = []
         try:
-            self._keep(streams, list(streams), kept)
+            self._keep(streams, [sourcing.name for sourcing in self.job.sources], kept)
             self.operating.event_times.streams = streams
             for stage in self.job.stages:
                 if isinstance(stage, Gated):
@@ -173,6 +189,7 @@ class Attempt:
                     with self._timed("plan"):
                         streams |= self._staged(stage, streams)
                 self._keep(streams, stage.produces, kept)
+            self.operating.event_times.look(self.exchange.timed)
             yield
         finally:
             self.operating.let_go()
@@ -201,7 +218,7 @@ class Attempt:
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
-            if self.graph.users(name) > 1:
+            if self.job.users(name) > 1:
                 streams[name] = keep(streams[name])
                 kept.append(streams[name])
 
@@ -217,6 +234,10 @@ class Attempt:
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
+        for stream in self.job.gives:
+            self.step(f"sending {stream}")
+            with self._timed(f"send {stream}"):
+                self.exchange.send(stream, streams)
         return staged
 
     def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
@@ -235,6 +256,8 @@ class Attempt:
             states=self.operating.finished,
             memory=self.operating.remembered() | self.gating.memory,
             gates=self.gating.verdicts,
+            inputs=self.exchange.inputs,
+            channels=self.exchange.sent,
             stats=JobStats(
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
                 rows={name: prepared.rows for name, prepared in staged.items()},
@@ -257,6 +280,7 @@ class Attempt:
         for name, sink in {**{s.name: s.sink for s in self.job.sinks}, **states, **aside}.items():
             with contextlib.suppress(TidegateError):
                 sink.discard(self.coordinator.context(name), self.staging)
+        self.exchange.release()
 
     @contextlib.contextmanager
     def released_on_failure(self) -> Iterator[None]:
@@ -286,6 +310,8 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
     there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
     planned |= {"reading by interval": ""} if plan.by_interval else {}
     there |= {"reading by interval": ""} if graph.by_interval else {}
+    planned |= dict.fromkeys((f"job {name}" for name in plan.acks), "")
+    there |= dict.fromkeys((f"job {job.name}" for job in graph.jobs), "")
     changed = sorted({name for name, _ in planned.items() ^ there.items()})
     if changed:
         raise Invalid(

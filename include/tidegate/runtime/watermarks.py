@@ -13,7 +13,7 @@ under `<uid>.watermark`. So every attempt computes the same ones, and a restart 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,12 @@ class EventTimes:
         plan: Plan,
         before: Mapping[str, Json],
         told: Callable[[str], int | None] = lambda name: None,
+        elsewhere: Mapping[str, Json] | None = None,
     ) -> None:
-        """told: the highest event time that a source knows of its planned rows without reading them."""
+        """told: the highest event time that a source knows of its planned rows without reading them.
+
+        elsewhere: what jobs above have found out of their sources for this checkpoint.
+        """
         self.graph = graph
         self.told_by_source = told
         self.plan = plan
@@ -67,6 +71,7 @@ class EventTimes:
         self.streams: Mapping[str, DataFrame] = {}
         self.origins = origins(graph.sources, graph.stages)
         self._sources: dict[str, Partition] = {}
+        self._elsewhere = {name: _partition_of(known) for name, known in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
     def of(self, stage: Operated) -> Watermarks:
@@ -108,13 +113,20 @@ class EventTimes:
 
     def _partition(self, name: str) -> Partition:
         """A source's event time with this checkpoint's rows."""
+        if name in self._elsewhere:
+            return self._elsewhere[name]
         if name not in self._sources:
             self._sources[name] = self._advanced(name)
         return self._sources[name]
 
+    def look(self, sources: Sequence[str]) -> None:
+        """Find out how far these have come, for jobs behind this one."""
+        for name in sources:
+            self._partition(name)
+
     def _advanced(self, name: str) -> Partition:
         known = self.before.get(name)
-        was = msgspec.convert(known, SourceTime).partitions[""] if known else Partition(active=self.clock)
+        was = _partition_of(known) if known else Partition(active=self.clock)
         if self.plan.sources[name].empty:
             return was
         found = self._highest(name)
@@ -149,6 +161,10 @@ class EventTimes:
     def idle(self) -> list[str]:
         """The sources that were left out."""
         return sorted(name for name, time in self._sources.items() if self._is_idle(time))
+
+
+def _partition_of(known: Json) -> Partition:
+    return msgspec.convert(known, SourceTime).partitions[""]
 
 
 def _key(operator: str) -> str:

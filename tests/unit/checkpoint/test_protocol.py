@@ -356,3 +356,44 @@ def test_what_is_open_or_aborted_is_never_published():
 )
 def test_what_a_table_holds_when_all_is_published(parts, holds):
     assert after_publish([each.manifest for each in completed(*parts).entries], "t") == holds
+
+
+# -- several jobs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("acked", "outcome", "base", "answer", "why"),
+    [
+        ((), "pass", "C", Wait((2,)), "neither of the jobs that it takes from is done"),
+        (("one",), "pass", "C", Wait((2,)), "one of them is not"),
+        (("one", "two"), "pass", "C", RunJob(None), "all that it takes is there"),
+        (("one", "two"), "hold", "C", RunJob(None), "a person may yet approve: its work is staged meanwhile"),
+        (
+            ("one",),
+            "abort",
+            "C",
+            Stop("checkpoint 2 cannot be completed any more: gate 'checked': 1 of 5"),
+            "all is in vain",
+        ),
+        (
+            ("one", "two"),
+            "abort",
+            None,
+            Stop("checkpoint 2 cannot be completed any more: gate 'checked': 1 of 5"),
+            "so, too",
+        ),
+        ((), "pass", "A", Stop("checkpoint 1, the base of 2, was aborted"), "first of all by its base"),
+    ],
+)
+def test_a_job_takes_what_others_make_when_these_are_done(acked, outcome, base, answer, why):
+    gates = {"checked": verdict(outcome, why="1 of 5")}
+    acks = {
+        job: Acked(
+            Ack(**WHO, id=2, job=job, prev=None, sinks={}, gates=gates if job == "one" else {}, stats=JobStats()),
+            handle(2),
+        )
+        for job in acked
+    }
+    own = Entry(plan=plan(2, "r", 1, ("one", "two", "last")), acks=acks)
+    on = entry(1, base) if base else None
+    assert on_job(own, on, "last", ("one", "two")) == answer, why

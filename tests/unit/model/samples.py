@@ -113,6 +113,8 @@ SAMPLES: dict[str, Record] = {
                 results=Payload(blob=BLOB),
             )
         },
+        inputs={"scoring": Handle(entry=42, sha="0f" * 32)},
+        channels={"clean": Payload(blob=BLOB)},
         stats=JobStats(
             seconds={"read": 0.125},
             rows={"orders": 3},

@@ -86,7 +86,7 @@ def test_a_sound_pipeline_is_one_job_with_its_operators_in_order():
     assert (job.name, [s.name for s in job.sources], [s.name for s in job.stages]) == ("main", ["orders"], ["split"])
     assert [(s.name, s.input) for s in job.sinks] == [("good", "split.good"), ("bad", "split.bad")]
     assert graph.job("main") == job
-    assert (graph.users("orders"), graph.users("split.good"), graph.users("nobody")) == (1, 1, 0)
+    assert (job.users("orders"), job.users("split.good"), job.users("nobody")) == (1, 1, 0)
 
 
 def test_stages_come_behind_their_inputs_however_they_were_declared():
@@ -107,7 +107,7 @@ def test_one_stream_may_feed_many_and_one_stage_may_read_it_twice():
         return left
 
     joined.sink("three", sink("c"))
-    assert pipeline.graph().users("in") == 4
+    assert pipeline.graph().jobs[0].users("in") == 4
 
 
 def test_declaring_reads_and_runs_nothing():

@@ -198,7 +198,7 @@ def changed(world, act):
 def test_rows_for_a_sink_that_the_plan_does_not_know_are_not_staged_for_nobody(world):
     error = changed(world, lambda: world.sinks.update(c=0))
     assert "sink c is not the same" in error.what
-    assert error.expected == "sink a, sink b, source in"
+    assert error.expected == "job main, sink a, sink b, source in"
 
 
 def test_a_sink_that_the_plan_promises_is_not_left_out(world):

@@ -1,0 +1,163 @@
+"""What jobs of one checkpoint know of each other: channels, event time, and what was remembered elsewhere before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.model.records import Handle, Json, Payload, Plan
+from tidegate.model.view import Entry
+from tidegate.pipeline.graph import Graph, Job, Operated
+from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
+from tidegate.sinks.base import SinkContext, Staging
+from tidegate.sinks.channel import Sent, channel_name
+from tidegate.tables import Syncing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Exchange", "Remembered", "own_memory", "remembered"]
+
+
+class Exchange:
+    """One attempt's side of the channels."""
+
+    def __init__(self, coordinator: Coordinator, job: Job, staging: Staging, entry: Entry) -> None:
+        self.coordinator = coordinator
+        self.job = job
+        self.staging = staging
+        self.entry = entry
+        self.inputs: dict[str, Handle] = {name: entry.acks[name].handle for name in job.after}
+        self.sent: dict[str, Payload] = {}
+        """For the ack."""
+        self._unsettled: dict[str, Sent] = {}
+        self._syncing: list[Syncing] = []
+
+    @property
+    def memory(self) -> dict[str, Json]:
+        """How far event time has come in the sources of the jobs above, as their acks say."""
+        jobs = {job.name: job for job in self.coordinator.graph.jobs}
+        found: dict[str, Json] = {}
+        above = list(self.job.after)
+        while above:
+            job = jobs[above.pop()]
+            above += job.after
+            memory = self.entry.acks[job.name].ack.memory
+            found |= {source.name: memory[source.name] for source in job.sources if source.name in memory}
+        return found
+
+    @property
+    def timed(self) -> list[str]:
+        """The sources whose event time jobs behind this one go by."""
+        graph = self.coordinator.graph
+        behind = [job for job in graph.jobs if job is not self.job and any(map(_by_event_time, job.operators))]
+        return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
+
+    def take(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """The streams that other jobs have made, and what they replace."""
+        streams = {}
+        made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
+        for stream in self.job.takes:
+            payload = self.entry.acks[made[stream]].ack.channels.get(stream)
+            if payload is None:
+                raise Invalid(
+                    f"job {made[stream]!r} of checkpoint {self.entry.id} was done by other code",
+                    expected=f"one that sends {stream!r} to job {self.job.name!r}",
+                    help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
+                    reason="CODE_CHANGED",
+                )
+            sent = msgspec.convert(self.coordinator.ledger.unpack(payload), Sent)
+            channel, context = self.coordinator.graph.channels[stream], self._context(stream)
+            streams[stream], replaced = channel.take(sent, context, spark)
+            if replaced is not None:
+                streams[withdrawn_name(stream)] = replaced
+        return streams
+
+    def send(self, stream: str, streams: Mapping[str, DataFrame]) -> None:
+        """Stage a stream for the jobs that take it."""
+        graph, context = self.coordinator.graph, self._context(stream)
+        channel = graph.channels[stream]
+        replaced = streams.get(withdrawn_name(stream)) if replaced_is_taken(graph, stream) else None
+        syncing = channel.syncing(context)
+        self._syncing.append(syncing)
+        self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
+
+    def finish(self) -> None:
+        """Return once all that was sent is durable."""
+        for syncing in self._syncing:
+            syncing.finish()
+        for stream, sent in self._unsettled.items():
+            self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent))
+
+    def release(self) -> None:
+        """Remove what was sent: nobody will take it."""
+        for syncing in self._syncing:
+            syncing.leave()
+        for stream in self.job.gives:
+            with contextlib.suppress(TidegateError):
+                self.coordinator.graph.channels[stream].discard(self._context(stream), self.staging)
+
+    def _context(self, stream: str) -> SinkContext:
+        return self.coordinator.context(channel_name(stream))
+
+
+def _by_event_time(stage: Operated) -> bool:
+    return stage.operator.uses_event_time
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What checkpoint `id` holds for a job to go on from."""
+
+    id: int
+    states: Mapping[str, Payload]
+    memory: Mapping[str, Json]
+
+
+def remembered(
+    coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
+) -> Remembered | None:
+    """What the base holds for this job. None: nothing.
+
+    It lies in the ack that the job continues. If the code has changed since, an operator may have been in another job
+    then, so all of the base's acks are asked.
+    """
+    if base is None or not (job.operators or job.gates or job.gives):
+        return None
+    ledger = coordinator.ledger
+    if base.restart is None and base.plan.code_fingerprint == plan.code_fingerprint:
+        handles = {job.name: prev} if prev is not None else {}
+    elif base.manifest is not None:
+        handles = dict(base.manifest.jobs)
+    else:
+        handles = {name: acked.handle for name, acked in base.acks.items()}
+        if missing := [name for name in base.plan.acks if name not in handles]:
+            raise Rejected(
+                f"job {job.name!r} of checkpoint {plan.id} waits for job {missing[0]!r} of checkpoint {base.id}: "
+                "the code has changed since, so what it remembers may be there",
+                help="try again when that job is done",
+                reason="BASE_IN_PROGRESS",
+            )
+    acks = [ledger.chosen_ack(handle, name) for name, handle in handles.items()]
+    if not acks:
+        return None
+    states = {name: payload for ack in acks for name, payload in ack.states.items()}
+    return Remembered(base.id, states, {name: told for ack in acks for name, told in ack.memory.items()})
+
+
+def own_memory(graph: Graph, job: Job, memory: Mapping[str, Json]) -> dict[str, Json]:
+    """The part of it that this job's ack keeps: each thing is in one ack. What is nobody's is the first job's."""
+    owner = {name: each.name for each in graph.jobs for name in each.names}
+    return {name: told for name, told in memory.items() if owner.get(_about(name), graph.jobs[0].name) == job.name}
+
+
+def _about(name: str) -> str:
+    """The source, operator or gate that something remembered is about."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "gate" and len(parts) > 1 else parts[0]

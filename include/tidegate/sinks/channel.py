@@ -1,0 +1,113 @@
+"""A channel: what one job of a checkpoint makes and others take. Staged like a sink's rows, and never published.
+
+The ack of the job that makes it names its files; so all that take it read the same rows, whatever attempt they are.
+It lies beside the pipeline's ledger until its checkpoint is retired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate import seams
+from tidegate.errors import Corrupt
+from tidegate.model.records import Json, Struct
+from tidegate.sinks.base import SinkContext, Staging, entry_folder
+from tidegate.sinks.nothing import nothing
+from tidegate.sinks.writing import write_files
+from tidegate.sources.reading import escaped, exact_reader
+from tidegate.tables import Location, StagedFile, Syncing, missing_files, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["CHANNEL", "Channel", "Sent", "channel_name"]
+
+CHANNEL = "channel."
+"""Begins the names of channels' folders among those of an attempt. A dot is in no name that users give."""
+
+_ROWS, _REPLACED = "rows", "replaced"
+
+
+class Rows(Struct, frozen=True, kw_only=True):
+    """Rows of one stream in files."""
+
+    columns: Json
+    """As Spark describes them."""
+    files: list[StagedFile]
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """What a job has put into a channel in one checkpoint."""
+
+    rows: Rows
+    replaced: Rows | None = None
+    """Of a stream that replaces rows: those that it gave before."""
+
+
+def channel_name(stream: str) -> str:
+    """Under which name a stream's channel stages."""
+    return f"{CHANNEL}{stream}"
+
+
+class Channel:
+    """What goes from one job to others."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+
+    def location(self, context: SinkContext) -> Location:
+        """Where its files lie: beside the pipeline's ledger."""
+        return Location(f"{context.home}/channels/{self.stream}", context.place.options)
+
+    def send(
+        self, frame: DataFrame, replaced: DataFrame | None, context: SinkContext, staging: Staging, syncing: Syncing
+    ) -> Sent:
+        """Write the rows for whoever takes them. They are durable once `syncing` is finished."""
+        seams.fault("S4.stage.before")
+        rows = self._write(frame, _ROWS, context, staging, syncing)
+        back = self._write(replaced, _REPLACED, context, staging, syncing) if replaced is not None else None
+        seams.fault("S4.stage.after")
+        return Sent(rows=rows, replaced=back)
+
+    def _write(self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, syncing: Syncing) -> Rows:
+        location, folder = self.location(context), f"{staging.folder(context)}/{part}"
+        write_files(frame, {"type": "struct", "fields": []}, location.full(folder), ())
+        files = stage(location, folder, {"type": "struct", "fields": []}, sync=syncing)
+        return Rows(columns=msgspec.json.decode(frame.schema.json()), files=files)
+
+    def syncing(self, context: SinkContext) -> Syncing:
+        """Makes files of this channel durable."""
+        return Syncing(self.location(context))
+
+    def take(self, sent: Sent, context: SinkContext, spark: SparkSession) -> tuple[DataFrame, DataFrame | None]:
+        """The rows, and those that they replace, exactly as they were sent."""
+        rows = self._read(sent.rows, context, spark)
+        return rows, self._read(sent.replaced, context, spark) if sent.replaced is not None else None
+
+    def _read(self, rows: Rows, context: SinkContext, spark: SparkSession) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(rows.columns)
+        if not rows.files:
+            return nothing(spark.createDataFrame([], schema))
+        location = self.location(context)
+        if gone := missing_files(location, rows.files):
+            raise Corrupt(
+                f"the channel {self.stream!r} has lost {gone[0]} ({len(gone)} of {len(rows.files)} files)",
+                expected="the files that the ack of the job names",
+                help="abort the checkpoint and trigger again: its input is planned anew",
+                reason="CHANNEL_DAMAGED",
+            )
+        paths = [location.full(file.path) for file in rows.files]
+        return exact_reader(spark, paths).schema(schema).format("parquet").load(escaped(paths))
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        """The attempts that have staged something for checkpoint `id`, by their folders' names."""
+        location, folder = self.location(context), entry_folder(context, id)
+        return sorted({path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)})
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        """Remove what an attempt has sent. Called when nobody can take it any more."""
+        self.location(context).remove_folder(staging.folder(context))

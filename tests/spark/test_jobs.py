@@ -1,0 +1,167 @@
+"""A pipeline in several jobs on real Spark: the same tables as in one, whatever becomes of the attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.cuts import counted, interpreted
+from tests.spark.play import Play, sources
+from tidegate import Pipeline
+from tidegate.checkpoint.coordinator import Triggered
+from tidegate.errors import Corrupt, Fenced, Rejected
+from tidegate.model.records import Drain
+from tidegate.runtime.run_job import run_job
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TABLES = ("clean", "paid", "hours", "totals")
+ONE = {"paying": "main", "hours": "main", "totals": "main"}
+FOUR = {name: name for name in ONE}
+
+
+def shop(jobs: dict[str, str]) -> Callable[[Pipeline], None]:
+    """orders and payments meet; windows of these are given on every update, and totals count what they replace."""
+
+    def build(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "id long, k string, v long, at timestamp", "orders", event_time="at")
+        payments = sources(pipeline, "id long, w long, at timestamp", "payments", event_time="at")
+        clean = pipeline.stage(orders, name="clean")(lambda frame: frame.where("v > 0"))
+        clean.sink("clean", DeltaAppend("tables/clean"))
+        paid = clean.job(jobs["paying"]).join(payments, on="id", within="1 h", prefix="paid_", how="left", uid="paid")
+        paid.sink("paid", DeltaAppend("tables/paid"))
+        counts = {"n": "count(*)", "s": "sum(v)", "p": "sum(w)"}
+        hours = paid.job(jobs["hours"]).window(
+            tumbling="1 h", by="k", event_time="at", emit="update", uid="hours", **counts
+        )
+        hours.sink("hours", DeltaUpsert("tables/hours", keys=["k", "window_start"]))
+        totals = hours.job(jobs["totals"]).aggregate(by="k", n="sum(n)", hours="count(*)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+
+    return build
+
+
+def at(minutes: int) -> str:
+    return str(START + timedelta(minutes=minutes))
+
+
+def feed(play: Play, batch: int) -> None:
+    """Orders over two hours a batch, some paid in the same batch, some in the next, some never; the second has none."""
+    if batch == 1:
+        play.feed([{"id": n, "w": 10 * n, "at": at(12 * n + 50)} for n in range(3, 9, 3)], "payments")
+        return
+    ids = range(10 * batch, 10 * batch + 10)
+    play.feed([{"id": n, "k": "ab"[n % 2], "v": n % 4, "at": at(12 * n)} for n in ids], "orders")
+    play.feed([{"id": n, "w": n, "at": at(12 * n + 5)} for n in ids if n % 3], "payments")
+
+
+def rows(play: Play) -> dict[str, Any]:
+    return {name: counted(play.rows(f"tables/{name}")) for name in TABLES}
+
+
+def planned(play: Play) -> int:
+    triggered = play.coordinator.trigger(f"run {play.ledger.view().last_id + 1}")
+    assert isinstance(triggered, Triggered)
+    return triggered.plan.id
+
+
+def channels(play: Play) -> set[tuple[str, int]]:
+    """(stream, checkpoint) of all files that lie in channels."""
+    root = play.root / "ledger/play/channels"
+    return {(path.relative_to(root).parts[0], int(path.parts[-4])) for path in root.rglob("*.parquet")}
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(spark: Any) -> Iterator[None]:
+    with interpreted(spark):
+        yield
+
+
+def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) -> None:
+    one, four = Play(tmp_path / "one", spark, shop(ONE)), Play(tmp_path / "four", spark, shop(FOUR))
+    for play in (one, four):
+        play.limits.num_retained = 1
+        for source in ("orders", "payments"):
+            (play.root / "landing" / source).mkdir(parents=True)
+    for batch in (1, 2):  # the first has payments only
+        for play in (one, four):
+            feed(play, batch)
+            id = play.checkpoint()
+        assert rows(one) == rows(four), f"after checkpoint {id}"
+    assert [job.name for job in four.coordinator.graph.jobs] == ["main", "paying", "hours", "totals"]
+    assert {stream for stream, _ in channels(four)} == {"clean", "paid", "hours"}
+    assert {checkpoint for _, checkpoint in channels(four)} == {2}, "what is retired is gone"
+
+    _what_one_job_says_to_the_next(four)
+    _a_checkpoint_that_is_aborted_between_its_jobs(one, four)
+    _operators_that_move_keep_their_state_and_time_ends_everywhere(one, four)
+
+
+def _what_one_job_says_to_the_next(four: Play) -> None:
+    acks = {job: four.ack(2, job) for job in ("main", "paying", "hours", "totals")}
+    entry = four.ledger.entry(2)
+    assert entry is not None
+    assert acks["main"].inputs == {}
+    assert acks["hours"].inputs == {"paying": entry.acks["paying"].handle}
+    assert {job: sorted(ack.channels) for job, ack in acks.items()} == {
+        "main": ["clean"],
+        "paying": ["paid"],
+        "hours": ["hours"],
+        "totals": [],
+    }
+    remembered = [name for ack in acks.values() for name in ack.memory]
+    assert len(remembered) == len(set(remembered)), "each thing in one ack"
+    marks = {job: ack.stats.watermarks for job, ack in acks.items()}
+    assert marks["main"]["orders"] < marks["paying"]["payments"]
+    behind = datetime.fromisoformat(marks["main"]["orders"]) - timedelta(hours=1)
+    assert datetime.fromisoformat(marks["hours"]["hours"]) == behind, "of sources that other jobs have read"
+
+
+def _a_checkpoint_that_is_aborted_between_its_jobs(one: Play, four: Play) -> None:
+    for play in (one, four):
+        feed(play, 3)
+    id = planned(four)
+    with pytest.raises(Rejected, match="takes what job 'main' makes, which has not acked") as caught:
+        run_job(four.coordinator, id, "paying", four.spark)
+    assert caught.value.reason == "UPSTREAM_MISSING"
+    run_job(four.coordinator, id, "main", four.spark)
+    run_job(four.coordinator, id, "paying", four.spark)
+    assert {stream for stream, checkpoint in channels(four) if checkpoint == id} == {"clean", "paid"}
+    four.coordinator.abort(id, "TEST")
+    assert id not in {checkpoint for _, checkpoint in channels(four)}
+    with pytest.raises(Fenced):
+        run_job(four.coordinator, id, "hours", four.spark)
+
+    id = planned(four)
+    run_job(four.coordinator, id, "main", four.spark)
+    lost = next(path for path in (four.root / "ledger/play/channels/clean").rglob(f"{id:08d}/**/*.parquet"))
+    kept = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(Corrupt, match="channel 'clean' has lost") as damaged:
+        run_job(four.coordinator, id, "paying", four.spark)
+    assert damaged.value.reason == "CHANNEL_DAMAGED"
+    lost.write_bytes(kept)
+    for job in ("paying", "hours", "totals"):
+        run_job(four.coordinator, id, job, four.spark)
+    assert four.coordinator.complete(id).state == "completed"
+    four.coordinator.publish()
+    one.checkpoint()
+    assert rows(one) == rows(four)
+
+
+def _operators_that_move_keep_their_state_and_time_ends_everywhere(one: Play, four: Play) -> None:
+    """The join goes to where its orders are read, the totals get a job of their own."""
+    four.build = shop({"paying": "main", "hours": "windows", "totals": "totals"})
+    one.build = shop({**ONE, "totals": "apart"})
+    for play in (one, four):
+        feed(play, 4)
+        play.checkpoint(drain=Drain(by="mia"))
+    assert rows(one) == rows(four)
+    ids = {row["id"] for row in four.rows("tables/clean")}
+    assert {row["id"] for row in four.rows("tables/paid")} == ids, "those that were never paid as well"
+    counts = {row["k"]: row["n"] for row in four.rows("tables/totals")}
+    assert sum(counts.values()) == len(four.rows("tables/paid"))

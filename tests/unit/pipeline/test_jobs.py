@@ -1,0 +1,122 @@
+"""Cutting a graph into jobs: one, unless the user says otherwise; what goes between them is told."""
+
+import pytest
+
+from tests.unit.pipeline.test_declare import one_problem, sink, source
+from tidegate import Pipeline
+from tidegate.errors import Invalid
+
+
+def told(pipeline):
+    """job → (sources, stages, sinks), in order."""
+    return {
+        job.name: (
+            [each.name for each in job.sources],
+            [each.name for each in job.stages],
+            [each.name for each in job.sinks],
+        )
+        for job in pipeline.graph().jobs
+    }
+
+
+def edges(pipeline):
+    return {job.name: (job.takes, job.gives, job.after) for job in pipeline.graph().jobs}
+
+
+def stage(pipeline, name, *inputs, outputs=()):
+    return pipeline.stage(*inputs, name=name, outputs=outputs)(lambda *frames: frames[0])
+
+
+def test_what_is_put_into_a_job_stays_there_with_all_that_follows():
+    p = Pipeline("p")
+    clean = stage(p, "clean", p.source("in", source()))
+    clean.sink("clean", sink("clean"))
+    scored = stage(p, "scored", clean.job("scoring"))
+    stage(p, "rounded", scored).sink("scores", sink("scores"))
+    assert told(p) == {
+        "main": (["in"], ["clean"], ["clean"]),
+        "scoring": ([], ["scored", "rounded"], ["scores"]),
+    }
+    assert edges(p) == {"main": ((), ("clean",), ()), "scoring": (("clean",), (), ("main",))}
+
+
+def test_a_stream_that_several_jobs_take_is_given_once():
+    p = Pipeline("p")
+    clean = stage(p, "clean", p.source("in", source()))
+    for job in ("a", "b"):
+        stage(p, f"{job}1", clean.job(job)).sink(job, sink(job))
+    assert edges(p) == {
+        "main": ((), ("clean",), ()),
+        "a": (("clean",), (), ("main",)),
+        "b": (("clean",), (), ("main",)),
+    }
+
+
+def test_a_source_is_read_where_it_is_taken_and_by_several_jobs_in_the_first():
+    p = Pipeline("p")
+    left, right = p.source("left", source()), p.source("right", source())
+    one = stage(p, "one", left.job("a"))
+    both = stage(p, "both", one, stage(p, "two", right.job("b")))
+    stage(p, "again", both, left).sink("out", sink())
+    assert told(p) == {
+        "a": (["left"], ["one"], []),
+        "b": (["right"], ["two"], []),
+        "both": ([], ["both", "again"], ["out"]),
+    }
+    assert edges(p)["both"] == (("left", "one", "two"), (), ("a", "b"))
+    assert edges(p)["a"] == ((), ("left", "one"), ())
+
+
+def test_one_output_of_a_stage_and_a_sink_go_into_jobs_too():
+    p = Pipeline("p")
+    split = stage(p, "split", p.source("in", source()), outputs=["good", "bad"])
+    split["good"].sink("good", sink("good"))
+    split["bad"].job("rejects").sink("bad", sink("bad"))
+    p2 = told(p)
+    assert p2 == {"main": (["in"], ["split"], ["good"]), "rejects": ([], [], ["bad"])}
+    assert edges(p)["rejects"] == (("split.bad",), (), ("main",))
+    assert [split.job("x")["good"].into_job, split["good"].into_job] == ["x", None]
+
+
+def test_jobs_come_behind_those_that_they_take_from_however_they_were_declared():
+    p = Pipeline("p")
+    p.source("in", source())
+    p.stage("first", name="last")(lambda f: f).job("z").sink("out", sink())
+    stage(p, "first", "in")
+    assert list(told(p)) == ["main", "z"]
+
+
+def test_jobs_that_wait_for_each_other_are_refused():
+    p = Pipeline("p")
+    one = stage(p, "one", p.source("in", source()))
+    two = stage(p, "two", one.job("side"))
+    stage(p, "three", two.job("main")).sink("out", sink())
+    assert one_problem(p) == (
+        "jobs main, side wait for each other (three of main takes two of side; two of side takes one of main): "
+        "let what lies between be in one of them, with .job(…)"
+    )
+
+
+def test_a_stage_cannot_be_in_two_jobs():
+    p = Pipeline("p")
+    left, right = p.source("left", source()), p.source("right", source())
+    with pytest.raises(Invalid, match="jobs a and b at once"):
+        stage(p, "both", left.job("a"), right.job("b"))
+
+
+@pytest.mark.parametrize("name", ["Big Job", "", 3, ["x"], "../x"])
+def test_a_jobs_name_is_checked_like_any_other(name):
+    p = Pipeline("p")
+    stage(p, "one", p.source("in", source()).job(name)).sink("out", sink())
+    assert f"job name {name!r} is not allowed" in one_problem(p)
+
+
+def test_moving_a_stage_to_another_job_is_another_code():
+    def of(job):
+        p = Pipeline("p")
+        clean = stage(p, "clean", p.source("in", source()))
+        stage(p, "more", clean.job(job) if job else clean).sink("out", sink())
+        return p.graph().code_fingerprint()
+
+    assert of("main") == of(None)
+    assert len({of(None), of("a"), of("b")}) == 3
