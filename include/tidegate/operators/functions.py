@@ -171,12 +171,15 @@ class Function:
         return self._filled(self.shape.spark)
 
     def in_windows(self) -> Function:
-        """The same where a key's values are few: an exact `count(distinct …)` keeps them with it."""
+        """The same where a key's values are few: an exact `count(distinct …)` keeps them with it.
+
+        In order, so that every attempt stages the same, whatever Spark met first.
+        """
         if not self.call.distinct:
             return self
         known = " AND ".join(f"({each}) IS NOT NULL" for each in self.call.arguments).replace("{", "{{")
-        values = f"collect_set(CASE WHEN {known.replace('}', '}}')} THEN struct({{x}}) END)"
-        merged = "array_distinct(flatten(collect_list({p})))"
+        values = f"sort_array(collect_set(CASE WHEN {known.replace('}', '}}')} THEN struct({{x}}) END))"
+        merged = "sort_array(array_distinct(flatten(collect_list({p}))))"
         return replace(self, shape=Shape({"": values}, {"": merged}, "coalesce(CAST(cardinality({p}) AS BIGINT), 0L)"))
 
     def over_updates(self) -> Function | str:
