@@ -192,7 +192,6 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
     if entry.open:
         return False
     clear_staged(coordinator, entry)
-    _clear_channels(coordinator, entry)
     _clear_states(coordinator, entry)
     blobs = blobs_of(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
@@ -201,7 +200,8 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
 
 def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
-    entry was rolled back before it was there."""
+    entry was rolled back before it was there. And what went from job to job."""
+    _clear_channels(coordinator, entry)
     if entry.completed and len(entry.acks) < len(entry.plan.acks):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
     rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None

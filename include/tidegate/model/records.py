@@ -30,6 +30,7 @@ from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.payload import Blob as Blob
 from tidegate.model.payload import Payload as Payload
+from tidegate.model.stats import JobStats as JobStats
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha
 from tidegate.model.struct import Json as Json
@@ -164,21 +165,6 @@ class Plan(Record, frozen=True, kw_only=True):
         if self.by_interval and (self.interval is None or self.base is not None):
             return "a checkpoint of an interval pipeline has an interval and rests on nothing"
         return None
-
-
-class JobStats(Struct, frozen=True, kw_only=True):
-    """What a job measured of itself; shown, never asked."""
-
-    seconds: dict[str, float] = {}
-    rows: dict[str, int] = {}
-    bytes: dict[str, int] = {}
-    files: dict[str, int] = {}
-    watermarks: dict[str, str] = {}
-    """How far event time has come, by source and operator."""
-    idle: list[str] = []
-    """Sources that event time did not wait for."""
-    counts: dict[str, dict[str, int]] = {}
-    """What operators counted, such as late rows."""
 
 
 class BrokenRule(Struct, frozen=True, kw_only=True):
