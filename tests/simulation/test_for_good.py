@@ -173,6 +173,16 @@ def test_it_can_be_broken_off_anywhere() -> None:
     assert moment > 30
 
 
+def test_all_goes_at_once_behind_rollbacks_too() -> None:
+    """A rollback's pin is of no use once the rollback is gone. (Found on real Spark: tests/spark/lives.py, seed 9.)"""
+    day = begun()
+    for to in (3, 4):
+        day.coordinator().roll_back(to, run=f"back to {to}", by="x")
+    day.checkpoint("e")
+    ended(day)
+    assert (ledger(day).ids(), ledger(day).pins()) == ([7, 8], [])
+
+
 def test_nothing_is_removed_before_the_tables_have_what_they_are_owed() -> None:
     day = begun(owed=True)
     control.cancel(ledger(day), "x", "over", final=True)

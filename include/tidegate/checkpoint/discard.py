@@ -52,13 +52,23 @@ def discard(coordinator: Coordinator) -> list[int] | None:
     if last is None or view.settled < last.id:
         return []  # tables come first: what they are owed lies in what would be removed
     _unpin(ledger, "day")
-    gone = retention.retire_but_last(coordinator)
+    gone = _retire(coordinator, last.id)
     if _left(ledger, last.id, _pinned(ledger)):
         return gone
     _unpin(ledger, "rollback")  # these say what the last one went back to, so they go behind all others
-    gone += retention.retire_but_last(coordinator)
+    gone += _retire(coordinator, last.id)
     if not _left(ledger, last.id, _pinned(ledger)) and _claim(ledger, last, ended):
         _clear(coordinator, last)
+    return gone
+
+
+def _retire(coordinator: Coordinator, last: int) -> list[int]:
+    """All that is not pinned. Again as long as that changes: pins of what is gone are found to be of no use."""
+    gone: list[int] = []
+    before: list[int] = []
+    while (there := coordinator.ledger.ids(before=last)) != before:
+        before = there
+        gone += retention.retire_but_last(coordinator)
     return gone
 
 
