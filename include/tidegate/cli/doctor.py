@@ -98,7 +98,7 @@ def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     from tidegate.cli.doctor_ledger import check_ledger
     from tidegate.cli.doctor_tables import check_tables
 
-    entries, found = check_ledger(target)
+    entries, found = check_ledger(target, repair)
     yield from found
     yield from check_tables(target, entries, repair)
     if entries and all(each.state != "bad" for each in found):

@@ -9,15 +9,15 @@ from tidegate.checkpoint.savepoint import savepoints
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, TidegateError
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.names import entry_id, entry_name
-from tidegate.model.records import Blob, Payload
+from tidegate.model.records import Blob, Payload, Pin
 from tidegate.model.view import Entry
 
 __all__ = ["check_ledger"]
 
 
-def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
+def check_ledger(target: Target, repair: bool = False) -> tuple[list[Entry], list[Finding]]:
     """All entries that can be read, and what was found."""
     try:
         if target.ledger.identity() is None:
@@ -38,7 +38,7 @@ def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
         entries.append(entry)
         problems += _entry(target.ledger, entry)
     problems += _log(target.ledger, entries)
-    notes = list(_forks(target))
+    notes = list(_forks(target, repair))
     if not problems:
         fine = Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
         return entries, [fine, *notes]
@@ -46,13 +46,30 @@ def check_ledger(target: Target) -> tuple[list[Entry], list[Finding]]:
     return entries, [*(Finding(target.name, "ledger", "bad", problem, advice) for problem in problems), *notes]
 
 
-def _forks(target: Target) -> Iterator[Finding]:
-    """Forks and copies that spare a checkpoint because they are not whole yet."""
+def _forks(target: Target, repair: bool) -> Iterator[Finding]:
+    """Forks and copies that spare a checkpoint because they are not whole yet, or were finished from elsewhere."""
     for pin in target.ledger.pins():
-        if pin.kind in ("fork", "copy"):
+        if pin.kind == "fork" and _is_there(target, pin):
+            detail = f"a fork of checkpoint {pin.entry}, which is spared for it, was finished from a copy"
+            if repair:
+                target.ledger.delete_pin(pin.owner)
+                yield Finding(target.name, "forks", "ok", f"let go of: {detail}")
+            else:
+                yield Finding(target.name, "forks", "note", detail, "it only takes space; --repair lets go of it")
+        elif pin.kind in ("fork", "copy"):
             detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
             advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
             yield Finding(target.name, "forks", "note", detail, f"{advice}{target.ledger.home}/pins/{pin.owner}.json")
+
+
+def _is_there(target: Target, pin: Pin) -> bool:
+    """Whether the pipeline that a pin was made for has begun, as far as it can be seen from here."""
+    name, _, uid = pin.owner.removeprefix("fork-").rpartition("-")
+    try:
+        begun = open_ledger(target.settings.root, name, dict(target.settings.storage_options)).begun()
+    except TidegateError:
+        return False
+    return begun is not None and begun.uid == uid
 
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:

@@ -96,3 +96,19 @@ def test_a_fork_that_was_broken_off_is_told_of(shop, tidegate, monkeypatch):
     assert "give the same command again" in found["help"]
     assert tidegate(*FORK).code == 0
     assert "forks" not in doctor(tidegate)
+
+
+def test_the_pin_of_a_fork_that_was_finished_from_a_copy_is_let_go_of(shop, folder, tidegate, monkeypatch):
+    """The copy does not say where the old pipeline is; from there it can be seen that the fork is whole."""
+    tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2", "--copy", "copies/good")
+    with monkeypatch.context() as patched:
+        dying(patched, 4, landed=False)
+        with pytest.raises(Died):
+            tidegate(*FORK)
+    assert len(shop.ledger.pins()) == 1
+    assert "makes a fork of checkpoint 2" in doctor(tidegate)["forks"]["detail"]
+    assert tidegate("fork", "copies/good", "--as", "shop:trial").code == 0
+    found = doctor(tidegate)["forks"]
+    assert (found["state"], "finished from a copy" in found["detail"]) == ("note", True)
+    assert doctor(tidegate, "--repair")["forks"]["detail"].startswith("let go")
+    assert shop.ledger.pins() == []
