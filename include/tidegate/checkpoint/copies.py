@@ -4,6 +4,9 @@
     pipeline.json, checkpoints/…, blobs/…, state/<operator>/…      as in the pipeline's own folder
     savepoint.json    last: what it is, and the size and sha256 of every other file
 
+States are compacted on their way: one file, with the newest row of each key (state/whole.py). The checkpoint's records
+are as they were, so what a fork takes instead of the files that they name is told by savepoint.json.
+
 The folder reads like a ledger that has one checkpoint, all older ones being retired. Nothing that is needed of it names
 a place. Tables of sinks are not in it: they belong to whoever reads them.
 """
@@ -14,8 +17,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from tidegate import seams
-from tidegate.checkpoint.held import Held, refuse_damage, refuse_retired, state_location
+from tidegate.checkpoint.held import DONE, Held, refuse_damage, refuse_retired, state_location
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.ledger.records import folder as entry_folder
@@ -23,13 +28,13 @@ from tidegate.model.codec import encode, sha256
 from tidegate.model.identity import Claimed, Copy
 from tidegate.model.records import Latest, Payload, Pin
 from tidegate.state.table import state_sink
+from tidegate.state.whole import as_one_file
 from tidegate.tables import Location
 from tidegate.tables.copying import copy_files, hash_of
 
 __all__ = ["Copied", "claim", "copy_out", "open_copy", "refuse_claimed", "remove", "verify"]
 
 _BUSY = "copying.json"
-_DONE = "savepoint.json"
 _CLAIMED = "claimed.json"
 
 
@@ -64,18 +69,26 @@ def copy_out(held: Held, folder: str, name: str) -> Copied:
 def _filled(held: Held, target: Ledger, name: str) -> Copy:
     """All that it takes, and last what it is."""
     files = {path: _put(target, path, data) for path, data in _records(held)}
+    whole: dict[str, Payload] = {}
     for state in held.states:
-        paths = [each.file.path for each in held.table(state).files]
-        found = copy_files(held.location(state), state_location(target.home, state, held.options), paths)
+        location = state_location(target.home, state, held.options)
+        one = as_one_file(held.table(state), held.location(state), location)
+        if one is None:
+            found = copy_files(held.location(state), location, [each.file.path for each in held.table(state).files])
+        else:
+            found = {each.file.path: hash_of(location, each.file.path) for each in one.files}
+            whole[state] = target.pack(msgspec.to_builtins(one))
         files |= {f"{state_sink(state).folder}/{path}": told for path, told in found.items()}
+    files |= {blob.path: (blob.size, blob.sha) for each in whole.values() if (blob := each.blob) is not None}
     packed = target.pack({"files": {path: list(told) for path, told in sorted(files.items())}})
-    return target.create_copy(_DONE, Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=packed))
+    done = Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=packed, states=whole)
+    return target.create_copy(DONE, done)
 
 
 def open_copy(folder: str, options: Mapping[str, str]) -> Copied:
     """A folder that was made by `copy_out`, wherever it is now."""
     unknown = folder_ledger(folder, "", options)
-    found = unknown.copy(_DONE)
+    found = unknown.copy(DONE)
     if found is None:
         half = unknown.copy(_BUSY) is not None
         raise Rejected(
@@ -126,7 +139,7 @@ def remove(copied: Copied) -> None:
     except Corrupt:
         files = []  # an earlier removal came this far
     location.remove_files(files)
-    location.remove_files([*([blob.path] if blob is not None else []), _CLAIMED, _DONE])
+    location.remove_files([*([blob.path] if blob is not None else []), _CLAIMED, DONE])
     with contextlib.suppress(Unavailable):
         if not location.walk(""):
             location.remove_folder("")
@@ -137,7 +150,7 @@ def remove(copied: Copied) -> None:
 
 def _begin(target: Ledger, wanted: Copy) -> Copy | None:
     """Claim the folder. It is empty, or an earlier try at the same copy; then, what it came to if it is whole."""
-    done = target.copy(_DONE)
+    done = target.copy(DONE)
     if done is None and target.copy(_BUSY) is None and target.store.names(""):
         raise _not_empty(target, "something else lies there")
     found = done or target.create_copy(_BUSY, wanted)

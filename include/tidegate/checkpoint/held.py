@@ -20,7 +20,11 @@ from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
 from tidegate.tables import Location, missing_files
 
-__all__ = ["Held", "held_by", "refuse_damage", "refuse_retired", "state_location", "told_if_retired"]
+__all__ = ["DONE", "Held", "held_by", "refuse_damage", "refuse_retired", "state_location", "told_if_retired"]
+
+
+DONE = "savepoint.json"
+"""What a folder has that holds a savepoint (checkpoint/copies.py)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, not
     with told_if_retired(parent, id):
         acks = tuple(acks_of(parent, entry))
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
+    if (copy := parent.copy(DONE)) is not None:
+        states |= copy.states
     return Held(parent, origin, entry, acks, states, options)
 
 

@@ -30,6 +30,8 @@ class Copy(Record, frozen=True, kw_only=True):
     origin: Origin
     files: Payload
     """The size and sha256 of every other file: {"files": {path: [size, sha256]}}."""
+    states: dict[str, Payload] = {}
+    """States that are in the folder as one file instead of those that the checkpoint's own records name."""
 
 
 class Claimed(Record, frozen=True, kw_only=True):

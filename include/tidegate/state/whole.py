@@ -1,0 +1,65 @@
+"""A state as one file: what a copy takes along instead of many runs, half of whose rows may be older than others.
+
+Done by Arrow, in this process: for states on local disks, of types that workers merge too, and not too many rows. Any
+other state is copied file by file, which is as right, only longer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.model.codec import sha256
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.record import StateTable, state_file
+from tidegate.state.runs import Writer, merged
+from tidegate.state.workers import MERGED_ROWS, layout_of, merges, runs_of, writes
+from tidegate.tables import Location
+from tidegate.tables.footers import describe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["as_one_file"]
+
+_FOLDER = "tidegate/whole"
+
+
+def as_one_file(table: StateTable, source: Location, target: Location) -> StateTable | None:
+    """The state with one file, written into `target`: each key's newest row, without those that are deleted. None: it
+    is to be copied as it is. Repeatable: of the same rows it is the same file, under the same name."""
+    if len(table.files) < 2 or not (source.is_local and target.is_local and _can_be_merged(table)):
+        return None
+    rows = _rows(table, source)
+    if not rows.num_rows:
+        return None
+    path = _written(table, rows, target)
+    target.sync([path])
+    file = describe(target, path, table.columns, {})
+    return msgspec.structs.replace(table, files=[state_file(file)])
+
+
+def _can_be_merged(table: StateTable) -> bool:
+    names = {field["name"] for field in table.columns["fields"]}
+    known = {GROUP, CHECKPOINT, DELETED} <= names and writes(table.columns) and merges(table.columns, table.keys, {})
+    return known and sum(each.file.rows for each in table.files) <= MERGED_ROWS
+
+
+def _rows(table: StateTable, source: Location) -> pa.Table:
+    import pyarrow.compute as pc
+
+    rows = merged(layout_of(table.columns, table.keys), runs_of(table.files, source), range(table.groups))
+    return rows.filter(pc.invert(rows[DELETED]))
+
+
+def _written(table: StateTable, rows: Any, target: Location) -> str:
+    aside = f"{_FOLDER}/{seams.new_id()}.tmp"
+    writer = Writer(layout_of(table.columns, table.keys), target.full(aside))
+    writer.write(rows)
+    writer.close()
+    path = f"{_FOLDER}/{sha256(target.local(aside).read_bytes())[:32]}.parquet"
+    os.replace(target.local(aside), target.local(path))
+    return path
