@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz soak cuts clean
+.PHONY: help setup run test lint bench fuzz soak cuts lives clean
 export PYTHON
 
 BIN := .venv/bin
@@ -37,6 +37,9 @@ soak: setup ## many checkpoints, and what they leave on disk against the retenti
 
 cuts: setup ## operators on real Spark: random events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one
 	$(BIN)/python -m tests.spark.cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
+
+lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code. SEEDS=50, SEED=7 to replay one
+	$(BIN)/python -m tests.spark.lives --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
