@@ -123,6 +123,26 @@ def test_wherever_copying_is_broken_off_the_same_command_goes_on(shop, folder, t
     assert nth > 10
 
 
+def test_retention_that_comes_while_it_is_copied_spares_it(shop, folder, tidegate, monkeypatch):
+    from tidegate.checkpoint import copies
+
+    real, slow, seen = copies._put, Run("orders", num_retained="1").coordinator, []
+
+    def put(*args):
+        slow.retire()
+        seen.append(shop.ledger.entry(2) is not None)
+        return real(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copies, "_put", put)
+        assert tidegate(*COPY).code == 0
+    assert len(seen) > 3
+    assert all(seen)
+    assert tidegate("savepoint", "verify", str(folder / "copies" / "good")).code == 0
+    slow.retire()
+    assert shop.ledger.entry(2) is None, "and not for ever"
+
+
 def test_where_something_else_lies_nothing_is_copied(copy, shop, folder, tidegate):
     (folder / "mine").mkdir()
     (folder / "mine" / "notes.txt").write_text("x")

@@ -284,6 +284,30 @@ def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, ti
     assert tidegate("fork", "orders", "--from", "3", "--as", "shop:trial").code == 0
 
 
+def test_retention_that_comes_while_it_is_copied_spares_the_checkpoint(shop, tidegate, monkeypatch):
+    from tidegate.checkpoint import fork
+
+    slow, seen = Run("orders", num_retained="1").coordinator, []
+
+    def meanwhile(step):
+        def steps(*args):
+            slow.retire()
+            seen.append(shop.ledger.entry(2) is not None)
+            return step(*args)
+
+        return steps
+
+    with monkeypatch.context() as patched:
+        for name in ("_recorded", "_plan", "_ack", "_publish"):
+            patched.setattr(fork, name, meanwhile(getattr(fork, name)))
+        assert tidegate(*FORK).code == 0
+    assert len(seen) > 3
+    assert all(seen)
+    assert Run("trial").remembered() == [1, 2]
+    slow.retire()
+    assert shop.ledger.entry(2) is None, "and not for ever"
+
+
 def test_a_hook_goes_back_to_what_it_kept_with_the_checkpoint(shop, folder, tidegate):
     written(
         CODE + "seen = []\n"
