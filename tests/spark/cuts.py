@@ -163,7 +163,7 @@ class Telling:
             assert not unlike, f"two attempts at {job} of checkpoint {id} staged other rows for {sorted(unlike)}"
         return True
 
-    def attempt(self, coordinator: Coordinator, id: int, job: str) -> None:
+    def attempt(self, coordinator: Coordinator, id: int, job: str = "main") -> None:
         """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
         tasks = next(self.tasks)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
