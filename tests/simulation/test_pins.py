@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.test_stories import Day, Interrupted
 from tidegate.checkpoint import savepoint
-from tidegate.errors import Rejected
+from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import Ledger
 
 
@@ -114,3 +114,68 @@ def test_at_every_moment_of_the_other(wish: Callable[[Day, list[str]], Callable[
 def _keep_back(day: Day) -> None:
     """What is retained by number: enough that a rollback is."""
     day.limits.num_retained = 3
+
+
+# -- row V of the crash matrix: a savepoint is complete, or it is not there ----------------------------------
+
+
+class Killed(BaseException):
+    """The process."""
+
+
+def complete_or_absent(day: Day) -> bool:
+    """Whether it is there. If so, its checkpoint is, with all that it names, and retention spares it."""
+    found = savepoint.savepoints(Ledger(day.store, "day"))
+    stays(day, [""] if found else ["RETIRED"])
+    assert [each.there for each in found] == [True] * len(found)
+    return bool(found)
+
+
+def test_v_killed_at_every_access_and_the_same_again() -> None:
+    """K: it dies there. Whoever gives the name again gets it, for the same checkpoint."""
+
+    def die() -> None:
+        raise Killed
+
+    seen = set()
+    for moment in range(1, 1000):
+        day, said = begun(), list[str]()
+        try:
+            if not at(day, moment, named(day, said), die):
+                break
+        except Killed:
+            pass
+        seen.add(there := complete_or_absent(day))
+        named(day, said)()
+        assert said[-1] == "" if there else said[-1] in ("RETIRED", "NO_SUCH_CHECKPOINT"), "the same name again"
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("mishap", ["lost", "unclear", "unsynced", "repeated"])
+def test_v_the_answer_is_lost_or_the_sync_fails(mishap: str) -> None:
+    """E, A, P: the pin's own create fails, or landed all the same; then the power fails."""
+    day = begun()
+    day.weather.mishaps["create pins/savepoint-good.json"] = mishap
+    try:
+        savepoint.create(Ledger(day.store, "day"), "good", 2, "x")
+        promised = True
+    except Unavailable:
+        promised = False
+    day.store.power_loss()
+    assert complete_or_absent(day) >= promised, "what was promised is there"
+    assert promised == (mishap in ("unclear", "unsynced", "repeated"))
+
+
+def test_v_a_zombie_names_nothing_that_is_gone() -> None:
+    """Z: it hangs at any access until retention has been there; then it goes on, and says what has become of it."""
+    for moment in range(1, 1000):
+        day, said = begun(), list[str]()
+
+        def others(day: Day = day) -> None:
+            for run in "fg":
+                day.checkpoint(run)
+                day.coordinator().retire()
+
+        if not at(day, moment, named(day, said), others):
+            break
+        assert complete_or_absent(day) == (said == [""])

@@ -113,7 +113,7 @@ class Life:
         before = seams._current
         coordinator = self.play.coordinator
         coordinator.trigger(f"run {real}")
-        telling.attempt(coordinator, real)
+        telling.attempt(coordinator, real, "main")
         assert coordinator.complete(real).state == "completed"
         with seams.installed(type(before)(**{**before.__dict__, "fault": dies})):
             coordinator.publish()
@@ -271,6 +271,7 @@ def over(life: Life) -> list[str]:
     kept = {made.id for made in life.history if ledger.is_kept(made.id)}
     if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named]:
         return wrong
+    kept = {id for id in named if ledger.is_kept(id)}  # one that was rolled back, too
     life._fork(named=True)
     for play, _ in life.forks[forks:]:
         play.checkpoint()
@@ -278,7 +279,8 @@ def over(life: Life) -> list[str]:
     states = [life.play.state(name, id) for id in kept for name in ("totals", "hours")]
     of = {each.file.path for state in states for each in state.files}
     there = {path.relative_to(files / path.relative_to(files).parts[0]).as_posix() for path in files.rglob("*.parquet")}
-    left = {path for path in there if path.startswith("tidegate/")} - of
+    # What an attempt staged that lost goes with its checkpoint.
+    left = {path for path in there if path.startswith("tidegate/") and int(path.split("/")[2]) not in kept} - of
     return [f"{len(left)} files of states are left, first {min(left)}"] if left else []
 
 

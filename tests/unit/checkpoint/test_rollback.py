@@ -57,7 +57,7 @@ def test_a_run_that_was_rolled_back_and_is_cleared_does_nothing(world):
     assert shown(world, "a") == [1, 2, 3, 4]
 
 
-def test_what_is_open_is_aborted_first_and_its_zombie_changes_nothing(world):
+def test_scenario_12_what_is_open_is_aborted_first_and_its_zombie_changes_nothing(world):
     world.feed_more(2)
     id = world.trigger("hanging")
     zombie = world.half_work(id)
@@ -222,7 +222,7 @@ def test_a_decision_whose_answer_was_lost_may_count_so_the_target_stays_pinned(w
     assert shown(world, "a") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_dead_behind_the_decision_the_next_run_puts_the_tables_back(world):
+def test_scenario_11_dead_behind_the_decision_the_next_run_puts_the_tables_back(world):
     """Scenario 11: killed at table b."""
     world.weather.stuck.add("b")
     back(world, 2)

@@ -165,7 +165,7 @@ def test_the_other_commands_tell_where_it_comes_from(shop, tidegate):
     assert [each for each in findings if each["area"] == "trial" and each["state"] == "bad"] == []
 
 
-def test_it_needs_nothing_of_the_old_one_once_it_is_there(shop, folder, tidegate):
+def test_scenario_14_two_forks_of_a_savepoint_that_is_disposed_of_need_nothing_of_the_old_one(shop, folder, tidegate):
     tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
     tidegate("fork", "orders", "--from", "good", "--as", "shop:trial")
     tidegate("fork", "orders", "--from", "good", "--as", "shop:other")
