@@ -239,7 +239,7 @@ def _pin_nothing() -> Patches:
     yield mock.patch.object(Ledger, "create_pin", create)
 
 
-def _name_without_looking_for_the_tombstone() -> Patches:
+def name_without_looking_for_the_tombstone() -> Patches:
     yield mock.patch.object(Log, "is_kept", lambda self, id: True)
 
 
@@ -319,12 +319,11 @@ PLANTED: dict[str, Plant] = {
     "retire what is not settled": Plant(_retire_what_is_not_settled, 400),
     "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
     "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600, (12, 60)),
-    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (58, 83)),
+    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (121, 184)),
     "roll back over what is open": Plant(_roll_back_over_what_is_open, 400, (53, 58)),
     "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100, (58, 68)),
     "pin nothing": Plant(_pin_nothing, 400, (23, 34)),
     "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400, (135, 146)),
-    "name without looking for the tombstone": Plant(_name_without_looking_for_the_tombstone, 1000, (92,)),
     "make no fence": Plant(_make_no_fence, 400, (23, 34)),
     "complete without an answer": Plant(_complete_without_an_answer, 100),
     "take a no for a yes": Plant(_take_a_no_for_a_yes, 100, (18, 60)),

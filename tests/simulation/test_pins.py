@@ -5,11 +5,13 @@ Whatever the moment: either the checkpoint stays, and all that it names; or whoe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
+from tests.simulation.planted import name_without_looking_for_the_tombstone
 from tests.simulation.test_stories import Day, Interrupted
 from tidegate.checkpoint import savepoint
 from tidegate.errors import Rejected, Unavailable
@@ -109,6 +111,15 @@ def test_at_every_moment_of_the_other(wish: Callable[[Day, list[str]], Callable[
         stays(day, said)
     assert "" in seen
     assert len(seen) > 1, "sometimes retention was first"
+
+
+def test_the_story_has_teeth() -> None:
+    """A name is given without a look for the tombstone: on random days that is noticed on one of six hundred."""
+    with contextlib.ExitStack() as planted:
+        for patch in name_without_looking_for_the_tombstone():
+            planted.enter_context(patch)
+        with pytest.raises(AssertionError):
+            test_at_every_moment_of_retention(named)
 
 
 def _keep_back(day: Day) -> None:
