@@ -14,7 +14,7 @@ from tests.simulation.test_life import Fork
 from tests.simulation.test_pins import Preempted, at, told
 from tests.simulation.test_stories import Day
 from tidegate.checkpoint import control, discard, savepoint
-from tidegate.checkpoint.held import held_by
+from tidegate.checkpoint.held import held_by, refuse_damage
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
 
@@ -180,6 +180,22 @@ def test_all_goes_at_once_behind_rollbacks_too() -> None:
         day.coordinator().roll_back(to, run=f"back to {to}", by="x")
     day.checkpoint("e")
     ended(day)
+    assert (ledger(day).ids(), ledger(day).pins()) == ([7, 8], [])
+
+
+def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
+    """Found on real Spark: tests/spark/lives.py, seed 9."""
+    day = begun()
+    for to in (3, 5):  # the second one goes back to the first
+        day.coordinator().roll_back(to, run=f"back to {to}", by="x")
+    savepoint.create(ledger(day), "good", 6, "x")
+    day.checkpoint("e")
+    ended(day)
+    assert ledger(day).ids() == [3, 5, 6, 7, 8]
+    refuse_damage(held := held_by(ledger(day), 6, {}, by="x"))
+    assert [ack.id for ack in held.acks] == [3]
+    savepoint.dispose(ledger(day), "good")
+    day.coordinator().retire()
     assert (ledger(day).ids(), ledger(day).pins()) == ([7, 8], [])
 
 

@@ -276,8 +276,9 @@ def over(life: Life) -> list[str]:
     for play, _ in life.forks[forks:]:
         play.checkpoint()
     files = life.root / "ledger" / "main" / "state"
-    states = [life.play.state(name, id) for id in kept for name in ("totals", "hours")]
-    of = {each.file.path for state in states for each in state.files}
+    held = [held_by(ledger, id, {}, by="ann") for id in kept]
+    of = {each.file.path for one in held for name in one.states for each in one.table(name).files}
+    kept |= {ack.id for one in held for ack in one.acks}  # of a rollback: what it went back to
     there = {path.relative_to(files / path.relative_to(files).parts[0]).as_posix() for path in files.rglob("*.parquet")}
     # What an attempt staged that lost goes with its checkpoint.
     left = {path for path in there if path.startswith("tidegate/") and int(path.split("/")[2]) not in kept} - of

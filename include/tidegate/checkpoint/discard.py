@@ -21,7 +21,7 @@ from tidegate.checkpoint import control, publish, retention
 from tidegate.checkpoint.references import states_of
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.records import Discarded
+from tidegate.model.records import Discarded, Pin
 from tidegate.model.view import Entry, View
 from tidegate.sinks.base import Publication
 from tidegate.state.table import STATE, state_sink
@@ -51,11 +51,11 @@ def discard(coordinator: Coordinator) -> list[int] | None:
     last = view.last_completed
     if last is None or view.settled < last.id:
         return []  # tables come first: what they are owed lies in what would be removed
-    _unpin(ledger, "day")
+    _unpin(ledger, [pin for pin in ledger.pins() if pin.kind == "day"])
     gone = _retire(coordinator, last.id)
     if _left(ledger, last.id, _pinned(ledger)):
         return gone
-    _unpin(ledger, "rollback")  # these say what the last one went back to, so they go behind all others
+    _unpin(ledger, _of_rollbacks(ledger))  # these say what the last one went back to, so they go behind all others
     gone += _retire(coordinator, last.id)
     if not _left(ledger, last.id, _pinned(ledger)) and _claim(ledger, last, ended):
         _clear(coordinator, last)
@@ -72,10 +72,18 @@ def _retire(coordinator: Coordinator, last: int) -> list[int]:
     return gone
 
 
-def _unpin(ledger: Ledger, kind: str) -> None:
-    for pin in ledger.pins():
-        if pin.kind == kind:
-            ledger.delete_pin(pin.owner)
+def _unpin(ledger: Ledger, pins: list[Pin]) -> None:
+    for pin in pins:
+        ledger.delete_pin(pin.owner)
+
+
+def _of_rollbacks(ledger: Ledger) -> list[Pin]:
+    """The pins of rollbacks, but for those of one that is spared: that rests on what it went back to."""
+    pins = ledger.pins()
+    kept = {pin.entry for pin in pins if pin.kind != "rollback"}
+    while more := {pin.entry for pin in pins if pin.restart in kept} - kept:
+        kept |= more
+    return [pin for pin in pins if pin.restart is not None and pin.restart not in kept]
 
 
 def _pinned(ledger: Ledger) -> set[int]:
