@@ -22,6 +22,7 @@ from tidegate import seams
 from tidegate.checkpoint.ages import Ages
 from tidegate.checkpoint.references import blobs_of, states_of
 from tidegate.errors import TidegateError, Unavailable
+from tidegate.gates.quarantine import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.records import Blob, Decision, Kept, Pin, Retired
@@ -193,6 +194,7 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
         return False
     clear_staged(coordinator, entry)
     _clear_states(coordinator, entry)
+    _clear_quarantines(coordinator, entry)
     blobs = blobs_of(entry)
     ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
     return True
@@ -240,6 +242,21 @@ def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
         known = bool(kept) or above.restart is not None  # it went back behind where this state began
         if known and payload not in kept and sinking is not None and isinstance(sinking.sink, StateSink):
             sinking.sink.retire_files(unpack(payload), list(map(unpack, kept)), coordinator.context(name))
+
+
+def _clear_quarantines(coordinator: Coordinator, entry: Entry) -> None:
+    """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states, what
+    neither that one's version of the table has, nor a pinned one's, comes back by no rollback."""
+    ledger = coordinator.ledger
+    above = _next_completed(ledger, entry.id) if entry.completed else None
+    for name, sinking in coordinator.graph.tables.items():
+        sink = sinking.sink
+        if above is None or not isinstance(sink, QuarantineSink):
+            continue
+        staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
+        if above.restart is not None or any(sink.replaces(ledger.unpack(payload)) for payload in staged):
+            kept = [above.id, *(_spared(ledger) - {entry.id})]
+            sink.retire_replaced(entry.id, kept, coordinator.context(name))
 
 
 def _pinned(ledger: Ledger, but: int) -> list[Entry]:

@@ -7,7 +7,7 @@ which a row goes on, or is given up, it is marked here: so it does so once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,7 @@ from tidegate.model.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.delta import DeltaAppend
 from tidegate.sinks.delta_upsert import DeltaUpsert
+from tidegate.tables import Snapshot, live_files, read_commit, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -131,7 +132,36 @@ class QuarantineSink(ExactlyOnceSink):
     def discard(self, context: SinkContext, staging: Staging) -> None:
         self._table(context).discard(context, staging)
 
+    def replaces(self, committable: Json | None) -> bool:
+        """Whether publishing it writes files of the table anew."""
+        return bool(committable) and _MARKED in (committable or {})
+
+    def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
+        """Remove the files that the table had as of checkpoint `id` and has neither now nor as of those in `kept`."""
+        snapshot = self._table(context).open(context)
+        gone = _named(snapshot, context.app_id, id) if snapshot is not None else None
+        if snapshot is None or not gone:
+            return
+        for other in (_named(snapshot, context.app_id, each) for each in kept):
+            if other is None:
+                return  # nobody can tell: rather leave what nobody needs
+            gone -= other
+        gone -= {file.path for file in live_files(snapshot)}
+        snapshot.location.remove_files(sorted(gone))
+
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """What publishers wrote that lost their race; of an append there is nothing."""
         if not context.by_interval:
             self._marking(context).retire(context, staging)
+
+
+def _named(snapshot: Snapshot, app_id: str, id: int) -> set[str] | None:
+    """The files of the table as of an entry. None: commit files are gone, so nobody can tell."""
+    for version in range(snapshot.version, -1, -1):
+        commit = read_commit(snapshot.location, version)
+        if commit is None:
+            return None
+        last = commit.txn(app_id)
+        if last is not None and last <= id:
+            return {file.path for file in live_files(version_of(snapshot, version))}
+    return set()

@@ -1,0 +1,85 @@
+"""The table of rows that were set aside: what marking them has replaced goes when nobody can come back to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.tables.kit import schema, staged
+from tidegate.gates.quarantine import ID, SETTLED, QuarantineSink
+from tidegate.model.place import Place
+from tidegate.model.records import Json
+from tidegate.sinks.base import Publication, SinkContext, Staging
+from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.tables import Location, live_files, open_table
+
+COLUMNS = schema(**{ID: "string", "v": "long", SETTLED: "string"})
+
+
+class Aside:
+    """A gate's quarantine, of which rows wait or are marked, a checkpoint at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self.sink = QuarantineSink("checked")
+        self.context = SinkContext("p", "u1", "quarantine.checked", Place(str(root)), home=str(root))
+        self.location = Location(self.sink.path(str(root)))
+
+    def checkpoint(self, id: int, rows: dict[str, str | None], *, marking: bool = False) -> set[str]:
+        """Publish; the table's files from then on."""
+        table = pa.table({ID: list(rows), "v": [id] * len(rows), SETTLED: pa.array(list(rows.values()), pa.string())})
+        folder = Staging(id, f"attempt{id}").folder(self.context)
+        batch = Batch(columns=COLUMNS, files=staged(self.location, folder, table, COLUMNS))
+        committable: Json | None = staged_result(batch, len(rows)).committable
+        head = self.sink.head(self.context)
+        marked = {"marked": committable} if marking else committable
+        assert self.sink.replaces(marked) is marking
+        assert self.sink.publish(Publication(id, 0, f"attempt{id}", head.last, (marked,)), head, self.context)
+        return self.live()
+
+    def live(self) -> set[str]:
+        snapshot = open_table(self.location)
+        assert snapshot is not None
+        return {file.path for file in live_files(snapshot)}
+
+    def there(self) -> set[str]:
+        root = Path(self.location.url)
+        return {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
+
+
+@pytest.fixture
+def aside(tmp_path: Path) -> Any:
+    """Two checkpoints set rows aside; of each, the third marks one. The fourth has nothing for it."""
+    aside = Aside(tmp_path)
+    aside.checkpoint(1, {"a": None, "b": None})
+    aside.two = aside.checkpoint(2, {"c": None})
+    aside.three = aside.checkpoint(3, {"a": "released"}, marking=True)
+    return aside
+
+
+def test_files_that_marking_has_replaced_go_with_the_last_checkpoint_that_has_them(aside):
+    (first,) = aside.two - aside.three - {path for path in aside.two if "/00000002/" in path}
+    aside.sink.retire_replaced(1, [2], aside.context)
+    assert first in aside.there(), "checkpoint 2 has it"
+    aside.sink.retire_replaced(2, [3], aside.context)
+    assert first not in aside.there(), "nobody can go back to it any more"
+    assert aside.live() <= aside.there()
+
+
+def test_what_a_pinned_checkpoint_has_stays(aside):
+    before = aside.there()
+    aside.sink.retire_replaced(2, [3, 1], aside.context)
+    assert aside.there() == before, "checkpoint 1 is a savepoint"
+    aside.sink.retire_replaced(1, [3], aside.context)
+    assert aside.live() <= aside.there() < before
+
+
+def test_a_checkpoint_that_put_nothing_there_has_what_was_there_before(aside):
+    before = aside.there()
+    aside.checkpoint(5, {"d": None})
+    aside.sink.retire_replaced(4, [5], aside.context)
+    assert before <= aside.there()
+    aside.sink.retire_replaced(2, [4, 5], aside.context)
+    assert before - aside.there() == aside.two - aside.three
