@@ -13,12 +13,14 @@ import pytest
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Triggered
+from tidegate.checkpoint.holding import answer
 from tidegate.cli.main import main
 from tidegate.errors import Invalid
 from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
 from tidegate.model.records import Ack, Json
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.tables import Location, live_files, open_table
 
 SUITE = """
 name: rows
@@ -149,9 +151,17 @@ def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path
     checkpoint(played)
     assert cli("quarantine", "list", "play")[1]["gates"]["checked"]["waiting"] == 0
     assert len(played.rows("tables/kept")) == 4
-    assert (
-        "It takes up request 1, 2 for rows in quarantine of gate checked." in cli("explain", "play", "3")[1]["events"]
-    )
+    table = Path(played.root, "ledger/play/quarantine/checked")
+    live = {file.path for file in live_files(open_table(Location(str(table))))}
+    there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
+    assert live < there, "what marking has replaced is kept for those who go back"
+    taken_up = "It takes up request 1, 2 for rows in quarantine of gate checked."
+    assert taken_up in cli("explain", "play", "3")[1]["events"]
+    played.feed(GOOD)
+    played.limits.num_retained = 1
+    checkpoint(played)
+    played.coordinator.retire()
+    assert live == {str(path.relative_to(table)) for path in table.rglob("*.parquet")}, "and goes with the last of them"
 
 
 def test_what_is_asked_of_quarantine_is_checked_before_it_is_asked(spark, tmp_path, monkeypatch):
@@ -174,6 +184,30 @@ def test_what_is_asked_of_quarantine_is_checked_before_it_is_asked(spark, tmp_pa
         code, said = cli("quarantine", *arguments)
         assert (code in (1, 2), said["error"]["reason"]) == (True, reason), arguments
     assert not (tmp_path / "ledger/play/asked").exists()
+
+
+def test_what_was_rejected_is_set_aside_as_a_whole_if_somebody_chooses_so(spark, tmp_path):
+    played = play(tmp_path, spark, on_failure={"critical": "hold", "warning": "quarantine"})
+    played.feed(BAD)
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, outcome.reason, ack.gates["checked"].outcome) == ("open", "HELD", "hold")
+    coordinator = played.coordinator
+    answer(coordinator.ledger, 1, None, approve=False, by="ann")
+    assert coordinator.complete(1).reason == "GATE_REJECTED"
+    coordinator.resume("ann", set_aside=True)
+
+    ack, outcome = checkpoint(played)
+    verdict = ack.gates["checked"]
+    assert (outcome.state, verdict.outcome, verdict.rows, verdict.quarantined) == ("completed", "quarantine", 5, 5)
+    assert verdict.why == "it would be held again: somebody chose to set all of it aside"
+    assert {each.policy for each in verdict.broken} == {"quarantine"}
+    assert played.rows("tables/kept") == []
+    aside = played.rows("ledger/play/quarantine/checked")
+    assert [tuple(row["_tidegate_rules"]) for row in aside] == [("once", "positive")] * 5
+
+    played.feed(BAD)
+    ack, outcome = checkpoint(played)
+    assert outcome.reason == "HELD", "it was chosen for one checkpoint"
 
 
 def test_too_many_bad_rows_abort(spark, tmp_path):

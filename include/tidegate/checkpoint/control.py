@@ -37,6 +37,7 @@ __all__ = [
     "refuse_for_good",
     "refuse_suspended",
     "resume",
+    "sets_aside",
     "settle_below",
     "stop",
     "suspend",
@@ -145,15 +146,25 @@ def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
     return tuple(sorted(ended))
 
 
-def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False) -> int | None:
+def resume(
+    ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False, set_aside: bool = False
+) -> int | None:
     """Let checkpoints be planned again, and forget the failures so far. None: there was nothing to forget.
 
-    after_end: also if event time has come to its end; else that is refused.
+    after_end: also if event time has come to its end; else that is refused. set_aside: after a rejection, the next
+    checkpoint sets aside what a gate would hold again; without it, rows that are as they were are held once more.
     """
     view = ledger.view()
     refuse_for_good(ledger, view)
     if suspended(view, tolerable=0) is None:
         return None
+    if set_aside and not _rejected(view):
+        raise Rejected(
+            f"no checkpoint of pipeline {ledger.pipeline!r} was rejected since the last one completed",
+            expected="rows that a gate has held, and that somebody has rejected",
+            help=f"resume it as it is: tidegate resume {ledger.pipeline}",
+            reason="NOT_REJECTED",
+        )
     if (last := finished(view)) is not None and not after_end:
         raise Rejected(
             f"pipeline {ledger.pipeline!r} is finished: with checkpoint {last.id} event time came to its end",
@@ -161,7 +172,28 @@ def resume(ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False
             help=_behind_end(ledger.pipeline, view),
             reason=FINISHED,
         )
-    return _act(ledger, Control(action="resume", by=by, reason=reason))
+    return _act(ledger, Control(action="resume", by=by, reason=reason, set_aside=set_aside))
+
+
+def _rejected(view: View) -> bool:
+    """Whether a checkpoint was rejected since the last one completed, or since somebody resumed."""
+    for entry in reversed(view.entries):
+        if entry.completed or (entry.control is not None and entry.control.action == "resume"):
+            return False
+        if entry.decision is not None and entry.decision.reason == REJECTED:
+            return True
+    return False
+
+
+def sets_aside(view: View) -> bool:
+    """Whether the next checkpoint sets aside what a gate would hold: chosen at the last resumption, and taken up by no
+    plan since that may still count. Read off the end of the log, as a suspension is."""
+    for entry in reversed(view.entries):
+        if entry.control is not None and entry.control.action == "resume":
+            return entry.control.set_aside
+        if entry.completed or (entry.plan.set_aside and not entry.aborted):
+            return False
+    return False
 
 
 def refuse_for_good(ledger: Ledger, view: View) -> None:

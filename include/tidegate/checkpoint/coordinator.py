@@ -288,9 +288,9 @@ class Coordinator:
         """Let no run plan a checkpoint until somebody resumes; what is planned already goes on."""
         return control.suspend(self.ledger, by, reason)
 
-    def resume(self, by: str, reason: str = "") -> int | None:
+    def resume(self, by: str, reason: str = "", *, set_aside: bool = False) -> int | None:
         """Let checkpoints be planned again. None: there was nothing to resume from."""
-        return control.resume(self.ledger, by, reason)
+        return control.resume(self.ledger, by, reason, set_aside=set_aside)
 
     def roll_back(
         self, to: int, *, run: str, by: str, choices: Mapping[str, How] | None = None, reason: str = ""

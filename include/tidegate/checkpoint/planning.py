@@ -73,6 +73,7 @@ class Plans:
             drain=drain,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
+            set_aside=control.sets_aside(view),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             pins=self._pins(answer, view),

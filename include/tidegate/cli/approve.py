@@ -27,7 +27,8 @@ def add_parser(subparsers: Any) -> None:
             "reject",
             "abort a checkpoint that a gate holds",
             "Abort a checkpoint that a gate holds, and suspend the pipeline: the next checkpoint would have the same "
-            "rows, and be held again. Correct the input, the code or the suite, then `tidegate resume`.",
+            "rows, and be held again. Correct the input, the code or the suite, then `tidegate resume`; or set the "
+            "rows aside, with `tidegate resume --quarantine-all`.",
         ),
     ):
         example = f"examples:\n  tidegate {name} orders 5\n  tidegate {name} orders 5 checked --note 'as agreed'"
@@ -52,4 +53,5 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it; then the pipeline is")
         out.line(f"suspended. When its input or its rules are mended:  {target.command('resume')}", "dim")
+        out.line(f"To set aside what is held, and go on:  {target.command('resume')} --quarantine-all", "dim")
     return 0 if all(each.approve is approve for each in said) else 1

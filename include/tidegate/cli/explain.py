@@ -117,6 +117,7 @@ def _act(target: Target, entry: Entry, control: Control) -> Story:
     if control.final:
         told["cancel"] = "cancelled the pipeline for good, and what was open"
     why = f", because: {control.reason}" if control.reason else ""
+    why += "; what a gate would hold again is to be set aside" if control.set_aside else ""
     event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
     return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")
 
@@ -167,6 +168,8 @@ def _planned(entry: Entry) -> Iterator[str]:
     yield f"It was planned at {clock(plan.created)} UTC ({plan.kind}), {on}, by {_runner(plan)}."
     if entry.interval is not None:
         yield f"Its run's data interval is {entry.interval} UTC.{_replaces(plan)}"
+    if plan.set_aside:
+        yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
     for name, part in plan.sources.items():
         if name.startswith(QUARANTINE):
             yield from [f"It takes up {part.summary} of gate {name.removeprefix(QUARANTINE)}."] * (not part.empty)

@@ -36,6 +36,8 @@ def add_parser(subparsers: Any) -> None:
         if name == "resume":
             text = "also if the pipeline is finished: all rows are late then"
             parser.add_argument("--after-end", action="store_true", help=text)
+            text = "after a rejection: the next checkpoint sets aside all rows that a gate would hold again"
+            parser.add_argument("--quarantine-all", action="store_true", help=text)
         parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
 
 
@@ -49,13 +51,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"Pipeline {target.name} is suspended, by entry {id} of its log.")
         out.line(f"Let it go on:  {target.command('resume')}", "dim")
         return 0
-    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end)
+    aside = args.quarantine_all
+    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end, set_aside=aside)
     if resumed is None:
         raise Rejected(
             f"pipeline {target.name!r} is not suspended, and no checkpoint has failed since the last one completed",
             help="nothing to do",
             reason="NOT_SUSPENDED",
         )
-    out.document({"pipeline": target.name, "entry": resumed, "suspended": False})
+    out.document({"pipeline": target.name, "entry": resumed, "suspended": False, "quarantine_all": aside})
     out.line(f"Pipeline {target.name} goes on, by entry {resumed} of its log: the next run plans a checkpoint.")
+    if aside:
+        out.line("What a gate would hold in it goes to the gate's quarantine: all rows that it judges.")
     return 0

@@ -99,7 +99,8 @@ class GateOperator(Step):
             note = f": {said.note}" if said.note else ""
             raise AirflowFailException(
                 f"{REJECTED}: gate {self.gate!r}: checkpoint {entry.id} was rejected by {said.by}{note}\n  Nothing of "
-                f"it is published.\n  Help: correct the input or the rules, then: tidegate resume {self.pipeline.name}"
+                f"it is published.\n  Help: correct the input or the rules, then: tidegate resume {self.pipeline.name};"
+                " with --quarantine-all, what is held is set aside"
             )
 
     def _ask(self, task: Task, entry: Entry, verdict: Verdict) -> None:
@@ -205,7 +206,8 @@ def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) 
         f"| rule | severity | rows | what was found | policy |\n| --- | --- | --- | --- | --- |\n{rows}",
         f"Some of the values:\n\n{samples}" if samples else "",
         f"**Approve**: exactly what was judged is published. **Reject**: checkpoint {id} is aborted and pipeline "
-        f"{pipeline} is suspended until `tidegate resume {pipeline}`. {until}",
+        f"{pipeline} is suspended until `tidegate resume {pipeline}`, or, with all of these rows set aside, `tidegate "
+        f"resume {pipeline} --quarantine-all`. {until}",
     ]
     return "\n\n".join(filter(None, parts))
 

@@ -105,7 +105,8 @@ class Gate(ABC):
 
     @property
     def quarantines(self) -> bool:
-        """Whether it may set rows aside, so that it needs a table for them."""
+        """Whether it may set rows aside, so that it needs a table for them. What it holds, too, may be set aside: a
+        person who rejects it may choose so."""
         return False
 
     @property

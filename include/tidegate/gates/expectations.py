@@ -81,7 +81,7 @@ class Expectations(Gate):
 
     @property
     def quarantines(self) -> bool:
-        return "quarantine" in self._policies().values()
+        return not {"quarantine", "hold"}.isdisjoint(self._policies().values())
 
     def problems(self) -> list[str]:
         problems = []
@@ -94,7 +94,7 @@ class Expectations(Gate):
         right = isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
         if not right:
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
-        elif self.at_most < 1 and not self.quarantines:
+        elif self.at_most < 1 and "quarantine" not in self._policies().values():
             problems.append("at_most limits what goes into quarantine, but on_failure quarantines nothing")
         if self.over is not None:
             problems += [f"over: {problem}" for problem in DeltaTable(self.over).problems()]

@@ -39,6 +39,10 @@ class Remembering(Gate):
         self.hold_for = hold_for
         self.unanswered = unanswered
 
+    @property
+    def quarantines(self) -> bool:
+        return self.on_failure == "hold"
+
     def describe(self) -> Json:
         return {"on_failure": self.on_failure}
 

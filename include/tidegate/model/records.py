@@ -85,6 +85,8 @@ class Control(Struct, frozen=True, kw_only=True):
     reason: str = ""
     final: bool = False
     """Of a cancellation: for good. Nothing comes behind it, and what nobody has named is removed."""
+    set_aside: bool = False
+    """Of resume: the next checkpoint sets aside what a gate would hold again."""
 
 
 class Restored(Struct, frozen=True, kw_only=True):
@@ -136,6 +138,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """The run's data interval, in UTC."""
     by_interval: bool = False
     """True: an interval pipeline's. It rests on nothing, and replaces what its interval has put into the tables."""
+    set_aside: bool = False
+    """Rows that a gate would hold go to its quarantine: a person has chosen so after a rejection."""
     reach: tuple[str, str] | None = None
     """From where to where the intervals reach that this checkpoint and those below it were given."""
     sources: dict[str, Range]

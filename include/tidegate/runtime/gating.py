@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
+from tidegate.gates.base import BrokenRule as Broken
 from tidegate.gates.base import GateContext, Judgement
 from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name, with_origin
 from tidegate.model.records import BrokenRule, Json, Plan, Verdict
@@ -18,6 +20,7 @@ from tidegate.pipeline.graph import Graph
 from tidegate.runtime.exchange import Remembered
 from tidegate.runtime.releasing import Returning, returning
 from tidegate.sinks.base import Prepared, Staging
+from tidegate.sinks.nothing import nothing
 from tidegate.sources.base import SourceContext
 from tidegate.state.kept import keep, let_go
 
@@ -81,15 +84,18 @@ class Gating:
         judgement = stage.gate.judge(frame, self._context(stage))
         self.kept += judgement.kept
         frame = judgement.frame if judgement.frame is not None else frame
+        chosen = self.plan.set_aside and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
+        judgement = _all_aside(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
         back = returning(self.coordinator, self.plan, stage, frame) if stage.gate.quarantines else None
         if back is not None:
             self.kept.append(back.rows)
         if stage.gate.quarantines and (bad is not None or back is not None or self.staging.interval is not None):
             self._set_aside(stage, bad, frame, back)
-        self.verdicts[stage.name] = self._verdict(stage, judgement, back)
-        if judgement.memory:
-            self.memory[_remembered(stage)] = judgement.memory
+        self.verdicts[stage.name] = self._verdict(stage, judgement, back, chosen=chosen)
+        # What is set aside as a whole is not gone by later, as what was rejected is not.
+        if memory := self.before.get(_remembered(stage), {}) if chosen else judgement.memory:
+            self.memory[_remembered(stage)] = memory
         seams.fault("S5.gate.after")
         return back.joined(good) if back is not None else good
 
@@ -121,7 +127,7 @@ class Gating:
                 rows = rows.unionByName(back.marked(), allowMissingColumns=True)
                 self.staged[name] = sink.prepare_marked(rows, context, self.staging)
 
-    def _verdict(self, stage: Gated, judgement: Judgement, back: Returning | None) -> Verdict:
+    def _verdict(self, stage: Gated, judgement: Judgement, back: Returning | None, *, chosen: bool) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
         aside = (prepared.rows if prepared is not None else 0) - (back.settled if back is not None else 0)
@@ -130,19 +136,17 @@ class Gating:
             for each in judgement.broken
         ]
         unsplit = judgement.split is None and any(each.policy == "quarantine" for each in broken)
-        outcome, why = "pass", ""
-        if any(each.policy == "abort" for each in broken):
-            outcome = "abort"
+        outcome, why = _outcome(judgement.broken), ""
+        if outcome == "abort":
+            pass
+        elif chosen:
+            outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
         elif aside > gate.at_most * judgement.rows:
             outcome, why = "abort", f"{aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
         elif unsplit:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
-        elif any(each.policy == "hold" for each in broken):
-            outcome = "hold"
-        elif aside:
+        elif outcome != "hold" and aside:
             outcome = "quarantine"
-        elif broken:
-            outcome = "warn"
         return Verdict(
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
@@ -159,6 +163,23 @@ class Gating:
         """Free what was kept in Spark."""
         for frame in self.kept:
             let_go(frame)
+
+
+def _outcome(broken: Sequence[Broken]) -> str:
+    """What follows from rules that are broken, but for what is set aside."""
+    policies = {each.policy for each in broken}
+    return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"
+
+
+def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
+    """Nothing goes on: neither the rows that are bad, nor the others, of which nobody can tell why they are held."""
+    from pyspark.sql import functions as f
+
+    held = [each.rule for each in judgement.broken if each.policy == "hold"]
+    good, bad = judgement.split or (frame, None)
+    aside = good.withColumn(Judgement.RULES, f.array(*map(f.lit, held)))
+    broken = tuple(replace(each, policy="quarantine") if each.policy == "hold" else each for each in judgement.broken)
+    return replace(judgement, broken=broken, split=(nothing(good), aside if bad is None else aside.unionByName(bad)))
 
 
 def _remembered(stage: Gated) -> str:

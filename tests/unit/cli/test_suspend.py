@@ -42,6 +42,13 @@ def test_there_is_nothing_to_resume_from(project, tidegate):
     assert project.ledger.ids() == [1]
 
 
+def test_what_nobody_has_rejected_is_not_set_aside(project, tidegate):
+    tidegate("suspend", "orders")
+    said = tidegate("resume", "orders", "--quarantine-all", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "NOT_REJECTED")
+    assert tidegate("list", "--json").json["pipelines"][0]["state"] == "suspended"
+
+
 @pytest.mark.parametrize("command", ["suspend", "resume"])
 def test_a_pipeline_that_does_not_exist_is_refused(folder, tidegate, command):
     said = tidegate(command, "nowhere", "--json")

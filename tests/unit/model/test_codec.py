@@ -105,7 +105,18 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
 
 @EACH
 def test_each_missing_field_is_refused(name):
-    optional = {"control", "generation", "interval", "by_interval", "reach", "manifest", "reason", "detail", "counts"}
+    optional = {
+        "control",
+        "generation",
+        "interval",
+        "by_interval",
+        "set_aside",
+        "reach",
+        "manifest",
+        "reason",
+        "detail",
+        "counts",
+    }
     optional |= {"restart", "hooks", "origin", "drain"} | ({"by"} if name == "pin" else set())
     optional |= {
         "states",
@@ -121,6 +132,7 @@ def test_each_missing_field_is_refused(name):
         "withdraws",
         "inputs",
         "channels",
+        "set_aside",
     }
     whole = fields(name)
     for field in set(whole) - optional:
