@@ -83,6 +83,19 @@ def test_killed_while_a_gate_aborts(crew: Crew, world: GatedWorld, point: str) -
     assert id in (3, 4)
 
 
+@pytest.mark.parametrize("point", ["S5.gate.after", "S6.ack.after"])
+def test_killed_while_a_gate_only_warns(crew: Crew, world: GatedWorld, point: str) -> None:
+    """Its rows go on once, and the warning with them."""
+    world.only_warn()
+    assert crew.start(world, "three", fault=(point, "K", 1)).ended() == -9
+    (id,) = crew.run(world, "three", impatient=True)
+    check(world, 3, approved=(2,))
+    acked = world.coordinator().ledger.ack(id, "main")
+    assert acked is not None
+    verdict = acked.ack.gates["checked"]
+    assert (verdict.outcome, [each.rule for each in verdict.broken]) == ("warn", ["key"])
+
+
 RELEASES = [
     ("S1.entry.after", 1),
     ("S5.gate.after", 1),
