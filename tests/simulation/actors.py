@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from tests.simulation.world import FORK, TABLES, Violation, World
-from tidegate.checkpoint import control, holding, savepoint
+from tests.simulation.world import FORK, GATE, TABLES, Violation, World
+from tidegate.checkpoint import asking, control, holding, savepoint
 from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
-from tidegate.model.records import Plan
+from tidegate.gates.quarantine import quarantine_name
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Plan, Request
 from tidegate.runtime.run_job import run_job
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToyCommit
@@ -229,6 +231,22 @@ def completed(world: World, store: FakeStore | None = None) -> list[int]:
     names = store.listing("checkpoints")
     told = {int(name): store.files.get(f"checkpoints/{name}/decision.json") for name in names}
     return [id for id, found in told.items() if found is not None and b'"completed"' in found.data]
+
+
+def releaser(world: World) -> None:
+    """A person who looks into the quarantine now and then, and lets rows go on, or gives them up."""
+    ledger = world.coordinator().ledger
+    for number in range(10):
+        world.sleep(world.dice.below(60))
+        seen = max((commit.id or 0 for commit in world.tables[quarantine_name(GATE)].commits), default=0)
+        if not seen:
+            continue
+        action: Literal["release", "discard"] = "release" if world.dice.chance(0.8) else "discard"
+        wanted = Request(**stamp(f"request {number}"), number=1, gate=GATE, action=action, seen=seen, by="releaser")
+        try:
+            world.log(f"asks to {action} what waits: request {asking.ask(ledger, wanted).number}")
+        except (Unavailable, Rejected) as error:
+            world.log(f"asks in vain: {error.what}")
 
 
 def operator(world: World) -> None:

@@ -217,13 +217,19 @@ class Oracle:
         """A gate has held what it should have held; and who is said to have rejected a checkpoint has."""
         every = self.holds
         for job, ack in checkpoint.acks.items() if checkpoint.target is None else ():
-            wanted = "hold" if every and any(offset % every == 0 for offset in self._offsets(checkpoint)) else "pass"
-            if every and ack["gates"][GATE]["outcome"] != wanted:
+            bad = any(map(self._is_bad, self._offsets(checkpoint)))
+            holds = every and any(offset % every == 0 for offset in self._offsets(checkpoint))
+            wanted = "hold" if holds else "quarantine" if bad else "pass"
+            if (every or self.world.bad) and ack["gates"][GATE]["outcome"] != wanted:
                 raise Violation(f"job {job} of checkpoint {checkpoint.id} says {ack['gates']}, not {wanted}")
         if checkpoint.aborted and checkpoint.decision and checkpoint.decision["reason"] == "GATE_REJECTED":
             answer = self._json(f"checkpoints/{checkpoint.id:08d}/holds/{GATE}.json")
             if answer is None or answer["approve"]:
                 raise Violation(f"D5: checkpoint {checkpoint.id} is aborted as rejected, and nobody has rejected it")
+
+    def _is_bad(self, offset: int) -> bool:
+        """Whether a gate sets it aside."""
+        return bool(self.world.bad) and offset % self.world.bad == 0
 
     def _offsets(self, checkpoint: Checkpoint) -> Sequence[int]:
         """What this checkpoint has read."""
@@ -288,7 +294,7 @@ class Oracle:
         table = self.world.tables[name]
         mine = [commit for commit in table.commits if commit.id is not None]
         shown = [commit.id for commit in mine]
-        owed = [c for c in completed if self._wanted(name, c) or (c.target is not None and shown and c.id > shown[0])]
+        owed = [c for c in completed if self._brings(name, c) or (c.target is not None and shown and c.id > shown[0])]
         never = [c.id for c in owed if c.id not in shown and not _cancelled(c.id, completed)]
         if shown != [c.id for c in owed if c.id in shown] or never:
             raise Violation(f"I1: table {name!r} shows checkpoints {shown}, owed are {[c.id for c in owed]}")
@@ -300,7 +306,7 @@ class Oracle:
             if checkpoint.target is not None:
                 continue
             try:
-                rows = [offset for offset, _ in table.rows(commit)]
+                rows = [offset for offset, _ in table.rows(commit) if not self._is_bad(offset)]
             except KeyError as gone:
                 raise Violation(f"I6: file {gone} of checkpoint {checkpoint.id} on table {name!r} is gone") from None
             if sorted(rows) != self._wanted(name, checkpoint):
@@ -317,16 +323,24 @@ class Oracle:
             as_of[checkpoint.id] = lineage
         table = self.world.tables[name]
         try:
-            shown = sorted(offset for file in table.live() for offset, _ in table.files[file])
+            rows = [offset for file in table.live() for offset, _ in table.files[file]]
+            shown = sorted(offset for offset in rows if not self._is_bad(offset))
         except KeyError as gone:
             raise Violation(f"I6: file {gone} on table {name!r} is gone") from None
         if shown != sorted(lineage):
             raise Violation(f"I7: table {name!r} shows {shown}, the checkpoints that count have {lineage}")
 
     def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
-        """The reference: which offsets this checkpoint brings to the table."""
+        """The reference: which offsets this checkpoint brings to the table, but for those that come from quarantine."""
         skip = self.world.climate.skip if table == TABLES[1] else 0
-        return [offset for offset in self._offsets(checkpoint) if not (skip and offset % skip == 0)]
+        good = [offset for offset in self._offsets(checkpoint) if not self._is_bad(offset)]
+        return [offset for offset in good if not (skip and offset % skip == 0)]
+
+    def _brings(self, table: str, checkpoint: Checkpoint) -> bool:
+        """Whether it has rows for the table: its own, or some that are let go on."""
+        if not self.world.bad or checkpoint.manifest is None or checkpoint.target is not None:
+            return bool(self._wanted(table, checkpoint))
+        return bool(checkpoint.manifest["tables"][table]["committables"])
 
     def _one_attempt(self, completed: list[Checkpoint]) -> None:
         """All rows of one checkpoint come from one read by one attempt, on all tables: the one that was acked."""
@@ -335,7 +349,7 @@ class Oracle:
             for table in map(self.world.tables.__getitem__, self.tables):
                 for commit in table.commits:
                     if commit.id == checkpoint.id:
-                        tags |= {tag for _, tag in table.rows(commit)}
+                        tags |= {tag for offset, tag in table.rows(commit) if not self._is_bad(offset)}
                         attempts |= {name.split("/")[3] for name in commit.files}
             acked = {ack["attempt"] for ack in checkpoint.acks.values()}
             if len(tags) > 1 or (attempts and attempts != acked):

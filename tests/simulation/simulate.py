@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from tests.simulation import actors, life, life_oracle
+from tests.simulation.aside import AsideOracle, AsideWorld
 from tests.simulation.dice import Dice, SeededDice
 from tests.simulation.hours import HourOracle, HourWorld
 from tests.simulation.oracle import Oracle
@@ -40,9 +41,9 @@ class Day:
         return "\n".join(f"{tick:7.0f}  {who:10} {what}" for tick, who, what in self.events)
 
 
-def simulate_seed(seed: int, hours: bool = False) -> Day:
-    """The day of this seed. hours: of an interval pipeline."""
-    return simulate(SeededDice(seed), hours)
+def simulate_seed(seed: int, hours: bool = False, aside: bool = False) -> Day:
+    """The day of this seed. hours: of an interval pipeline. aside: with bad rows, which go into quarantine."""
+    return simulate(SeededDice(seed), hours, aside)
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,11 @@ def simulate_many(seeds: Iterable[int], hours: bool = False) -> list[Summary]:
     return [Summary(seed, day.problem, len(day.events), day.completed) for seed, day in days]
 
 
-def simulate(dice: Dice, hours: bool = False) -> Day:
+def simulate(dice: Dice, hours: bool = False, aside: bool = False) -> Day:
     """A day whose every turn is decided by `dice`."""
-    world = HourWorld(dice) if hours else World(dice)
-    oracle: Oracle = HourOracle(world) if hours else life_oracle.LifeOracle(world)
+    world = HourWorld(dice) if hours else AsideWorld(dice) if aside else World(dice)
+    kind = HourOracle if hours else AsideOracle if aside else life_oracle.LifeOracle
+    oracle: Oracle = kind(world)
     with seams.installed(world.seams()), decoded_once(), life.folders_in_memory(world):
         try:
             _storm(world, hours)
@@ -108,7 +110,9 @@ def _storm(world: World, hours: bool) -> None:
         world.spawn("foreign", "", lambda: actors.foreign_writer(world))
     if world.climate.rollbacks and not hours:
         world.spawn("rollback", "", lambda: actors.rollbacker(world), world.dice.below(200))
-    if not hours:
+    if world.bad:
+        _ask_for_bad_rows(world)
+    elif not hours:
         life.begin(world)
     restarts = 2 * world.climate.runs
     world.on_power_loss = lambda: _restart_all(world)
@@ -122,6 +126,11 @@ def _storm(world: World, hours: bool) -> None:
         elif not world.processes:
             return
     world.play(until=world.climate.ticks)
+
+
+def _ask_for_bad_rows(world: World) -> None:
+    for _ in range(2):
+        world.spawn("releaser", "", lambda: actors.releaser(world))
 
 
 def _start_run(world: World, number: int, delay: int) -> None:
@@ -147,6 +156,8 @@ def _calm(world: World) -> None:
     world.processes = [process for process in world.processes if process.alive and process not in late]
     for process in world.processes:
         process.wake = min(process.wake, world.tick)
+    if world.bad:
+        _ask_for_bad_rows(world)
     helper = world.spawn("operator", "", lambda: actors.operator(world))
     world.play(but_for=helper)
     world.kill(helper)

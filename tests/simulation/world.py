@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 from greenlet import getcurrent, greenlet
 
@@ -21,7 +22,8 @@ from tidegate.model.place import Place
 from tidegate.model.records import Plan
 from tidegate.pipeline.declare import Stream
 from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToyGate, ToySink, ToySource, ToyTables
+from tidegate.testing.toy_gate import ToyGate
+from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate.testing.weather import Weather
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,6 +58,8 @@ class World(Weather):
     """Storage, processes and time of one day. Everything random comes from `dice`."""
 
     dice: Dice
+    bad: ClassVar[int] = 0
+    """Of which multiples a gate sets rows aside; 0: none."""
     climate: Climate = field(init=False)
     tick: float = 0.0
     calm: bool = False
@@ -101,11 +105,12 @@ class World(Weather):
         return pipeline
 
     def _gated(self, rows: Stream) -> Stream:
-        """On some days a person has a say."""
+        """On some days a person has a say, and on some bad rows are set aside."""
         climate = self.climate
-        if not climate.holds:
+        if not climate.holds and not self.bad:
             return rows
-        return rows.gate(ToyGate(climate.holds, climate.hold_for, climate.unanswered), name=GATE)
+        gate = ToyGate(climate.holds, climate.hold_for, climate.unanswered, self.bad, self.tables)
+        return rows.gate(gate, name=GATE)
 
     def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
         """How a run asks for its checkpoint."""

@@ -18,12 +18,10 @@ from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
-from tidegate.sources.delta import DeltaTable
 
-__all__ = ["KIND", "ask", "quarantine_source", "requested", "taken_up"]
+__all__ = ["KIND", "ask", "requested", "taken_up"]
 
 KIND = "requests"
-EVERY_FILE = 1_000_000_000
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
@@ -67,11 +65,6 @@ def taken_up(view: View, gate: str) -> int:
     return part.end["request"] if part is not None and part.end is not None else 0
 
 
-def quarantine_source(gate: str, home: str) -> DeltaTable:
-    """The gate's quarantine, to be read as of one version."""
-    return DeltaTable(QuarantineSink(gate).path(home), max_files=EVERY_FILE)
-
-
 def requested(graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None) -> dict[str, Range]:
     """For each gate with requests, which of them this plan takes up. Interval pipelines take up none."""
     if graph.by_interval:
@@ -79,8 +72,8 @@ def requested(graph: Graph, ledger: Ledger, place: Place, view: View, base: Entr
     before = {name: part for name, part in (base.plan.sources if base else {}).items() if name.startswith(QUARANTINE)}
     found = {}
     for gated in graph.gates:
-        for name in gated.quarantine:
-            part = _taken(gated.name, before.get(name), graph, ledger, place, view)
+        for name, sink in gated.quarantine.items():
+            part = _taken(gated.name, sink, before.get(name), graph, ledger, place, view)
             if part is not None:
                 found[name] = part
     gone = {name: _nothing(ledger, part) for name, part in before.items() if name not in found}
@@ -91,18 +84,20 @@ def _nothing(ledger: Ledger, before: Range) -> Range:
     return Range(kind=KIND, start=before.end, end=before.end, splits=ledger.pack({}), empty=True)
 
 
-def _taken(gate: str, before: Range | None, graph: Graph, ledger: Ledger, place: Place, view: View) -> Range | None:
+def _taken(
+    gate: str, sink: QuarantineSink, before: Range | None, graph: Graph, ledger: Ledger, place: Place, view: View
+) -> Range | None:
     """What the plan takes up for one gate; None: nobody has ever asked for anything."""
     start = before.end if before is not None else None
     new = ledger.requests(gate, after=start["request"] if start else 0)
-    if not new or not _settled(gate, graph, ledger, place, view):
+    if not new or not _settled(gate, sink, graph, ledger, place, view):
         return _nothing(ledger, before) if before is not None else None
     for request in new:
         ledger.settle_request(request)
     withdrawn = {request.withdraws for request in new}
     kept = [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)
-    table = quarantine_source(gate, ledger.home).plan(None, context).splits if kept else None
+    table = sink.source(ledger.home).plan(None, context).splits if kept else None
     splits = {"requests": [msgspec.to_builtins(request) for request in kept], "table": table}
     return Range(
         kind=KIND,
@@ -114,11 +109,11 @@ def _taken(gate: str, before: Range | None, graph: Graph, ledger: Ledger, place:
     )
 
 
-def _settled(gate: str, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:
+def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:
     """Whether the table shows what became of all rows that were asked for before. Else a row could go on twice."""
     name = quarantine_name(gate)
     new = (e for e in view.entries if e.id > view.settled and not e.aborted)
     asked = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
     uid = ledger.start().uid
-    last = QuarantineSink(gate).head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last
+    last = sink.head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last
     return last is not None and all(id <= last for id in asked)

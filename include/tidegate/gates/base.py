@@ -26,6 +26,8 @@ from tidegate.sources.base import SourceContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidegate.gates.quarantine import QuarantineSink
+
 __all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "policy_problems"]
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
@@ -108,6 +110,12 @@ class Gate(ABC):
         """Whether it may set rows aside, so that it needs a table for them. What it holds, too, may be set aside: a
         person who rejects it may choose so."""
         return False
+
+    def quarantine(self, name: str) -> QuarantineSink:
+        """The table for the rows that are set aside by the gate of this name."""
+        from tidegate.gates.quarantine import QuarantineSink
+
+        return QuarantineSink(name)
 
     @property
     def hold_record(self) -> Hold:

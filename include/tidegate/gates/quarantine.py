@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
+from tidegate.model.records import Json, PublishedTable, Request
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.delta import DeltaAppend
 from tidegate.sinks.delta_upsert import DeltaUpsert
+from tidegate.sources.base import Source
+from tidegate.sources.delta import DeltaTable
 from tidegate.tables import Snapshot, live_files, read_commit, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tidegate.gates.returning import Returning
 
 __all__ = ["OWN_COLUMNS", "QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
 
@@ -34,6 +38,7 @@ SETTLED, SETTLED_IN, SETTLED_BY = "_tidegate_settled", "_tidegate_settled_in", "
 OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY)
 
 _MARKED = "marked"
+EVERY_FILE = 1_000_000_000
 
 
 def quarantine_name(gate: str) -> str:
@@ -64,12 +69,36 @@ class QuarantineSink(ExactlyOnceSink):
         """Where the table lies, below the pipeline's own folder."""
         return f"{home}/{self.folder}"
 
-    def _table(self, context: SinkContext) -> DeltaAppend:
+    def _appending(self, context: SinkContext) -> DeltaAppend:
         return DeltaAppend(self.path(context.home), schema_evolution="add")
 
     def _marking(self, context: SinkContext) -> DeltaUpsert:
         """The same table, for rows that are there already: found by their ids, files written anew at publication."""
         return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="add")
+
+    def source(self, home: str) -> Source:
+        """The table, to be read as of one version."""
+        return DeltaTable(self.path(home), max_files=EVERY_FILE)
+
+    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> Returning:
+        """Those of the table's rows that these requests are about."""
+        from tidegate.gates.returning import Returning
+
+        return Returning(rows, requests, checkpoint)
+
+    def rows(
+        self, bad: DataFrame | None, frame: DataFrame, checkpoint: int, stream: str, back: Returning | None
+    ) -> DataFrame:
+        """What is to be staged: new rows, and those that come back, marked.
+
+        bad: None if there are none; `frame` has their columns, but for the rules.
+        """
+        from pyspark.sql import functions as f
+
+        if bad is None:  # an interval that is made again replaces what it has set aside before, also by nothing
+            bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
+        rows = with_origin(bad, checkpoint, stream)
+        return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
 
     def target(self, place: Place) -> str:
         return self.folder
@@ -78,13 +107,13 @@ class QuarantineSink(ExactlyOnceSink):
         return {}
 
     def check(self, context: SinkContext) -> None:
-        self._table(context).check(context)
+        self._appending(context).check(context)
 
     def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
-        self._table(context).check_interval(interval, replaces, context)
+        self._appending(context).check_interval(interval, replaces, context)
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        return self._table(context).prepare(frame, context, staging)
+        return self._appending(context).prepare(frame, context, staging)
 
     def prepare_marked(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         """Stage new rows, and rows that are in the table, with what has become of them."""
@@ -92,19 +121,19 @@ class QuarantineSink(ExactlyOnceSink):
         return replace(prepared, committable={_MARKED: prepared.committable}) if prepared.committable else prepared
 
     def head(self, context: SinkContext) -> Head:
-        return self._table(context).head(context)
+        return self._appending(context).head(context)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if not any(_MARKED in each for each in publication.committables):
-            return self._table(context).publish(publication, head, context)
+            return self._appending(context).publish(publication, head, context)
         plain = tuple(each.get(_MARKED, each) for each in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
 
     def skipped(self, id: int, context: SinkContext) -> bool:
-        return self._table(context).skipped(id, context)
+        return self._appending(context).skipped(id, context)
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        return self._table(context).gone([each.get(_MARKED, each) for each in committables], context)
+        return self._appending(context).gone([each.get(_MARKED, each) for each in committables], context)
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
@@ -118,19 +147,19 @@ class QuarantineSink(ExactlyOnceSink):
         return DeltaAppend(self.folder).trace(committables)
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
-        return self._table(context).holds(publication, head, context)
+        return self._appending(context).holds(publication, head, context)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
-        return self._table(context).locate(id, context)
+        return self._appending(context).locate(id, context)
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:
-        self._table(context).verify(at, context)
+        self._appending(context).verify(at, context)
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        return self._table(context).attempts(id, context)
+        return self._appending(context).attempts(id, context)
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        self._table(context).discard(context, staging)
+        self._appending(context).discard(context, staging)
 
     def replaces(self, committable: Json | None) -> bool:
         """Whether publishing it writes files of the table anew."""
@@ -138,7 +167,7 @@ class QuarantineSink(ExactlyOnceSink):
 
     def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
         """Remove the files that the table had as of checkpoint `id` and has neither now nor as of those in `kept`."""
-        snapshot = self._table(context).open(context)
+        snapshot = self._appending(context).open(context)
         gone = _named(snapshot, context.app_id, id) if snapshot is not None else None
         if snapshot is None or not gone:
             return

@@ -36,7 +36,7 @@ class Gated:
     @property
     def quarantine(self) -> dict[str, QuarantineSink]:
         """The table for the rows that did not, by the name under which it is published; none if it sets none aside."""
-        return {quarantine_name(self.name): QuarantineSink(self.name)} if self.gate.quarantines else {}
+        return {quarantine_name(self.name): self.gate.quarantine(self.name)} if self.gate.quarantines else {}
 
 
 def gate_problems(stages: Iterable[object], *, by_interval: bool) -> list[str]:

@@ -13,12 +13,13 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule as Broken
 from tidegate.gates.base import GateContext, Judgement
-from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name, with_origin
+from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name
+from tidegate.gates.returning import Returning
 from tidegate.model.records import BrokenRule, Json, Plan, Verdict
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph
 from tidegate.runtime.exchange import Remembered
-from tidegate.runtime.releasing import Returning, returning
+from tidegate.runtime.releasing import returning
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sinks.nothing import nothing
 from tidegate.sources.base import SourceContext
@@ -73,7 +74,7 @@ class Gating:
     def run(self, stage: Gated, frame: DataFrame) -> DataFrame:
         """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do."""
         if stage.gate.quarantines:
-            _refuse_own_columns(stage, frame)
+            _refuse_own_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
         if warming or not stage.gate.keeps:
             frame = keep(frame)
@@ -87,9 +88,7 @@ class Gating:
         chosen = self.plan.set_aside and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
         judgement = _all_aside(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
-        back = returning(self.coordinator, self.plan, stage, frame) if stage.gate.quarantines else None
-        if back is not None:
-            self.kept.append(back.rows)
+        back = self._back(stage, frame)
         if stage.gate.quarantines and (bad is not None or back is not None or self.staging.interval is not None):
             self._set_aside(stage, bad, frame, back)
         self.verdicts[stage.name] = self._verdict(stage, judgement, back, chosen=chosen)
@@ -113,19 +112,21 @@ class Gating:
             pinned=(ledger.unpack(payload), where) if payload is not None else None,
         )
 
-    def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame, back: Returning | None) -> None:
-        from pyspark.sql import functions as f
+    def _back(self, stage: Gated, frame: DataFrame) -> Returning | None:
+        """What comes back from its quarantine."""
+        for name, sink in stage.quarantine.items():
+            back = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            if back is not None:
+                self.kept.append(back.rows)
+                return back
+        return None
 
-        if bad is None:  # an interval that is made again replaces what it has set aside before, also by nothing
-            bad = frame.where("false").withColumn(Judgement.RULES, f.array().cast("array<string>"))
-        rows = with_origin(bad, self.staging.checkpoint, stage.input)
+    def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame, back: Returning | None) -> None:
         for name, sink in stage.quarantine.items():
             context = self.coordinator.context(name)
-            if back is None:
-                self.staged[name] = sink.prepare(rows, context, self.staging)
-            else:
-                rows = rows.unionByName(back.marked(), allowMissingColumns=True)
-                self.staged[name] = sink.prepare_marked(rows, context, self.staging)
+            rows = sink.rows(bad, frame, self.staging.checkpoint, stage.input, back)
+            prepare = sink.prepare if back is None else sink.prepare_marked
+            self.staged[name] = prepare(rows, context, self.staging)
 
     def _verdict(self, stage: Gated, judgement: Judgement, back: Returning | None, *, chosen: bool) -> Verdict:
         gate = stage.gate
@@ -187,9 +188,9 @@ def _remembered(stage: Gated) -> str:
     return f"gate.{stage.name}"
 
 
-def _refuse_own_columns(stage: Gated, frame: DataFrame) -> None:
+def _refuse_own_columns(stage: Gated, columns: Sequence[str]) -> None:
     """Columns that quarantine adds."""
-    taken = sorted(set(OWN_COLUMNS).intersection(frame.columns))
+    taken = sorted(set(OWN_COLUMNS).intersection(columns))
     if taken:
         raise Invalid(
             f"gate {stage.name!r}: stream {stage.input!r} has column {', '.join(taken)}",

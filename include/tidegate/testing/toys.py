@@ -1,4 +1,4 @@
-"""A source, a gate and a sink in memory that keep the contracts of their base classes to the letter.
+"""A source and a sink in memory that keep the contracts of their base classes to the letter.
 
 A toy's DataFrame is a `ToyFrame`: a list of rows. Each row is (offset, tag); the tag is fresh for each
 read, like the output of a stage that is not deterministic: rows of two attempts can be told apart.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
@@ -36,7 +35,6 @@ __all__ = [
     "ToyCommit",
     "ToyFeed",
     "ToyFrame",
-    "ToyGate",
     "ToyIntervals",
     "ToySink",
     "ToySource",
@@ -52,6 +50,8 @@ class ToyFrame:
     """Rows that pretend to be a DataFrame."""
 
     rows: list[Row]
+    columns: ClassVar[tuple[str, ...]] = ("offset", "tag")
+    sparkSession: ClassVar[Any] = None
 
     def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
@@ -134,30 +134,6 @@ class ToyIntervals(ToySource):
         tag = seams.new_id()
         frame: Any = ToyFrame([(offset, tag) for offset in splits["offsets"]])
         return frame  # type: ignore[no-any-return]
-
-
-# -- gate --------------------------------------------------------------------------------------------------
-
-
-class ToyGate(Gate):
-    """Holds every checkpoint with an offset that is a multiple of `every`, until somebody answers."""
-
-    kind: ClassVar[str] = "toy"
-    keeps: ClassVar[bool] = True
-
-    def __init__(self, every: int, hold_for: float, unanswered: Literal["approve", "reject"]) -> None:
-        self.every = every
-        self.hold_for = hold_for
-        self.unanswered = unanswered
-
-    def describe(self) -> Json:
-        return {"every": self.every, "hold_for": self.hold_for, "unanswered": self.unanswered}
-
-    def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        rows: Any = frame
-        found = sum(offset % self.every == 0 for offset, _ in rows.rows)
-        broken = (BrokenRule("no multiples", "hold", rows=found),) if found else ()
-        return Judgement(len(rows.rows), broken, frame=frame)
 
 
 # -- sink --------------------------------------------------------------------------------------------------
