@@ -17,7 +17,8 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.runtime.run_job import run_job
 from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToyGate, ToySink, ToySource, ToyTables
+from tidegate.testing.toy_gate import ToyGate
+from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate.testing.weather import Weather
 
 
