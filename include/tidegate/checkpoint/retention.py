@@ -34,7 +34,10 @@ from tidegate.state.table import StateSink
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["clear_staged", "release", "retire_but_last", "retire_old"]
+__all__ = ["LOGS_EVERY", "clear_staged", "release", "retire_but_last", "retire_old"]
+
+LOGS_EVERY = 50
+"""With every so many entries, old log files of states' tables go, too: Delta's own checkpoints come every 100."""
 
 
 def retire_old(coordinator: Coordinator) -> list[int]:
@@ -61,7 +64,19 @@ def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -
     gone = list(itertools.takewhile(lambda id: _retire(coordinator, id, most), old))
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
+    if kept is not None and any(id % LOGS_EVERY == 0 for id in gone):
+        _forget_logs(coordinator, kept.low)
     return gone
+
+
+def _forget_logs(coordinator: Coordinator, low: int) -> None:
+    """Of the tables that are our own, the history before the lowest retained entry. What is pinned needs none of it:
+    its records name all its files."""
+    stood = coordinator.ledger.published(low)
+    for name, at in stood.tables.items() if stood is not None else ():
+        if (sinking := coordinator.graph.tables.get(name)) is not None:
+            with contextlib.suppress(TidegateError):
+                sinking.sink.forget(at, coordinator.context(name))
 
 
 def _spared(ledger: Ledger, pins: Sequence[Pin] | None = None) -> set[int]:

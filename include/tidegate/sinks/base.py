@@ -15,6 +15,7 @@
     skipped   when an entry is cleaned up                    yes: cleaned up later
     gone      before anyone relies on what is owed           yes: nobody can tell then
     way_back  before a rollback, to tell what it would do    yes: the rollback is refused
+    forget    now and then, by retention                     yes: next time
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
 Only `prepare` sees a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
@@ -259,6 +260,12 @@ class Sink(ABC):
     def skipped(self, id: int, context: SinkContext) -> bool:
         """Whether the target has gone past checkpoint `id` without it, for sure: then what was staged is of no use."""
         return False
+
+    def forget(self, before: PublishedTable, context: SinkContext) -> None:  # noqa: B027
+        """Let go of what the target's history says of times before that version: nobody asks for them any more.
+
+        Only for tables that are tidegate's own. What a table keeps of its history is else its owner's business.
+        """
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         """Files of what was prepared, and is not published yet, that are missing or changed."""

@@ -29,6 +29,7 @@ from tidegate.tables import (
     add_columns,
     create,
     find_commit,
+    forget_log,
     live_files,
     missing_files,
     open_table,
@@ -190,6 +191,9 @@ class StateSink(ExactlyOnceSink):
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
+
+    def forget(self, before: PublishedTable, context: SinkContext) -> None:
+        forget_log(self.location(context), before.version)
 
     def retire_files(self, gone: Json | None, kept: Sequence[Json], context: SinkContext) -> None:
         """Remove the files that the retired checkpoint's record names and no kept one's does."""

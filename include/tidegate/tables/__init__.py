@@ -24,6 +24,7 @@ from tidegate.tables.log import (
     sync_commit,
     verify,
 )
+from tidegate.tables.old_logs import forget_log
 from tidegate.tables.owner import owner_of, refuse_owner
 from tidegate.tables.partitions import nameable, partition_values
 from tidegate.tables.rawlog import Commit, read_commit
@@ -48,6 +49,7 @@ __all__ = [
     "find_commit",
     "find_publication",
     "foreign_commits",
+    "forget_log",
     "from_spark",
     "live_files",
     "locate",

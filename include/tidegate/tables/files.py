@@ -89,6 +89,17 @@ class Location:
         except OSError as error:
             raise unavailable(self.full(folder), error) from error
 
+    def modified(self, folder: str) -> dict[str, float]:
+        """All files below `folder`, and when each was last written, in seconds by the store's own clock."""
+        try:
+            if self.is_local:
+                return {path: self.local(path).stat().st_mtime for path, _ in _walk_local(self, folder)}
+            return {info.path: info.mtime_ns / 1e9 for info in _infos(self, folder) if info.mtime_ns is not None}
+        except FileNotFoundError:
+            return {}  # others are at it
+        except OSError as error:
+            raise unavailable(self.full(folder), error) from error
+
     def remove_folder(self, folder: str) -> None:
         """Delete `folder` and all below it. Repeatable."""
         try:
@@ -208,10 +219,14 @@ def _size(location: Location, path: str) -> int:
 
 
 def _walk_url(location: Location, folder: str) -> list[tuple[str, int]]:
+    return [(info.path, info.size) for info in _infos(location, folder)]
+
+
+def _infos(location: Location, folder: str) -> list[Any]:
     import pyarrow.fs
 
     selector = pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [(info.path, info.size) for info in file_system(location).get_file_info(selector) if info.is_file]
+    return [info for info in file_system(location).get_file_info(selector) if info.is_file]
 
 
 def _delete(location: Location, paths: Iterable[str]) -> None:
