@@ -21,7 +21,7 @@ from tests.dags.project import Made, Project
 from tidegate import Pipeline
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
-from tidegate.dag import asset, build_dag, document, retries
+from tidegate.dag import asset, build_dag, retries
 from tidegate.dag.gates import question
 from tidegate.dag.operators import JobOperator, TriggerOperator
 from tidegate.dag.outcomes import WAITING, as_airflow
@@ -32,6 +32,7 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
+from tidegate.pipeline.picture import picture
 from tidegate.runtime.runs import new_run
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -428,7 +429,7 @@ def test_each_job_is_a_task_behind_those_that_it_takes_from():
     text = dag.task_dict["job_scoring"].doc_md
     assert text is not None
     assert "- Takes from other jobs: `checked`" in text
-    assert document.picture(pipeline.graph()).splitlines() == [
+    assert picture(pipeline.graph()).splitlines() == [
         "orders               source · files",
         "└─▶ checked          gate · volume",
         "    ├─▶ scored       stage, in job scoring",
@@ -444,7 +445,7 @@ def test_the_documentation_shows_the_pipeline_and_no_secrets():
     assert "canary" not in text
     assert "| `interval` | 5 min | default |" in text
     assert "When a run is red" in text
-    assert document.picture(pipeline.graph()).splitlines() == [
+    assert picture(pipeline.graph()).splitlines() == [
         "orders            source · files",
         "└─▶ checked       stage",
         "    ├─▶ kept      sink · delta-append, takes checked.good",

@@ -5,13 +5,12 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tidegate.config import Settings
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Job, Node, Sinking
+from tidegate.pipeline.graph import Graph, Job
+from tidegate.pipeline.picture import picture
 
-__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text", "picture"]
+__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text"]
 
 TRIGGER = """Plans this run's checkpoint. Ends checkpoints that are dead, publishes what is owed, asks the sources what
 is new, and writes down which input belongs to this run. It waits, deferred, while others are at work.
@@ -88,42 +87,3 @@ def gate_text(gated: Gated) -> str:
         f"{rows}\n\n**Red**: a rule says abort, or a person said no. **Deferred**: it waits for a person, under "
         "*Required Actions* or `tidegate approve|reject`. **Skipped**: there is no verdict."
     )
-
-
-def picture(graph: Graph) -> str:
-    """The graph as a tree of text: each operator under the first one that it reads."""
-    lines: list[tuple[str, str]] = []
-    drawn: set[str] = set()
-    for name, sourcing in graph.sources.items():
-        lines.append((name, f"source · {sourcing.source.kind}"))
-        lines += _below(graph, (name,), "", drawn)
-    width = max(len(left) for left, _ in lines)
-    return "\n".join(f"{left:<{width}}   {right}" for left, right in lines)
-
-
-def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str]) -> Iterator[tuple[str, str]]:
-    """Everything that reads one of these streams."""
-    users: list[Node | Sinking] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
-    users += [s for s in graph.sinks.values() if s.input in streams]
-    for number, user in enumerate(users, 1):
-        last = number == len(users)
-        corner, bar = ("└─▶ ", "    ") if last else ("├─▶ ", "│   ")
-        if isinstance(user, Sinking):
-            of = "" if len(streams) == 1 else f", takes {user.input}"
-            yield f"{indent}{corner}{user.name}", f"sink · {user.sink.kind}{of}{_moved(graph, user, streams)}"
-        elif user.name in drawn:
-            yield f"{indent}{corner}{user.name}", "stage (above)"
-        else:
-            drawn.add(user.name)
-            kind = f"gate · {user.gate.kind}" if isinstance(user, Gated) else "stage"
-            reads = f", reads {', '.join(user.inputs)}" if len(user.inputs) > 1 else ""
-            yield f"{indent}{corner}{user.name}", f"{kind}{reads}{_moved(graph, user, streams)}"
-            yield from _below(graph, user.produces, indent + bar, drawn)
-
-
-def _moved(graph: Graph, user: Node | Sinking, streams: tuple[str, ...]) -> str:
-    """In which job it is, if that is not the job of what it reads here."""
-    for job in graph.jobs:
-        if user in job.stages or user in job.sinks:
-            return f", in job {job.name}" if not set(job.takes).isdisjoint(streams) else ""
-    return ""

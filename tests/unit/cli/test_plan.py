@@ -1,0 +1,62 @@
+"""tidegate plan: the jobs of a pipeline before anything runs."""
+
+import sys
+
+import pytest
+
+CODE = """
+from tidegate import Pipeline
+from tidegate.gates import Volume
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Generator
+
+one, two, wrong = Pipeline("one"), Pipeline("two"), Pipeline("wrong")
+for pipeline, job in ((one, "main"), (two, "totals")):
+    checked = pipeline.source("events", Generator(rows=1)).gate(Volume(on_failure="hold"), name="checked")
+    checked.sink("good", DeltaAppend("tables/good"))
+    totals = checked.job(job).aggregate(by="k", n="count(*)", uid="totals")
+    totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+wrong.source("events", Generator(rows=1))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _code(folder, monkeypatch):
+    (folder / "cut.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    sys.modules.pop("cut", None)
+
+
+def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
+    said = tidegate("plan", "cut:two", "--json")
+    assert said.code == 0
+    first, second = said.json["jobs"]
+    assert (first["job"], first["after"], first["reads"], first["runs"]) == ("main", [], ["events"], ["checked"])
+    assert (first["takes"], first["sends"], first["remembers"]) == ([], ["checked"], [])
+    assert first["stages"][0] == "good"
+    assert second == {
+        "job": "totals",
+        "after": ["main"],
+        "reads": [],
+        "takes": ["checked"],
+        "runs": ["totals"],
+        "remembers": ["state.totals"],
+        "sends": [],
+        "stages": ["totals"],
+    }
+    text = tidegate("plan", "cut:two").out
+    assert "operator · aggregate, in job totals" in text
+    assert "job totals, behind main" in text
+    assert not (folder / "data").exists(), "nothing was written"
+
+
+def test_without_jobs_of_its_own_it_is_one(tidegate):
+    (job,) = tidegate("plan", "cut:one", "--json").json["jobs"]
+    assert (job["job"], job["runs"], job["sends"]) == ("main", ["checked", "totals"], [])
+
+
+def test_what_cannot_be_a_pipeline_is_told_as_everywhere(tidegate):
+    said = tidegate("plan", "cut:wrong", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (2, "BAD_PIPELINE")
+    assert tidegate("plan", "one", "--json").json["error"]["reason"] == "NEEDS_CODE"
