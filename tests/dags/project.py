@@ -60,6 +60,15 @@ while (HERE / "hold").exists():
 """
 """A stage that says which process it runs in, and waits for as long as the test holds it."""
 
+SLOW_APART = f"""
+def slow(rows):
+{textwrap.indent(HELD, "    ")}
+    return rows
+
+seen = pipeline.stage(seen.job("apart"))(slow)
+"""
+"""A stage in a job of its own, which waits for as long as the test holds it."""
+
 ENDLESS = """
 import os
 (HERE / f"at_work-{os.getpid()}").touch()

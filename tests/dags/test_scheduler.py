@@ -6,7 +6,7 @@ import os
 import signal
 
 from tests.dags import processes
-from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, Made
+from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, Made
 from tests.dags.server import Airflow, Run
 from tests.waiting import eventually
 from tidegate.checkpoint.holding import answer
@@ -65,14 +65,16 @@ def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
 
 
 def test_two_at_once_complete_in_their_order(airflow: Airflow):
-    made = (
-        airflow.project.pipeline("at_once", stage=HELD, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
-    )
+    """Of two jobs: while the second one is at work on a checkpoint, the first one goes on with the next."""
+    project = airflow.project
+    made = project.pipeline("at_once", gate=SLOW_APART, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
     airflow.known("at_once")
     first = airflow.trigger("at_once")
     made.at_work()
+    assert first.tasks()["job_main"] == "success"
     second = airflow.trigger("at_once")
-    second.until("job_main", "deferred")  # its job goes on from what the first one's has done
+    second.until("job_main", "success")
+    second.until("job_apart", "deferred")  # it goes on from what the first one's has done
     assert made.outcomes() == ["open", "open"]
     made.release()
     assert (first.ended(), second.ended()) == ("success", "success")

@@ -46,12 +46,14 @@ from tidegate.model.records import (
     PublishedTable,
 )
 from tidegate.model.view import Acked, Entry
+from tidegate.pipeline.jobs import share_of
 from tidegate.sinks.base import Publication, SinkContext
 from tidegate.state.table import STATE, state_sink
 from tidegate.tables.copying import copy_files
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.pipeline.graph import Graph
 
 __all__ = ["fork", "forked_already", "look"]
 
@@ -242,7 +244,7 @@ def _recorded(held: Held, claimed: PipelineRecord, to: Coordinator) -> Entry | N
         return None
     acks: dict[str, Acked] = {}
     for job in plan.acks:
-        ledger.create_ack(_ack(held, plan, job))
+        ledger.create_ack(_ack(held, plan, job, to.graph))
         found = ledger.ack(plan.id, job)
         if found is None:
             _refuse_lost(ledger)
@@ -294,19 +296,21 @@ def _plan(held: Held, claimed: PipelineRecord, to: Coordinator) -> Plan:
     )
 
 
-def _ack(held: Held, plan: Plan, job: str) -> Ack:
+def _ack(held: Held, plan: Plan, name: str, graph: Graph) -> Ack:
     """What was copied, as if the job had made it."""
     memory: dict[str, Json] = {}
     for ack in held.acks:
         memory |= ack.memory
+    job = graph.job(name)
+    states = share_of(graph.jobs, job, held.states)
     return Ack(
         **stamp(f"{plan.attempt}-{seams.new_id()}"),
         id=plan.id,
-        job=job,
+        job=name,
         prev=None,
-        sinks=held.states,
-        states=held.states,
-        memory=memory,
+        sinks=states,
+        states=states,
+        memory=share_of(graph.jobs, job, memory),
         stats=JobStats(),
     )
 

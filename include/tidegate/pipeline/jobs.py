@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing
 
-__all__ = ["MAIN", "Job", "cut", "job_problems"]
+__all__ = ["MAIN", "Job", "cut", "job_problems", "share_of"]
+
+T = TypeVar("T")
 
 MAIN = "main"
 
@@ -146,3 +149,15 @@ def cut(sources: Collection[Sourcing], ordered: Sequence[Node], sinks: Collectio
         )
         for name in jobs
     )
+
+
+def share_of(jobs: Sequence[Job], job: Job, told: Mapping[str, T]) -> dict[str, T]:
+    """What of all that is remembered lies in this job's ack: each thing in one. What is nobody's is the first job's."""
+    owner = {name: each.name for each in jobs for name in each.names}
+    return {name: value for name, value in told.items() if owner.get(_about(name), jobs[0].name) == job.name}
+
+
+def _about(name: str) -> str:
+    """The source, operator or gate that a state, or something small, is about."""
+    first, _, rest = name.partition(".")
+    return rest.partition(".")[0] if first in ("gate", "state") else first

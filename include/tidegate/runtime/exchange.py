@@ -13,7 +13,7 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.model.records import Handle, Json, Payload, Plan
 from tidegate.model.view import Entry
-from tidegate.pipeline.graph import Graph, Job, Operated
+from tidegate.pipeline.graph import Job, Operated
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.channel import Sent, channel_name
@@ -22,7 +22,7 @@ from tidegate.tables import Syncing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Exchange", "Remembered", "own_memory", "remembered"]
+__all__ = ["Exchange", "Remembered", "remembered"]
 
 
 class Exchange:
@@ -149,15 +149,3 @@ def remembered(
         return None
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
     return Remembered(base.id, states, {name: told for ack in acks for name, told in ack.memory.items()})
-
-
-def own_memory(graph: Graph, job: Job, memory: Mapping[str, Json]) -> dict[str, Json]:
-    """The part of it that this job's ack keeps: each thing is in one ack. What is nobody's is the first job's."""
-    owner = {name: each.name for each in graph.jobs for name in each.names}
-    return {name: told for name, told in memory.items() if owner.get(_about(name), graph.jobs[0].name) == job.name}
-
-
-def _about(name: str) -> str:
-    """The source, operator or gate that something remembered is about."""
-    parts = name.split(".")
-    return parts[1] if parts[0] == "gate" and len(parts) > 1 else parts[0]

@@ -15,9 +15,10 @@ from tidegate.model.records import Json, Payload, Plan
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph import Job, Operated
+from tidegate.pipeline.jobs import share_of
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
-from tidegate.runtime.exchange import Remembered, own_memory
+from tidegate.runtime.exchange import Remembered
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.writing import write_files
@@ -167,7 +168,7 @@ class Operating:
         """The small things for the ack: new ones, else those of the base."""
         graph = self.coordinator.graph
         told = {**self.before, **self.memory, **self.event_times.memory(), **meaning_of(graph)}
-        return own_memory(graph, self.job, told)
+        return share_of(graph.jobs, self.job, told)
 
     def let_go(self) -> None:
         """Free what was kept in Spark, and remove what was written only for this attempt."""

@@ -28,16 +28,17 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files, Generator
 
 
-def build(name, folder, uid="totals", source=None, **settings):
+def build(name, folder, uid="totals", source=None, job="main", **settings):
     pipeline = Pipeline(name, **settings)
     events = pipeline.source("events", source or Generator(rows=1))
     events.sink("good", DeltaAppend(f"{folder}/good"))
-    totals = events.aggregate(by="k", n="count(*)", uid=uid)
+    totals = events.job(job).aggregate(by="k", n="count(*)", uid=uid)
     totals.sink("totals", DeltaUpsert(f"{folder}/totals", keys=["k"]))
     return pipeline
 
 
 orders, trial, other = build("orders", "tables"), build("trial", "trial"), build("other", "other")
+apart = build("apart", "apart", job="counting")
 """
 FORK = ("fork", "orders", "--from", "2", "--as", "shop:trial")
 
@@ -306,6 +307,20 @@ def test_retention_that_comes_while_it_is_copied_spares_the_checkpoint(shop, tid
     assert Run("trial").remembered() == [1, 2]
     slow.retire()
     assert shop.ledger.entry(2) is None, "and not for ever"
+
+
+def test_where_operators_are_in_other_jobs_there_what_they_remember_goes(shop, tidegate):
+    assert tidegate("fork", "orders", "--from", "2", "--as", "shop:apart").code == 0
+    entry = Run("apart").ledger.entry(2)
+    acks = {job: acked.ack for job, acked in entry.acks.items()}
+    assert {job: (list(ack.states), list(ack.sinks)) for job, ack in acks.items()} == {
+        "main": ([], []),
+        "counting": (["state.totals"], ["state.totals"]),
+    }
+    assert acks["counting"].memory["totals"] == {"upto": 2}
+    assert "totals" not in acks["main"].memory
+    assert len(entry.manifest.tables["state.totals"].committables) == 1
+    assert Run("apart").remembered() == [1, 2]
 
 
 def test_a_hook_goes_back_to_what_it_kept_with_the_checkpoint(shop, folder, tidegate):

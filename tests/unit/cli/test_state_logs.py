@@ -36,4 +36,4 @@ def test_their_logs_follow_the_retained_checkpoints_and_states_read_as_before(sh
     assert left[0] <= stood.tables["state.totals"].version == left[-2]
     assert orders.remembered() == list(range(1, 12))
     assert Run("orders", num_retained="2").checkpoint() == 12
-    assert tidegate("rollback", "orders", "--to", "11", "--yes").code == 0, "and it goes back by its record"
+    assert tidegate("rollback", "shop:orders", "--to", "11", "--yes").code == 0, "and it goes back by its record"
