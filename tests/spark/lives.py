@@ -34,6 +34,7 @@ from tidegate.checkpoint.copies import copy_out, verify
 from tidegate.checkpoint.fork import fork, look
 from tidegate.checkpoint.held import held_by
 from tidegate.errors import Rejected, Unavailable
+from tidegate.ledger import Ledger
 from tidegate.model.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -253,6 +254,18 @@ def told(life: Life) -> list[str]:
     return wrong + list(recovery.look(life.play.coordinator, lambda plan: None).problems)
 
 
+def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
+    """What rollbacks with a name rest on."""
+    found: set[int] = set()
+    left = set(named)
+    while left:
+        entry = ledger.entry(left.pop())
+        if entry is not None and entry.restart is not None:
+            found.add(entry.restart.target)
+            left.add(entry.restart.target)
+    return found
+
+
 def totals(rows: list[Row]) -> dict[str, float]:
     """The sum of each key."""
     found: dict[str, float] = {}
@@ -269,7 +282,7 @@ def over(life: Life) -> list[str]:
     life.play.coordinator.retire()
     named = {each.entry for each in savepoint.savepoints(ledger)}
     kept = {made.id for made in life.history if ledger.is_kept(made.id)}
-    if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named]:
+    if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named - _gone_back_to(ledger, named)]:
         return wrong
     kept = {id for id in named if ledger.is_kept(id)}  # one that was rolled back, too
     life._fork(named=True)
