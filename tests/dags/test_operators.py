@@ -410,6 +410,14 @@ def test_a_dag_may_be_scheduled_on_the_assets_of_another():
     }
 
 
+def test_a_job_whose_upstream_was_marked_green_by_hand_fails_and_says_why(tmp_path: Path):
+    """Nobody will ever do that job, so waiting for it would be for ever."""
+    dag = load(Project(tmp_path / "project").pipeline("apart", gate='seen = seen.job("apart")').feed())
+    dag.task_dict["trigger"].execute(context(dag))
+    with pytest.raises(AirflowFailException, match=r"UPSTREAM_MISSING: job 'apart' .* takes what job 'main' makes"):
+        dag.task_dict["job_apart"].execute(context(dag))
+
+
 def test_each_job_is_a_task_behind_those_that_it_takes_from():
     pipeline = Pipeline("shop")
     orders = pipeline.source("orders", Files("landing/*.json", schema="id long"))
