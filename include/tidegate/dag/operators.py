@@ -185,8 +185,6 @@ class JobOperator(Step):
             try:
                 ack = ask_job(task.coordinator, plan.id, self.job)
             except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
-                if error.reason not in WAITING:
-                    raise
                 self.wait(task, error, [plan.base] if plan.base is not None else [], self.job)
             if ack is not None:
                 log.info("Job %s of checkpoint %s is done already: nothing to do", self.job, plan.id)

@@ -13,7 +13,7 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.model.records import Handle, Json, Payload, Plan
 from tidegate.model.view import Entry
-from tidegate.pipeline.graph import Job, Operated
+from tidegate.pipeline.graph import Job
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.channel import Sent, channel_name
@@ -55,8 +55,8 @@ class Exchange:
     @property
     def timed(self) -> list[str]:
         """The sources whose event time jobs behind this one go by."""
-        graph = self.coordinator.graph
-        behind = [job for job in graph.jobs if job is not self.job and any(map(_by_event_time, job.operators))]
+        others = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
+        behind = any(stage.operator.uses_event_time for job in others for stage in job.operators)
         return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
 
     def take(self, spark: SparkSession) -> dict[str, DataFrame]:
@@ -105,10 +105,6 @@ class Exchange:
 
     def _context(self, stream: str) -> SinkContext:
         return self.coordinator.context(channel_name(stream))
-
-
-def _by_event_time(stage: Operated) -> bool:
-    return stage.operator.uses_event_time
 
 
 @dataclass(frozen=True)
