@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.checkpoint import holding
+from tidegate.errors import TidegateError
+from tidegate.gates.examples import examples_of
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Ack, Published, Verdict
 from tidegate.model.view import Entry, View, rolled_back_by
 
-__all__ = ["ACTS", "clock", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+__all__ = ["ACTS", "clock", "examples", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
 
 
 ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
@@ -61,7 +63,7 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "seconds": seconds_between(plan.created, decision.created) if decision else None,
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
-        "gates": {name: _gate(said) for name, said in _verdicts(entry)},
+        "gates": {name: _gate(said, examples(ledger, said)) for name, said in _verdicts(entry)},
         "missing_acks": [job for job in plan.acks if job not in entry.acks],
         "rows": _rows(entry),
         "tables": {
@@ -71,12 +73,25 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     }
 
 
+def examples(ledger: Ledger, said: Verdict) -> dict[str, list[str]]:
+    """Values that broke the verdict's rules. One whose results are lost has none; `tidegate doctor` looks for that."""
+    if not said.broken:
+        return {}
+    try:
+        return examples_of(ledger.unpack(said.results))
+    except TidegateError:
+        return {}
+
+
 def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
     return ((name, said) for _, acked in sorted(entry.acks.items()) for name, said in acked.ack.gates.items())
 
 
-def _gate(said: Verdict) -> dict[str, Any]:
-    broken = [{"rule": each.rule, "policy": each.policy, "rows": each.rows, "why": each.why} for each in said.broken]
+def _gate(said: Verdict, found: dict[str, list[str]]) -> dict[str, Any]:
+    broken = [
+        {"rule": e.rule, "policy": e.policy, "rows": e.rows, "why": e.why, "examples": found.get(e.rule, [])}
+        for e in said.broken
+    ]
     told = {"outcome": said.outcome, "why": said.why, "rows": said.rows, "broken": broken}
     return told | {"quarantined": said.quarantined, "released": said.released}
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.checkpoint import holding
-from tidegate.cli.documents import clock, rows_text, seconds_between, state_of
+from tidegate.checkpoint.condition import REASONS
+from tidegate.cli.documents import clock, examples, rows_text, seconds_between, state_of
 from tidegate.cli.output import Output
 from tidegate.cli.show import checkpoint_id
+from tidegate.cli.standing import standing, standing_document, tell_standing
 from tidegate.cli.targets import Target, entry_of, find
 from tidegate.config import duration_text
 from tidegate.errors import TidegateError
+from tidegate.gates.examples import examples_text
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
@@ -24,46 +27,50 @@ from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
 
-REASONS = {
-    "CANCELLED": "a person stopped it",
-    "JOB_FAILED": "one of its jobs failed for good",
-    "GATE_FAILED": "a gate found what must not be published",
-    "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
-    "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
-    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
-    "STOPPED": "somebody cancelled the pipeline",
-    "BASE_ABORTED": "the checkpoint that it was built on was aborted",
-    "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
-}
-"""What an abort's reason code means."""
-
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "explain",
-        help="what happened in a checkpoint, and why, in prose",
-        description="Tell what happened in a checkpoint: its input, attempts, decision, what it still waits for, and "
-        "what had changed in settings and code since the checkpoint before it.",
-        epilog="example:\n  tidegate explain orders 5",
+        help="how a pipeline is and what to do; or what happened in a checkpoint",
+        description="Without a number: how the pipeline is, what caused that and what to do about it, then what "
+        "happened in the checkpoint that it is about. With one: what happened in that checkpoint, its input, attempts, "
+        "decision, what it still waits for, and what had changed in settings and code since the one before it.",
+        epilog="examples:\n  tidegate explain orders\n  tidegate explain orders 5\n"
+        "  tidegate explain jobs.orders:pipeline 5 --json",
     )
     parser.add_argument(
         "pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline (then losing attempts are listed)"
     )
-    parser.add_argument("id", type=checkpoint_id, metavar="ID", help="the checkpoint's number")
+    parser.add_argument("id", nargs="?", type=checkpoint_id, metavar="ID", help="the checkpoint's number")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    story = tell(target, entry_of(target.ledger, args.id))
-    out.document(story.document())
-    out.line(f"Checkpoint {story.id} of {target.name}: {story.state}", "bold")
+    if args.id is not None:
+        story = tell(target, entry_of(target.ledger, args.id))
+        out.document(story.document())
+        _print(story, out)
+        return 0
+    found = standing(target)
+    entry = target.ledger.entry(found.entry) if found.entry is not None else None
+    about = tell(target, entry) if entry is not None else None
+    document = {"pipeline": target.name, **standing_document(found)}
+    out.document(document | {"checkpoint": about.document() if about is not None else None})
+    tell_standing(found, out)
+    if about is not None:
+        out.line()
+        _print(replace(about, next_step=""), out)
+    return 0
+
+
+def _print(story: Story, out: Output) -> None:
+    out.line(f"Checkpoint {story.id} of {story.pipeline}: {story.state}", "bold")
     for text in (*story.events, *story.waits_for, *story.changes):
         out.line(f"- {text}")
     if story.next_step:
         out.line(f"Next: {story.next_step}", "bold")
-    return 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ def tell(target: Target, entry: Entry) -> Story:
         id=entry.id,
         state=state_of(entry, published),
         events=[
-            *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(entry))),
+            *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(ledger, entry))),
             *_losers(target, entry),
             *_decided(ledger, entry),
             *_undone(ledger, entry),
@@ -189,7 +196,7 @@ def _runner(plan: Plan) -> str:
     return f"process {parts[2]} on {parts[1]}" if parts[0] == "process" and len(parts) == 5 else f"run {plan.run!r}"
 
 
-def _acked(entry: Entry) -> Iterator[str]:
+def _acked(ledger: Ledger, entry: Entry) -> Iterator[str]:
     for job, acked in sorted(entry.acks.items()):
         ack = acked.ack
         after = seconds_between(entry.plan.created, ack.created)
@@ -198,22 +205,24 @@ def _acked(entry: Entry) -> Iterator[str]:
             f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
             f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
         )
-        yield from _judged(ack)
+        yield from _judged(ledger, ack)
         yield from _event_time(ack)
     for gate, said in entry.answers.items():
         what = f"{'approved' if said.approve else 'rejected'} it at gate {gate}{f': {said.note}' if said.note else ''}"
         yield f"At {clock(said.created)} UTC {said.by} {what}."
 
 
-def _judged(ack: Ack) -> Iterator[str]:
+def _judged(ledger: Ledger, ack: Ack) -> Iterator[str]:
     """What gates found."""
     for gate, said in ack.gates.items():
         aside = f", set {said.quarantined:,} aside" if said.quarantined else ""
         back = f", let {said.released:,} back in from quarantine" if said.released else ""
         why = f" ({said.why})" if said.why else ""
         yield f"Gate {gate} judged {said.rows:,} rows{aside}{back}; its verdict is {said.outcome}{why}."
+        found = examples(ledger, said)
         for each in said.broken:
-            yield f"Gate {gate}: rule {each.rule}: {each.why}; what follows is {each.policy}."
+            values = examples_text(found.get(each.rule, []))
+            yield f"Gate {gate}: rule {each.rule}: {each.why}{values}; what follows is {each.policy}."
 
 
 def _event_time(ack: Ack) -> Iterator[str]:

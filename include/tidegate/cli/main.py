@@ -31,7 +31,7 @@ COMMANDS = {
     "up": "run the project's DAGs under an Airflow of its own, here",
     "list": "the pipelines, or one pipeline's checkpoints",
     "show": "one checkpoint: its plan, acks, decision and tables",
-    "explain": "what happened in a checkpoint, and why, in prose",
+    "explain": "how a pipeline is and what to do; or what happened in a checkpoint",
     "read": "rows of a sink's table as of one checkpoint",
     "state": "what operators remember as of one checkpoint",
     "diff": "what differs between two checkpoints",

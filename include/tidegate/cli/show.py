@@ -10,6 +10,7 @@ import msgspec
 from tidegate.cli.documents import clock, size_text, summary_of
 from tidegate.cli.output import Output
 from tidegate.cli.targets import entry_of, find
+from tidegate.gates.examples import examples_text
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
 from tidegate.model.view import Entry
@@ -122,7 +123,10 @@ def _gates(summary: dict[str, Any], out: Output) -> None:
     rows: list[list[object]] = []
     for name, said in summary["gates"].items():
         rows.append([name, said["outcome"], said["rows"], said["quarantined"], said["released"], said["why"]])
-        rows += [["", f"  {e['policy']}", e["rows"], "", "", f"{e['rule']}: {e['why']}"] for e in said["broken"]]
+        rows += [
+            ["", f"  {e['policy']}", e["rows"], "", "", f"{e['rule']}: {e['why']}{examples_text(e['examples'])}"]
+            for e in said["broken"]
+        ]
     columns = ["gate", "verdict", "rows", "quarantined", "released", "broken rules"]
     if rows:
         out.table(columns, rows, right=["rows", "quarantined", "released"])

@@ -78,6 +78,7 @@ class Step(BaseOperator):
         except TidegateError as error:
             if task is not None:
                 task.failed(str(error))
+                task.note(self.task_id, error)
                 if isinstance(error, Corrupt):
                     _suspend(task, error)
             raise as_airflow(error) from error
@@ -357,7 +358,12 @@ def _failure(task: Task, id: int) -> tuple[str, str]:
         state = states.get(job_task(job), "gone")
         why = task.pulled(job_task(job), "failure")
         marked = " (by hand?), but has not acked" if state == "success" else ""
-        told.append(f"task {job_task(job)} is {state}{marked}" + (f": {why}" if why else ""))
+        silent = (
+            ", and left no word: its process was killed, or never started. Its log says more"
+            if state == "failed"
+            else ""
+        )
+        told.append(f"task {job_task(job)} is {state}{marked}" + (f": {why}" if why else silent))
     return "JOB_FAILED", "; ".join(told)
 
 

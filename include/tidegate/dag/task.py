@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.config import Settings
 from tidegate.dag.runs import gone, run_of
-from tidegate.errors import Invalid
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.model.records import Plan
 from tidegate.runtime.opening import open_coordinator
 
@@ -133,6 +133,13 @@ class Task:
         """Leave word for `complete` of why this task fails. A reference for people; nothing is decided by it."""
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
+
+    def note(self, step: str, error: TidegateError) -> None:
+        """Leave word for whoever looks at the pipeline, unless others lead or there is nothing to do."""
+        from tidegate.checkpoint import troubles
+
+        if not isinstance(error, Fenced | Rejected):
+            troubles.note(self.coordinator.ledger, self.run, step, error)
 
     def skip(self, why: str) -> AirflowSkipException:
         """What to raise where there is nothing to do, with word of it for `complete`."""

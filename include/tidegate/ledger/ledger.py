@@ -28,6 +28,7 @@ from tidegate.model.records import (
     Published,
     Retired,
 )
+from tidegate.model.trouble import Trouble
 from tidegate.model.view import Acked
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
@@ -267,6 +268,10 @@ class Ledger(Log):
     def hint_kept(self, kept: Kept) -> None:
         """Let retention count on from here."""
         self.store.replace("kept.json", encode(kept))
+
+    def hint_trouble(self, trouble: Trouble) -> None:
+        """Tell whoever looks what a run has met."""
+        self.store.replace("trouble.json", encode(trouble))
 
     def age_of_decision(self, id: int) -> float | None:
         """Seconds since the entry was decided, by the store's clock alone."""

@@ -25,6 +25,7 @@ from tidegate.model.records import (
     Published,
     Retired,
 )
+from tidegate.model.trouble import Trouble
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]
@@ -129,6 +130,10 @@ class Log(Asked):
     def kept(self) -> Kept | None:
         """What retention has counted before. Lost or damaged: count again."""
         return self._read_hint("kept.json", Kept)
+
+    def trouble(self) -> Trouble | None:
+        """The last error that a run has met and no checkpoint tells of. It may be over long since."""
+        return self._read_hint("trouble.json", Trouble)
 
     def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """The hint that was good enough to begin at, or 0, and the entries from there on."""

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
-from tidegate.checkpoint import protocol
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome
+from tidegate.checkpoint import protocol, troubles
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Drain, Plan
@@ -140,17 +140,8 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     run = new_run()
     while not schedule.stop():
         try:
-            triggered = _patiently(
-                lambda: coordinator.trigger(
-                    run,
-                    give_up=gone,
-                    only_if_new=schedule.until_idle,
-                    interval=schedule.interval,
-                    reprocess=schedule.reprocess,
-                    drain=schedule.drain,
-                ),
-                lambda error, left: observer.waiting(str(error)),
-            )
+            with troubles.noted(coordinator.ledger, run, "planning"):
+                triggered = _triggered(coordinator, run, schedule, observer)
         except Rejected as error:
             if error.reason not in schedule.waits_for:
                 raise
@@ -164,11 +155,27 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             observer.covered(triggered)
             return None
         if triggered is None:
-            _tell_stuck(coordinator.publish(), observer)
+            _tell_stuck(coordinator, run, coordinator.publish(), observer)
             return None
         observer.planned(triggered.plan)
         return triggered.plan
     return None
+
+
+def _triggered(
+    coordinator: Coordinator, run: str, schedule: Schedule, observer: Observer
+) -> Triggered | Covered | None:
+    return _patiently(
+        lambda: coordinator.trigger(
+            run,
+            give_up=gone,
+            only_if_new=schedule.until_idle,
+            interval=schedule.interval,
+            reprocess=schedule.reprocess,
+            drain=schedule.drain,
+        ),
+        lambda error, left: observer.waiting(str(error)),
+    )
 
 
 def _one(
@@ -192,9 +199,11 @@ def _one(
             coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
             suspended_by(coordinator, plan.id)
         raise
-    outcome = _patiently(
-        lambda: _finish(coordinator, plan, error, observer), lambda again, left: observer.retrying(plan, again, left)
-    )
+    with troubles.noted(coordinator.ledger, plan.run, "deciding and publishing"):
+        outcome = _patiently(
+            lambda: _finish(coordinator, plan, error, observer),
+            lambda again, left: observer.retrying(plan, again, left),
+        )
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
     if isinstance(error, Corrupt):
         raise error
@@ -211,12 +220,13 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
     finished = finish(
         coordinator, plan.id, failure, give_up=gone, wait=wait, step=lambda what: observer.step(plan, what)
     )
-    _tell_stuck(finished.report, observer)
+    _tell_stuck(coordinator, plan.run, finished.report, observer)
     return finished.outcome
 
 
-def _tell_stuck(report: Report, observer: Observer) -> None:
+def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
     for table, stuck in report.stuck.items():
+        troubles.note(coordinator.ledger, run, f"publishing to {table}", stuck)
         observer.stuck(table, stuck)
 
 
@@ -233,6 +243,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
     def again(error: TidegateError, left: int) -> None:
         session.drop()  # it may be what failed
+        troubles.note(coordinator.ledger, plan.run, f"job {job}", error)
         observer.retrying(plan, error, left)
 
     def attempt() -> Ack:

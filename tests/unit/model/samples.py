@@ -38,6 +38,7 @@ from tidegate.model.records import (
     TablePart,
     Verdict,
 )
+from tidegate.model.trouble import Trouble
 
 STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
 BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
@@ -231,6 +232,18 @@ SAMPLES: dict[str, Record] = {
         traces={"orders": {"files": 3, "sha": "ab" * 32}},
     ),
     "latest": Latest(**STAMP, id=42),
+    "trouble": Trouble(
+        **STAMP,
+        run="airflow/orders/scheduled__2026-03-01",
+        step="trigger",
+        entry=42,
+        after=43,
+        kind="invalid",
+        reason="STATE_INCOMPATIBLE",
+        what="operator 'totals' cannot go on with what it remembers",
+        expected="sum(amount)",
+        help="give it another uid",
+    ),
 }
 
 # -- any record ------------------------------------------------------------------------------------------
@@ -388,4 +401,17 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     ),
     "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
     "latest": st.builds(Latest, **stamps, id=ids),
+    "trouble": st.builds(
+        Trouble,
+        **stamps,
+        run=texts,
+        step=texts,
+        entry=st.none() | ids,
+        after=st.integers(0, 2**53),
+        kind=texts,
+        reason=texts,
+        what=texts,
+        expected=texts,
+        help=texts,
+    ),
 }

@@ -1,0 +1,339 @@
+"""How a pipeline is, in one answer: its state, its cause, what to do about it. For `explain`, `watch` and the pages.
+
+`condition` is a pure function of what `look` has read. It names one cause, the one to begin with: a full disk before
+the failures that follow from it, a suspension before the checkpoint that led to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidegate.checkpoint import control, holding, troubles
+from tidegate.checkpoint.control import Suspended
+from tidegate.errors import TidegateError
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.place import is_url
+from tidegate.model.records import Decision, Plan
+from tidegate.model.trouble import Trouble
+from tidegate.model.view import Entry, View
+
+__all__ = ["REASONS", "Condition", "Seen", "condition", "look", "told"]
+
+REASONS = {
+    "CANCELLED": "a person stopped it",
+    "JOB_FAILED": "one of its jobs failed for good",
+    "GATE_FAILED": "a gate found what must not be published",
+    "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
+    "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
+    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
+    "STOPPED": "somebody cancelled the pipeline",
+    "BASE_ABORTED": "the checkpoint that it was built on was aborted",
+    "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
+}
+"""What an abort's reason code means."""
+
+SPARE_BYTES = 16 << 20
+"""With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
+
+OVER = {"suspend": "suspended", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
+"""What a pipeline is after a person's act."""
+
+
+class Limits(Protocol):
+    """The settings that it depends on; `tidegate.config.Settings` has them."""
+
+    @property
+    def tolerable_failed_checkpoints(self) -> int: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def data(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look at a pipeline has shown."""
+
+    pipeline: str
+    view: View
+    tolerable: int
+    owed: frozenset[int] = frozenset()
+    """Completed entries that are not on all tables yet."""
+    trouble: Trouble | None = None
+    gone: frozenset[int] = frozenset()
+    """Open entries whose process has died."""
+    late: frozenset[int] = frozenset()
+    """Open entries whose timeout is over."""
+    full: tuple[str, ...] = ()
+    """Folders whose disk has no room left."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The answer. `state` is stable, for scripts; the texts are not."""
+
+    state: str
+    """new, well, working, held, late, orphaned, unpublished, failed, troubled, disk full, suspended, stopped,
+    cancelled, finished."""
+    said: str
+    """The state as a sentence."""
+    cause: str = ""
+    remedy: tuple[str, ...] = ()
+    """What to do, in this order. Empty: nothing."""
+    entry: int | None = None
+    """The checkpoint that it is about."""
+    reason: str = ""
+    """The stable code of what went wrong, if something did."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nobody has to do anything."""
+        return not self.remedy
+
+
+Command = Callable[..., str]
+"""How people call a command about the pipeline: verb and words to text."""
+
+
+def look(ledger: Ledger, limits: Limits, gone: Callable[[Plan], str | None]) -> Seen:
+    """Read all that the answer depends on."""
+    view = ledger.view()
+    open_ones = list(view.still_open())
+    owed = (e.id for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None)
+    return Seen(
+        pipeline=ledger.pipeline,
+        view=view,
+        tolerable=limits.tolerable_failed_checkpoints,
+        owed=frozenset(owed),
+        trouble=ledger.trouble(),
+        gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
+        late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
+        full=tuple(folder for folder in dict.fromkeys((limits.root, limits.data)) if _is_full(folder)),
+    )
+
+
+def _late(ledger: Ledger, entry: Entry) -> bool:
+    try:
+        return ledger.expired(entry.plan)
+    except TidegateError:  # to tell the time, the store writes a file: on a full disk it cannot
+        return False
+
+
+def _is_full(folder: str) -> bool:
+    """Whether the disk of a local folder has no room. A store elsewhere says so itself."""
+    if is_url(folder):
+        return False
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < SPARE_BYTES
+
+
+def condition(seen: Seen, command: Command | None = None) -> Condition:
+    """The answer: the first of these that is so."""
+    say = command or (lambda verb, *words: " ".join(["tidegate", verb, seen.pipeline, *map(str, words)]))
+    found = _disk(seen) or _suspended(seen, say) or _held(seen, say) or _troubled(seen) or _unpublished(seen, say)
+    return found or _open(seen, say) or _failed(seen, say) or _well(seen)
+
+
+def told(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """An error's text in its three parts: what happened, what was expected, what to do next."""
+    what, expected, helps = [], [], []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("Help: "):
+            helps.append(stripped.removeprefix("Help: "))
+        elif stripped.startswith("Expected: "):
+            expected.append(stripped.removeprefix("Expected: "))
+        elif stripped:
+            what.append(stripped)
+    return " ".join(what), " ".join(expected), tuple(dict.fromkeys(helps))
+
+
+# -- one after the other -------------------------------------------------------------------------------
+
+
+def _disk(seen: Seen) -> Condition | None:
+    if not seen.full:
+        return None
+    where = ", ".join(seen.full)
+    return Condition(
+        "disk full",
+        f"Pipeline {seen.pipeline} cannot go on: a disk is full",
+        f"The disk that holds {where} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
+        (f"make room on the disk that holds {where}; nothing is lost, the next run goes on by itself",),
+        entry=next((entry.id for entry in seen.view.still_open()), None),
+        reason="DISK_FULL",
+    )
+
+
+def _suspended(seen: Seen, say: Command) -> Condition | None:
+    held = control.suspended(seen.view, seen.tolerable)
+    if held is None:
+        return None
+    state = OVER[held.action]
+    if held.failed:
+        return _by_failures(seen, held, say)
+    last = seen.view.last_completed
+    why = f": {held.why}" if held.why else "; no reason was given"
+    what, _, helps = told(f"It was {state} by {held.by}{why}")
+    resume = f"when the cause is mended: {say('resume')}; nothing is lost, its input waits"
+    if held.action == "drain":
+        resume = f"nothing, if that was meant; to go on behind the end: {say('resume', '--after-end')}"
+    elif held.action != "suspend":
+        resume = f"nothing, if that was meant; to let it go on: {say('resume')}"
+    if (ended := control.for_good(seen.view)) is not None:
+        resume = f"nothing: it was cancelled for good by entry {ended.id}; savepoints can be forked: {say('fork')}"
+    about = seen.view.last_id if "rejection" in held.by else last.id if last is not None else None
+    return Condition(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
+
+
+def _by_failures(seen: Seen, held: Suspended, say: Command) -> Condition:
+    id = held.failed[-1]
+    entry = seen.view.get(id)
+    assert entry is not None
+    cause, helps = _why(entry, say)
+    several = f"its last {len(held.failed)} checkpoints" if len(held.failed) > 1 else f"checkpoint {id}"
+    return Condition(
+        "suspended",
+        f"Pipeline {seen.pipeline} is suspended: {several} failed; tolerable_failed_checkpoints is {seen.tolerable}",
+        cause,
+        (*helps, f"then let it go on: {say('resume')}; its input waits, nothing is lost"),
+        id,
+        _reason(entry),
+    )
+
+
+def _held(seen: Seen, say: Command) -> Condition | None:
+    for entry in seen.view.still_open():
+        if text := holding.told_all(View((entry,)), [entry.id]):
+            what = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
+            return Condition("held", f"Pipeline {seen.pipeline} waits for a person", _sentence(text), (what,), entry.id)
+    return None
+
+
+def _troubled(seen: Seen) -> Condition | None:
+    trouble = seen.trouble
+    if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed):
+        return None
+    about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
+    expected = f" Expected: {trouble.expected}." if trouble.expected else ""
+    help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
+    return Condition(
+        "troubled",
+        f"Pipeline {seen.pipeline} meets an error at its step {trouble.step}: {about}",
+        f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
+        (help,),
+        trouble.entry,
+        trouble.reason,
+    )
+
+
+def _unpublished(seen: Seen, say: Command) -> Condition | None:
+    if not seen.owed:
+        return None
+    id = min(seen.owed)
+    return Condition(
+        "unpublished",
+        f"Pipeline {seen.pipeline} has completed checkpoint {id}, which is not on all tables yet",
+        "Whoever completed it did not come to publish it, or a table refused it.",
+        (f"run the pipeline: the next run publishes it first; if that fails, {say('doctor')} tells why",),
+        id,
+    )
+
+
+def _open(seen: Seen, say: Command) -> Condition | None:
+    entry = next(seen.view.still_open(), None)
+    if entry is None:
+        return None
+    missing = [job for job in entry.plan.acks if job not in entry.acks]
+    waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
+    if entry.id in seen.gone:
+        return Condition(
+            "orphaned",
+            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
+            f"The process that made it is gone; {waits}. Something has killed it: a person, the system for want of "
+            "memory, or the machine went down.",
+            (
+                "run the pipeline again: the next run ends this checkpoint and takes its input again, nothing is lost",
+                "if it is killed again, give it memory (spark.memory), or less input per checkpoint",
+            ),
+            entry.id,
+            "RUN_GONE",
+        )
+    if entry.id in seen.late:
+        return Condition(
+            "late",
+            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
+            f"After {entry.plan.timeout_s:g} s {_sentence(waits)}",
+            (f"run the pipeline: the next run ends it. If it needs longer, raise timeout; {say('watch')} shows it",),
+            entry.id,
+            "CHECKPOINT_EXPIRED",
+        )
+    return Condition(
+        "working", f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}", entry=entry.id
+    )
+
+
+def _failed(seen: Seen, say: Command) -> Condition | None:
+    """The last checkpoint was aborted, and that is tolerated."""
+    last = next((entry for entry in reversed(seen.view.entries) if entry.control is None), None)
+    if last is None or last.decision is None or last.completed:
+        return None
+    cause, helps = _why(last, say)
+    said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
+    return Condition("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+
+
+def _well(seen: Seen) -> Condition:
+    last = seen.view.last_completed
+    if last is None:
+        return Condition("new", f"Pipeline {seen.pipeline} has no checkpoint yet")
+    return Condition("well", f"Pipeline {seen.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
+
+
+# -- why a checkpoint was aborted ----------------------------------------------------------------------
+
+
+def _why(entry: Entry, say: Command) -> tuple[str, tuple[str, ...]]:
+    """The cause of an abort, and what to do about it."""
+    decision = entry.decision
+    assert decision is not None
+    what, expected, helps = told(decision.detail)
+    meaning = REASONS.get(decision.reason, decision.reason)
+    what += _rules(entry) if decision.reason == "GATE_FAILED" else ""
+    cause = f"{decision.reason}, {meaning}" + (f": {_sentence(what)}" if what else ".")
+    cause += f" Expected: {expected}." if expected else ""
+    return cause, helps or (_remedy(entry, decision, say),)
+
+
+def _rules(entry: Entry) -> str:
+    """Which rules rows have broken: what led to the verdict may only be how many they are."""
+    verdicts = (said for acked in entry.acks.values() for said in acked.ack.gates.values() if said.outcome == "abort")
+    rules = [f"{each.rule}: {each.why}" for said in verdicts for each in said.broken if each.policy != "abort"]
+    return f" ({'; '.join(rules[:5])})" if rules else ""
+
+
+def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
+    """For what was written without a help of its own."""
+    return {
+        "GATE_FAILED": "correct what writes the source, or the gate's rules and limits; values that broke them: "
+        + say("explain", entry.id),
+        "GATE_REJECTED": f"correct what writes the source, or set the rows aside: {say('resume', '--quarantine-all')}",
+        "CHECKPOINT_EXPIRED": "raise timeout, or take less input per checkpoint; under Airflow, look whether tasks "
+        "wait for a slot",
+        "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
+    }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
+
+
+def _reason(entry: Entry) -> str:
+    return entry.decision.reason if entry.decision is not None else ""
+
+
+def _sentence(text: str) -> str:
+    """With a full stop, and a capital."""
+    return (text[:1].upper() + text[1:]).rstrip(".") + "."

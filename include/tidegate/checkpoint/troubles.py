@@ -1,0 +1,67 @@
+"""Word of errors that no checkpoint tells of: nothing was planned, a job is tried again, a table refuses a publish.
+
+An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would be found
+in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (model/trouble.py). Leaving
+it is never worth a failure, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tidegate import seams
+from tidegate.checkpoint import protocol
+from tidegate.errors import Fenced, Rejected, TidegateError
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.trouble import Trouble
+from tidegate.model.view import View
+
+__all__ = ["note", "noted", "still_holds"]
+
+LONGEST = 4000
+"""Characters of each text that are kept: one may quote a whole query plan."""
+
+
+@contextlib.contextmanager
+def noted(ledger: Ledger, run: str, step: str) -> Iterator[None]:
+    """Leave word of what fails in the block. That others lead, or that there is nothing to do, is no trouble."""
+    try:
+        yield
+    except (Fenced, Rejected):
+        raise
+    except TidegateError as error:
+        note(ledger, run, step, error)
+        raise
+
+
+def note(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
+    """Leave word of the error, if that can be done."""
+    with contextlib.suppress(TidegateError):
+        if ledger.begun() is None:
+            return  # whatever lies in a folder without pipeline.json is taken for damage
+        view = ledger.view(run)
+        trouble = Trouble(
+            **stamp(seams.new_id()),
+            run=run,
+            step=step,
+            entry=protocol.own_entry(view, run),
+            after=view.last_id,
+            kind=error.kind,
+            reason=error.reason,
+            what=error.what[:LONGEST],
+            expected=error.expected[:LONGEST],
+            help=error.help[:LONGEST],
+        )
+        ledger.hint_trouble(trouble)
+
+
+def still_holds(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
+    """Whether the log does not know better by now. `owed`: entries that are not on all tables yet.
+
+    A trouble with a checkpoint is over when that is decided and published; one without, when another was planned.
+    """
+    if trouble.entry is None:
+        return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
+    entry = view.get(trouble.entry)
+    return entry is not None and (entry.open or entry.id in owed)

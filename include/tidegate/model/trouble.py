@@ -1,0 +1,31 @@
+"""What keeps a pipeline from going on that is written in no checkpoint, for whoever looks at it later."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegate.model.struct import Id, Record
+
+__all__ = ["Trouble"]
+
+
+class Trouble(Record, frozen=True, kw_only=True):
+    """The last error that a run met: it could not plan, its job is tried again, or it could not publish.
+
+    A hint, like latest.json: the next one replaces it, and a lost one is no loss.
+    """
+
+    title: ClassVar[str] = "trouble.json"
+
+    run: str
+    step: str
+    """What was being done: a task's id, or a step of `tidegate run`."""
+    entry: Id | None
+    """The run's checkpoint, if it had one by then."""
+    after: int
+    """The last entry of the log by then: whatever comes behind it knows more."""
+    kind: str
+    reason: str
+    what: str
+    expected: str
+    help: str

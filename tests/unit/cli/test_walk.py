@@ -1,0 +1,196 @@
+"""A newcomer's walk: a pipeline breaks, and the first command, `tidegate explain NAME`, tells cause and remedy.
+
+What breaks is broken for real, as far as that goes without Spark: each story ends with the pipeline mended as told.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from tests.unit.cli.test_rollback import Shop
+from tidegate import seams
+from tidegate.checkpoint import condition
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Ack, BrokenRule, JobStats, Payload, Verdict
+
+CODE = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+pipeline = Pipeline("orders")
+events = pipeline.source("events", Files("landing/*.json", schema="k long, v string"))
+events.sink("good", DeltaAppend("tables/good"))
+events.aggregate(by="k", n="count(*)", uid="totals").sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+"""
+
+
+@pytest.fixture
+def shop(folder, tidegate):
+    """One checkpoint of a folder with one file."""
+    (folder / "landing").mkdir()
+    (folder / "landing" / "one.json").write_text('{"k": 1, "v": "a"}\n')
+    shop = Shop(folder, CODE)
+    shop.folder = folder
+    shop.checkpoint()
+    return shop
+
+
+@pytest.fixture(autouse=True)
+def at_once():
+    """Nobody waits before trying again."""
+    with seams.installed(seams.Seams(sleep=lambda _: None)):
+        yield
+
+
+def explained(tidegate, state, reason):
+    """What the first command says: (cause, all remedies)."""
+    said = tidegate("explain", "orders", "--json")
+    assert (said.code, said.json["state"], said.json["reason"]) == (0, state, reason)
+    lines = tidegate("explain", "orders").out.splitlines()
+    assert lines[0] == said.json["said"]
+    assert lines[1] == f"  Cause:  {said.json['cause']}"
+    assert lines[2].startswith("  Do:     ")
+    return said.json["cause"], " / ".join(said.json["remedy"])
+
+
+def is_well(tidegate):
+    found = tidegate("explain", "orders", "--json").json
+    assert (found["state"], found["remedy"]) == ("well", [])
+
+
+def run(tidegate):
+    return tidegate("run", "shop:pipeline", "--checkpoints", "1")
+
+
+def test_bad_rows(shop, tidegate):
+    """More rows break the gate's rules than it may set aside."""
+    plan = shop.trigger()
+    rule = "expect_column_values_to_be_in_set(country)"
+    broken = BrokenRule(rule=rule, policy="quarantine", severity="critical", rows=200, why="200 of 200 rows break it")
+    results = {
+        "results": [
+            {
+                "success": False,
+                "expectation_config": {"id": rule},
+                "result": {"partial_unexpected_list": ["XX", "XX", "YY"]},
+            }
+        ]
+    }
+    verdict = Verdict(
+        outcome="abort",
+        rows=200,
+        quarantined=200,
+        why="200 of 200 rows are bad, at most 0.2 may be",
+        broken=[broken],
+        policy={},
+        results=Payload(data=results),
+    )
+    ack = Ack(
+        **stamp(f"{plan.attempt}-1"),
+        id=2,
+        job="main",
+        prev=None,
+        sinks={},
+        gates={"checked": verdict},
+        stats=JobStats(),
+    )
+    shop.coordinator.ledger.create_ack(ack)
+    assert shop.coordinator.complete(2).reason == "GATE_FAILED"
+
+    cause, remedy = explained(tidegate, "suspended", "GATE_FAILED")
+    assert "ate 'checked': 200 of 200 rows are bad, at most 0.2 may be" in cause
+    assert f"({rule}: 200 of 200 rows break it)" in cause
+    assert "correct what writes the source, or the gate's rules and limits" in remedy
+    assert "tidegate resume orders" in remedy
+    assert "for example 'XX', 'YY'" in tidegate("explain", "orders").out
+    assert "for example 'XX', 'YY'" in tidegate("show", "orders", "2").out
+
+    assert tidegate("resume", "orders").code == 0
+    shop.checkpoint()
+    is_well(tidegate)
+
+
+def test_a_missing_file(shop, tidegate):
+    """It was planned, and is gone when the job wants to read it."""
+    (shop.folder / "landing" / "two.json").write_text('{"k": 2, "v": "b"}\n')
+    plan = shop.trigger()
+    (shop.folder / "landing" / "two.json").unlink()
+    sourcing = shop.coordinator.graph.sources["events"]
+    from tidegate.sources.base import SourceContext
+
+    ledger = shop.coordinator.ledger
+    context = SourceContext("orders", "events", shop.coordinator.place, ledger)
+    with pytest.raises(Exception, match="two.json") as caught:
+        sourcing.source.verify(ledger.unpack(plan.sources["events"].splits), context)
+    shop.coordinator.complete(2, ("JOB_FAILED", str(caught.value)))
+
+    cause, remedy = explained(tidegate, "suspended", "JOB_FAILED")
+    assert "two.json" in cause
+    assert "put them back as they were" in remedy
+    assert "tidegate resume orders" in remedy
+
+
+def test_a_missing_folder(shop, tidegate):
+    """Nothing can be planned, so no checkpoint tells of it. Mended, it is told no longer."""
+    (shop.folder / "landing").rename(shop.folder / "elsewhere")
+    assert run(tidegate).code == 3
+    cause, remedy = explained(tidegate, "troubled", "NO_FOLDER")
+    assert f"folder {shop.folder}/landing is gone" in cause
+    assert "restore it" in remedy
+
+    (shop.folder / "elsewhere").rename(shop.folder / "landing")
+    shop.checkpoint()
+    is_well(tidegate)
+
+
+def test_a_killed_worker(project, tidegate):
+    """kill -9: it leaves an open checkpoint, and no word."""
+    project.complete(1, None)
+    project.plan(2, 1, run=f"process:{socket.gethostname()}:999999999:1:abc")
+    cause, remedy = explained(tidegate, "orphaned", "RUN_GONE")
+    assert "The process that made it is gone; job main has not acknowledged it" in cause
+    assert "want of memory" in cause
+    assert "run the pipeline again" in remedy
+    assert "spark.memory" in remedy
+
+
+def test_a_full_disk(shop, tidegate, monkeypatch):
+    """Nothing can be written, so nobody can leave word of it either: the disk itself is asked."""
+    real = os.statvfs(shop.folder)
+    full = os.statvfs_result((*real[:3], 0, 0, *real[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda folder: full)
+    cause, remedy = explained(tidegate, "disk full", "DISK_FULL")
+    assert f"The disk that holds {shop.folder}/ledger" in cause
+    assert "make room" in remedy
+    monkeypatch.setattr(os, "statvfs", lambda folder: real)
+    is_well(tidegate)
+
+
+def test_a_disk_that_is_nearly_full_is_told_before_it_is(shop, monkeypatch):
+    real = os.statvfs(shop.folder)
+    blocks = condition.SPARE_BYTES // real.f_frsize
+    for free, full in ((blocks - 1, ("here",)), (blocks, ())):
+        found = os.statvfs_result((*real[:3], free, free, *real[5:]))
+        monkeypatch.setattr(os, "statvfs", lambda folder, found=found: found)
+        settings = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "here", "data": "s3://there"})
+        assert condition.look(shop.coordinator.ledger, settings, lambda plan: None).full == full
+
+
+def test_an_incompatible_change(shop, tidegate):
+    """The code means something else by what its operator remembers."""
+    (shop.folder / "shop.py").write_text(CODE.replace('n="count(*)"', 'n="sum(k)"'))
+    sys.modules.pop("shop", None)
+    assert run(tidegate).code == 2
+    cause, remedy = explained(tidegate, "troubled", "STATE_CHANGED")
+    assert "aggregate 'totals': n is sum(k), and was count(*)" in cause
+    assert "change it back; or give a changed result another name" in remedy
+
+    (shop.folder / "shop.py").write_text(CODE)
+    sys.modules.pop("shop", None)
+    shop.checkpoint()
+    is_well(tidegate)
