@@ -46,6 +46,8 @@ FAULT_POINTS: dict[str, str] = {
     "S11.interval.after": "the interval is indexed, hints are old",
     "S11.published.before": "all tables are published, hints are old",
     "S11.published.after": "published.json exists, latest.json is old",
+    "H1.history.before": "what is settled is in the ledger only, the history's next commit is not written",
+    "H1.history.after": "the history has it, the process does not know",
     "S12.retire.before": "the entry is still restorable",
     "S12.retire.after": "the tombstone exists, nothing is deleted",
     "S13.delete.before": "the tombstone was confirmed, nothing is deleted",

@@ -35,6 +35,7 @@ AFTER_DECISION = [
     "S11.published.before",
     "S11.published.after",
 ]
+HISTORY = ["H1.history.before", "H1.history.after"]
 RETENTION = ["S12.retire.before", "S12.retire.after", "S13.delete.before", "S13.delete.after"]
 ABORT = ["A1.abort.before", "A1.abort.after"]
 LOST_ANSWERS = ["plan.json", "runs/", "acks/", "manifest-", "decision.json", "published.json"]
@@ -107,6 +108,21 @@ def test_aborting_a_dead_checkpoint_is_itself_interrupted(crew: Crew, world: Wor
     else:
         cleaner.ended()
     finish(crew, world, 5)
+
+
+@pytest.mark.parametrize("mode", ["K", "E", "Z"])
+@pytest.mark.parametrize("point", HISTORY)
+def test_writing_the_history_is_interrupted(crew: Crew, world: World, point: str, mode: str) -> None:
+    """Whoever comes next writes what is missing; nobody waits for it, and each checkpoint is in it once."""
+    writer = crew.start(world, "three", fault=(point, mode, 1))
+    if mode == "Z":
+        writer.reached()
+        finish(crew, world, 4)
+        assert writer.resume() == 0
+        check(world, 4)
+    else:
+        assert writer.ended() == (-9 if mode == "K" else 0), "a history that cannot be written is no failure"
+        finish(crew, world, 4)
 
 
 @pytest.mark.parametrize("mode", ["K", "E", "Z"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.history import journal_of, remember
 from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json, Plan
@@ -111,6 +112,7 @@ def dag_run(world: World, run: str, spark: Any, *, impatient: bool = False) -> i
         run_job(coordinator, triggered.plan.id, job, spark)
     coordinator.complete(triggered.plan.id)
     coordinator.publish()
+    remember(coordinator.ledger, {})
     coordinator.retire()
     return triggered.plan.id
 
@@ -134,8 +136,17 @@ def check(world: World, files: int) -> None:
     for number in range(files):
         assert len({marks[row["id"]] for row in rows_of(number)}) == 1, "one checkpoint's rows come from one attempt"
     check_ledger(world)
+    check_told(world)
     for name in ("log", "latest"):
         check_history(world, name)
+
+
+def check_told(world: World) -> None:
+    """The history has each settled checkpoint once, in order."""
+    ledger = world.coordinator().ledger
+    remember(ledger, {})
+    told = journal_of(ledger, {}).read(["id"])["id"].to_pylist()
+    assert told == list(range(1, ledger.settled() + 1))
 
 
 def check_ledger(world: World) -> None:

@@ -95,6 +95,7 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
 
 def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     from tidegate.cli.doctor_files import check_files
+    from tidegate.cli.doctor_history import check_history
     from tidegate.cli.doctor_ledger import check_ledger
     from tidegate.cli.doctor_tables import check_tables
 
@@ -103,6 +104,7 @@ def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     yield from check_tables(target, entries, repair)
     if entries and all(each.state != "bad" for each in found):
         yield from check_files(target, entries, repair)
+        yield from check_history(target)
 
 
 def _tell(findings: list[Finding], out: Output) -> int:

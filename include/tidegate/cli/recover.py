@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.checkpoint import recovery, rollback
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.recovery import Recovery
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for id, reason in found.dead.items():
         coordinator.abort(id, reason, "ended by `tidegate recover`")
     report = coordinator.publish()
+    remember(coordinator.ledger, coordinator.place.options)
     coordinator.retire()
     published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
     out.document(_document(target, found) | {"published": published})

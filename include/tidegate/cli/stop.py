@@ -8,6 +8,7 @@ from typing import Any
 from tidegate import seams
 from tidegate.checkpoint import control, savepoint
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.history import remember
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
 from tidegate.cli.progress import progress_for
@@ -153,6 +154,7 @@ def _remove(target: Target, out: Output) -> None:
     if target.pipeline is not None:
         coordinator = coordinator_of(target)
         coordinator.publish()
+        remember(coordinator.ledger, coordinator.place.options)
         removed = [str(id) for id in coordinator.retire()]
         last, named = target.ledger.view().settled, {pin.entry for pin in target.ledger.pins()}
         if last in named or target.ledger.discarded() is not None:

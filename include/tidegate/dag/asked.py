@@ -61,6 +61,7 @@ def keep_word(task: Task, id: int) -> None:
     """The run's checkpoint becomes a savepoint, and the end is the end, if that was asked for. Once, however often it
     is tried."""
     from tidegate.checkpoint import control
+    from tidegate.checkpoint.history import remember
     from tidegate.checkpoint.savepoint import create
 
     ledger, given = task.coordinator.ledger, task.context["params"]
@@ -73,5 +74,6 @@ def keep_word(task: Task, id: int) -> None:
     log.info("Pipeline %s is finished, with checkpoint %s: later runs are skipped", ledger.pipeline, id)
     if task.settings.retention == RETENTIONS[-1]:
         control.cancel(ledger, task.run, f"it is finished, and retention is {RETENTIONS[-1]}", final=True)
+        remember(ledger, task.coordinator.place.options)
         task.coordinator.retire()
         log.info("retention is %s: its checkpoints and states are removed, but for savepoints", RETENTIONS[-1])

@@ -127,6 +127,10 @@ class Log(Asked):
         latest = self._read_hint("latest.json", Latest)
         return latest.id if latest is not None else 0
 
+    def settled(self) -> int:
+        """The entry up to which all is decided and published, as far as it was noted; 0: nothing is known."""
+        return self._hint()
+
     def kept(self) -> Kept | None:
         """What retention has counted before. Lost or damaged: count again."""
         return self._read_hint("kept.json", Kept)

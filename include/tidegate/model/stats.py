@@ -10,6 +10,8 @@ __all__ = ["JobStats"]
 class JobStats(Struct, frozen=True, kw_only=True):
     """What a job measured of itself; shown, never asked."""
 
+    started: str = ""
+    """When the attempt began, by the clock of its machine; empty: written before that was kept."""
     seconds: dict[str, float] = {}
     rows: dict[str, int] = {}
     bytes: dict[str, int] = {}

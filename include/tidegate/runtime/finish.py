@@ -1,4 +1,4 @@
-"""What ends a checkpoint, under Airflow and in the loop alike: decide, publish, forget.
+"""What ends a checkpoint, under Airflow and in the loop alike: decide, publish, write down, forget.
 
 Each step finds what was done before, so all of it can be repeated, by anyone, at any time.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
+from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Unavailable
@@ -48,6 +49,7 @@ def finish(
     suspension = suspended_by(coordinator, id) if outcome.counts else None
     step("publishing")
     report = coordinator.publish()
+    remember(coordinator.ledger, coordinator.place.options)
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()
     return Finished(outcome, report, suspension)

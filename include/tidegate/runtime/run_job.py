@@ -80,6 +80,7 @@ class Attempt:
         self.id = id
         self.staging: Staging
         self.step = step
+        self.started = seams.now().isoformat(timespec="milliseconds")
         self.seconds: dict[str, float] = {}
         self.plan: Plan
         self.exchange: Exchange
@@ -259,6 +260,7 @@ class Attempt:
             inputs=self.exchange.inputs,
             channels=self.exchange.sent,
             stats=JobStats(
+                started=self.started,
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
                 rows={name: prepared.rows for name, prepared in staged.items()},
                 bytes={name: prepared.bytes for name, prepared in staged.items()},

@@ -8,6 +8,7 @@ from tidegate.tables.features import (
 )
 from tidegate.tables.files import Location, locate
 from tidegate.tables.footers import StagedFile, missing_files, stage
+from tidegate.tables.journal import Journal
 from tidegate.tables.live import LiveFile, live_files, query, read_table
 from tidegate.tables.log import (
     Committed,
@@ -36,6 +37,7 @@ __all__ = [
     "Commit",
     "Committed",
     "Foreign",
+    "Journal",
     "LiveFile",
     "Location",
     "Snapshot",

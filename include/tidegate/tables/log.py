@@ -66,6 +66,8 @@ class Stamp:
     """A transaction that stands for the pipeline's uid: see tables/owner.py."""
     publishes: bool = True
     """False: a step before the publication (a new column), which must not look like it."""
+    faults: tuple[str, str] = ("S10.publish.before", "S10.publish.after")
+    """Where a crash test stops: with nothing done, and with it done."""
     floor: int = 0
     """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
 
@@ -245,12 +247,12 @@ def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[],
     from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
     error: Exception | None = None
-    seams.fault("S10.publish.before")
+    seams.fault(stamp.faults[0])
     try:
         attempt()
     except (DeltaError, OSError) as raised:
         error = raised
-    seams.fault("S10.publish.after")
+    seams.fault(stamp.faults[1])
     found = read_commit(location, version)
     if found is not None:
         if not stamp.made(found):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.checkpoint.history import remember
 from tidegate.sinks.base import SinkContext, Staging
 
 SHOP = """
@@ -58,6 +59,7 @@ def leave_behind(project, id, attempt):
 
 
 def test_a_healthy_pipeline_has_nothing_wrong(history, tidegate):
+    remember(history.ledger, {})
     found = doctor(tidegate, "shop:pipeline")
     assert {f["state"] for f in found.values()} == {"ok"}
     assert found["orders", "ledger"]["detail"] == "3 checkpoints, all records as written"
@@ -297,3 +299,17 @@ def test_a_storage_that_overwrites_is_found(project, tidegate, monkeypatch):
     found = doctor(tidegate, code=1)["storage", "root"]
     assert "does not keep the first of two files" in found["detail"]
     assert list((project.folder / "ledger").glob("doctor-*")) == []
+
+
+# -- the history -----------------------------------------------------------------------------------------
+
+
+def test_a_history_that_is_behind_lost_or_damaged_is_told(history, tidegate):
+    assert doctor(tidegate, "orders")["orders", "history"]["state"] == "note", "nobody has written it yet"
+    remember(history.ledger, {})
+    found = doctor(tidegate, "orders")["orders", "history"]
+    assert (found["state"], found["detail"]) == ("ok", "3 rows, up to checkpoint 3")
+    for file in Path(history.ledger.home, "history").glob("*.parquet"):
+        os.truncate(file, 10)
+    damaged = doctor(tidegate, "orders", code=1)["orders", "history"]
+    assert "no checkpoint is harmed" in damaged["help"]

@@ -117,6 +117,7 @@ SAMPLES: dict[str, Record] = {
         inputs={"scoring": Handle(entry=42, sha="0f" * 32)},
         channels={"clean": Payload(blob=BLOB)},
         stats=JobStats(
+            started="2026-03-01T10:11:11.000+00:00",
             seconds={"read": 0.125},
             rows={"orders": 3},
             bytes={"orders": 512},
