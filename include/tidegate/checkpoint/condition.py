@@ -20,7 +20,7 @@ from tidegate.model.records import Decision, Plan
 from tidegate.model.trouble import Trouble
 from tidegate.model.view import Entry, View
 
-__all__ = ["REASONS", "Condition", "Seen", "condition", "look", "told"]
+__all__ = ["REASONS", "STATES", "Condition", "Seen", "condition", "look", "told"]
 
 REASONS = {
     "CANCELLED": "a person stopped it",
@@ -34,6 +34,24 @@ REASONS = {
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
 }
 """What an abort's reason code means."""
+
+STATES = {
+    "new": "started, and without a checkpoint",
+    "well": "its last checkpoint is completed and published",
+    "working": "a checkpoint is open, and somebody works at it",
+    "held": "a gate waits for a person",
+    "late": "a checkpoint is open beyond its timeout: the next run ends it",
+    "orphaned": "a checkpoint is open whose process has died: the next run ends it",
+    "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
+    "failed": "its last checkpoint was aborted, which is tolerated: it goes on",
+    "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
+    "disk full": "what holds its ledger or its data has no room",
+    "suspended": "no run plans a checkpoint until somebody resumes it",
+    "stopped": "it is over, until somebody resumes it",
+    "cancelled": "it is over; for good, if that was said",
+    "finished": "event time has come to its end",
+}
+"""What a pipeline can be."""
 
 SPARE_BYTES = 16 << 20
 """With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
@@ -76,8 +94,7 @@ class Condition:
     """The answer. `state` is stable, for scripts; the texts are not."""
 
     state: str
-    """new, well, working, held, late, orphaned, unpublished, failed, troubled, disk full, suspended, stopped,
-    cancelled, finished."""
+    """One of STATES."""
     said: str
     """The state as a sentence."""
     cause: str = ""

@@ -52,6 +52,8 @@ COMMANDS = {
     "config": "the effective settings and where each came from",
     "doctor": "check the machine, the storage, the ledger and the tables",
     "spark": "start, look at or stop the embedded Spark server",
+    "help": "a command or a topic: states, reasons, settings, records, codes, tasks",
+    "completion": "have your shell complete commands, pipelines and checkpoints",
 }
 
 
@@ -113,7 +115,7 @@ def exit_code(error: TidegateError) -> int:
 
 def _run(arguments: list[str], out: Output) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
-    parser = build_parser([command] if command in COMMANDS else list(COMMANDS))
+    parser = build_parser([command]) if command in COMMANDS else _overview()
     try:
         args = parser.parse_args(arguments)
     except SystemExit as done:  # --help and --version have printed what they had to
@@ -125,14 +127,7 @@ def _run(arguments: list[str], out: Output) -> int:
 
 def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The parser. Only the modules of `commands` are imported: a command starts fast if it needs little."""
-    parser = _Parser(
-        prog="tidegate",
-        description="Checkpoints that commit offsets, state and sinks together, for Airflow + Spark + Delta.",
-        epilog="example:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n\n"
-        "exit codes: 0 done, 1 no, 2 what was given is wrong, 3 cannot",
-    )
-    parser.add_argument("--version", action="version", version=f"tidegate {_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    parser, subparsers = _top()
     for name in commands:
         module = importlib.import_module(f"tidegate.cli.{_MODULES.get(name, name)}")
         known = set(subparsers.choices)
@@ -143,7 +138,28 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     return parser
 
 
+def _overview() -> argparse.ArgumentParser:
+    """The parser where no command is named: it knows what each is for, and imports none of them."""
+    parser, subparsers = _top()
+    for name, what in COMMANDS.items():
+        subparsers.add_parser(name, help=what)
+    return parser
+
+
+def _top() -> tuple[argparse.ArgumentParser, Any]:
+    parser = _Parser(
+        prog="tidegate",
+        description="Checkpoints that commit offsets, state and sinks together, for Airflow + Spark + Delta.",
+        epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
+        "  tidegate explain orders          # how it is; if something is wrong: the cause, and what to do\n\n"
+        "exit codes: 0 done, 1 no, 2 what was given is wrong, 3 cannot",
+    )
+    parser.add_argument("--version", action="version", version=f"tidegate {_version()}")
+    return parser, parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+
 _MODULES = {"list": "listing", "config": "settings", "resume": "suspend", "cancel": "stop", "reject": "approve"}
+_MODULES |= {"help": "topics"}
 """Commands whose module has another name."""
 
 
