@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.dags import by_hand
+from tests.dags.listener import Listener
 from tests.dags.project import ENDLESS, HELD, Made, Project
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.dag.task import open_coordinator
@@ -50,8 +51,10 @@ def run(made: Made, number: int = 0, **given: Any) -> tuple[str, dict[str, str]]
 GREEN = "success", {"trigger": "success", "job_main": "success", "complete": "success"}
 
 
-def test_each_run_is_a_checkpoint(made: Made):
-    assert run(made, 1) == GREEN
+def test_each_run_is_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch):
+    with Listener(monkeypatch) as listener:
+        assert run(made, 1) == GREEN
+        assert listener.heard()[f"airflow.tidegate.{made.name}.lastCompletedCheckpointId"] == "1|g"
     made.check(1)
     made.feed()
     assert run(made, 2) == GREEN

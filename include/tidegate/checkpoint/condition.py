@@ -297,9 +297,9 @@ def _open(seen: Seen, say: Command) -> Condition | None:
 
 
 def _failed(seen: Seen, say: Command) -> Condition | None:
-    """The last checkpoint was aborted, and that is tolerated."""
-    last = next((entry for entry in reversed(seen.view.entries) if entry.control is None), None)
-    if last is None or last.decision is None or last.completed:
+    """The last checkpoint was aborted, which is tolerated, and nobody has resumed since."""
+    last = seen.view.entries[-1] if seen.view.entries else None
+    if last is None or last.control is not None or last.decision is None or last.completed:
         return None
     cause, helps = _why(last, say)
     said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"

@@ -35,6 +35,7 @@ COMMANDS = {
     "read": "rows of a sink's table as of one checkpoint",
     "state": "what operators remember as of one checkpoint",
     "diff": "what differs between two checkpoints",
+    "metrics": "the numbers that monitoring gets, in Prometheus' text format",
     "plan": "how a pipeline is cut into jobs, and what goes between them",
     "check": "will this code go on from the last checkpoint? every reason why not",
     "recover": "what the next run will find, verified; end what is dead, publish what is owed",

@@ -277,7 +277,9 @@ class CompleteOperator(Step):
                 self.wait(task, held, [base.id])
 
         with self.sessions(task):
-            return finish(task.coordinator, id, failure, give_up=task.give_up, wait=wait, step=task.step)
+            finished = finish(task.coordinator, id, failure, give_up=task.give_up, wait=wait, step=task.step)
+        task.measure()
+        return finished
 
     def _refuse_unpublished(self, id: int, finished: Finished) -> None:
         for table, error in finished.report.stuck.items():

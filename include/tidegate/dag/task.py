@@ -140,6 +140,13 @@ class Task:
 
         if not isinstance(error, Fenced | Rejected):
             troubles.note(self.coordinator.ledger, self.run, step, error)
+            self.measure()
+
+    def measure(self) -> None:
+        """Send the pipeline's metrics to whatever Airflow sends its own to."""
+        from tidegate.dag import metrics
+
+        metrics.emit(self)
 
     def skip(self, why: str) -> AirflowSkipException:
         """What to raise where there is nothing to do, with word of it for `complete`."""

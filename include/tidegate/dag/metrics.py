@@ -1,0 +1,62 @@
+"""A pipeline's metrics through Airflow's own: StatsD, Datadog or OpenTelemetry, whichever `[metrics]` has turned on.
+
+They are sent by the task that ends a checkpoint, and by one that fails. All are gauges that are read anew each time
+(checkpoint/metrics.py), so one that is lost is made up for by the next. A back end that is down, slow or broken harms
+no checkpoint: what goes wrong here is said in the task's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+
+from tidegate import seams
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.metrics import Metric
+    from tidegate.dag.task import Task
+
+__all__ = ["PREFIX", "emit", "send"]
+
+log = logging.getLogger(__name__)
+
+PREFIX = "tidegate"
+_BACK_ENDS = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def emit(task: Task) -> None:
+    """Send all of the pipeline's metrics, if anybody listens. Never raises."""
+    try:
+        if not any(conf.getboolean("metrics", name, fallback=False) for name in _BACK_ENDS):
+            return
+        from tidegate.checkpoint.metrics import figures, metrics
+
+        ledger, options = task.coordinator.ledger, task.coordinator.place.options
+        found = figures(ledger, task.settings, options, task.give_up, seams.now())
+        send(task.coordinator.graph.name, metrics(found), tags=_takes_tags())
+    except Exception as error:
+        log.warning("Metrics could not be sent: %r. No checkpoint is harmed, and the next one sends them again", error)
+
+
+def send(pipeline: str, found: Iterable[Metric], *, tags: bool) -> None:
+    """As `tidegate.lastCheckpointSize` with tags. Where a back end drops these, the pipeline's name is in the path, or
+    two would overwrite each other's: `tidegate.orders.lastCheckpointSize`."""
+    for metric in found:
+        if tags:
+            stats.gauge(f"{PREFIX}.{metric.name}", metric.value, tags={"pipeline": pipeline, **metric.labels})
+        else:
+            below = [_ODD.sub("_", value) for value in metric.labels.values()]
+            stats.gauge(".".join([PREFIX, pipeline, metric.name, *below]), metric.value)
+
+
+def _takes_tags() -> bool:
+    """Plain StatsD has none, and Airflow leaves them out there without a word."""
+    plain = conf.getboolean("metrics", "statsd_on", fallback=False)
+    tagged = conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False)
+    return not plain or tagged or conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False)
