@@ -1,4 +1,4 @@
-"""What a run's parameters ask for: a name for its checkpoint, or that it is the last one."""
+"""What a run's parameters ask for: a name for its checkpoint, that it is the last one, or to go back to one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.dag.task import Task
     from tidegate.model.records import Drain
 
-__all__ = ["drain_of", "keep_word", "params", "refuse_taken"]
+__all__ = ["drain_of", "go_back", "keep_word", "params", "refuse_taken"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,20 @@ def params() -> dict[str, Param]:
             description="This run's checkpoint is the last one: event time comes to its end, windows and timers fire. "
             "Then the pipeline is finished, and later runs are skipped.",
         ),
+        "rollback": Param(
+            None,
+            type=["null", "object"],
+            properties={
+                "to": {"type": "integer", "minimum": 1},
+                "undone": {"type": "array", "items": {"type": "integer"}},
+                "suspend": {"type": "boolean"},
+            },
+            required=["to", "undone"],
+            additionalProperties=False,
+            title="Rollback",
+            description="Instead of making a checkpoint, go back to one. The page of the checkpoint asks for this, and "
+            "shows first what no longer counts then.",
+        ),
     }
 
 
@@ -55,6 +69,47 @@ def refuse_taken(task: Task) -> None:
 
     if name := task.context["params"].get("savepoint"):
         check_free(task.coordinator.ledger, name, task.last())
+
+
+def go_back(task: Task) -> int | None:
+    """Go back to a checkpoint, if the run was asked to. No more is undone than whoever asked was shown."""
+    from tidegate.checkpoint import rollback
+
+    given = task.context["params"].get("rollback")
+    if not given:
+        return None
+    to, note = int(given["to"]), task.context["params"].get("note") or ""
+    why = note or f"rolled back to checkpoint {to}"
+    made = task.last()
+    if made is None:
+        _refuse_more(task, to, given["undone"])
+    suspend = why if given.get("suspend") else ""
+    done = rollback.roll_back(
+        task.coordinator, to, run=task.run, by=_who(task), choices={}, reason=note, suspend=suspend
+    )
+    log.info("Rollback %s is decided: the next checkpoint goes on from %s", done.id, to)
+    return done.id
+
+
+def _who(task: Task) -> str:
+    """Who has triggered the run, if Airflow tells."""
+    user = getattr(task.context["dag_run"], "triggering_user_name", None)
+    return f"{user} in Airflow" if user else task.run
+
+
+def _refuse_more(task: Task, to: int, undone: list[int]) -> None:
+    """What was completed after somebody had looked is not undone unseen."""
+    from tidegate.checkpoint.proposal import examine
+    from tidegate.errors import Rejected
+
+    more = sorted(set(examine(task.coordinator, to, {}).undone) - set(undone))
+    if more:
+        raise Rejected(
+            f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since somebody looked",
+            expected="what whoever asked was shown",
+            help="look again at what it will do, then decide",
+            reason="MORE_SINCE",
+        )
 
 
 def keep_word(task: Task, id: int) -> None:

@@ -16,6 +16,7 @@ from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import Every
 from tidegate.pipeline import Pipeline
+from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph import Graph
 
 __all__ = ["build_dag"]
@@ -64,7 +65,8 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
 def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
     shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder}
     control = retries.for_control(settings)
-    trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, **control, **shared)
+    card = card_of(graph, settings, folder)
+    trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, doc_json=card, **control, **shared)
     jobs = {}
     for job in graph.jobs:
         jobs[job.name] = JobOperator(

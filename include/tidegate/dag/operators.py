@@ -161,6 +161,10 @@ class TriggerOperator(Step):
             asked.refuse_taken(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
+            with self.sessions(task):
+                gone_back = asked.go_back(task)
+            if gone_back is not None:
+                raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
             triggered = self.triggered(task)
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None

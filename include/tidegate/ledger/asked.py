@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from tidegate import seams
 from tidegate.ledger.records import Created, Records, folder
+from tidegate.model.act import Act, Acted
 from tidegate.model.names import entry_name
 from tidegate.model.records import Answer, Request
 
 __all__ = ["Asked"]
+
+
+AUDIT = "audit"
 
 
 class Asked(Records):
@@ -60,6 +64,25 @@ class Asked(Records):
         if found is not None and (found.gate, found.number) != (gate, number):
             raise self._misplaced(path, f"request {found.number} of gate {found.gate!r}")
         return found
+
+    # -- who did what from the pages -----------------------------------------------------------------
+
+    def create_act(self, act: Act) -> str:
+        """Write down that somebody asks for something, before it is done. Answers with its key."""
+        key = f"{act.created[:23].replace(':', '').replace('.', '')}-{act.attempt}"
+        self._create(f"{AUDIT}/{key}.json", act)
+        return key
+
+    def create_acted(self, key: str, acted: Acted) -> None:
+        """What came of it."""
+        self._create(f"{AUDIT}/{key}.done.json", acted)
+
+    def acts(self, last: int) -> list[tuple[Act, Acted | None]]:
+        """The last so many, newest first."""
+        names = [name for name in self.store.names(AUDIT) if not name.endswith(".done.json")]
+        keys = [name.removesuffix(".json") for name in names[-last:]]
+        found = ((self._read(f"{AUDIT}/{key}.json", Act), key) for key in reversed(keys))
+        return [(act, self._read(f"{AUDIT}/{key}.done.json", Acted)) for act, key in found if act is not None]
 
 
 def _request_path(gate: str, number: int) -> str:

@@ -1,0 +1,104 @@
+"""What a DAG says of its pipeline to whoever has only Airflow's copy of it: where its ledger is, how it is built.
+
+Airflow's web server runs no user code. So the DAG file leaves this card with the `trigger` task; pages read it there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.config import Settings
+from tidegate.pipeline.gated import Gated
+from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.nodes import Node, Operated
+
+__all__ = ["Card", "Part", "card_of", "read_card"]
+
+TITLE = "tidegate-card"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A box of the drawing."""
+
+    name: str
+    role: str
+    """source, stage, operator, gate or sink."""
+    kind: str
+    job: str
+    inputs: list[str]
+    """The boxes that it takes rows from."""
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. No secrets: settings are as they are shown to people."""
+
+    title: str = TITLE
+    pipeline: str
+    project: str
+    root: str
+    data: str
+    by_interval: bool
+    tolerable_failed_checkpoints: int
+    jobs: list[str]
+    gates: dict[str, str]
+    """Each gate, with its job."""
+    parts: list[Part]
+    settings: list[tuple[str, str, str]]
+    """Key, value, and where the value came from."""
+
+
+def card_of(graph: Graph, settings: Settings, project: str) -> str:
+    """The card, as JSON."""
+    card = Card(
+        pipeline=graph.name,
+        project=project,
+        root=settings.root,
+        data=settings.data,
+        by_interval=graph.by_interval,
+        tolerable_failed_checkpoints=settings.tolerable_failed_checkpoints,
+        jobs=[job.name for job in graph.jobs],
+        gates={gated.name: job.name for job in graph.jobs for gated in job.gates},
+        parts=_parts(graph),
+        settings=[(each.key, each.value, each.origin) for each in settings.shown()],
+    )
+    return msgspec.json.encode(card).decode()
+
+
+def read_card(text: object) -> Card | None:
+    """The card in a text; None: there is none, or one of another version."""
+    try:
+        card = msgspec.json.decode(str(text), type=Card)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return card if card.title == TITLE else None
+
+
+def _parts(graph: Graph) -> list[Part]:
+    jobs = {each.name: job.name for job in graph.jobs for each in (*job.sources, *job.stages, *job.sinks)}
+    made = {name: name for name in graph.sources}
+    made |= {stream: stage.name for stage in graph.stages for stream in stage.produces}
+    sources = [
+        Part(name=name, role="source", kind=each.source.kind, job=jobs.get(name, ""), inputs=[])
+        for name, each in graph.sources.items()
+    ]
+    stages = [
+        Part(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, made))
+        for stage in graph.stages
+    ]
+    sinks = [
+        Part(name=name, role="sink", kind=each.sink.kind, job=jobs.get(name, ""), inputs=_boxes((each.input,), made))
+        for name, each in graph.sinks.items()
+    ]
+    return [*sources, *stages, *sinks]
+
+
+def _boxes(streams: tuple[str, ...], made: dict[str, str]) -> list[str]:
+    return list(dict.fromkeys(made[stream] for stream in streams if stream in made))
+
+
+def _role(stage: Node) -> dict[str, str]:
+    if isinstance(stage, Gated):
+        return {"role": "gate", "kind": stage.gate.kind}
+    if isinstance(stage, Operated):
+        return {"role": "operator", "kind": stage.operator.kind}
+    return {"role": "stage", "kind": "stage"}

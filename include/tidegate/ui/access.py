@@ -1,0 +1,47 @@
+"""Who may do what. Airflow mounts the apps of plugins without any protection: every route here names one of these.
+
+Reading needs a user who may see the DAG's runs; values of rows, one who may see what its tasks exchange (XCom); acting,
+one who may trigger or edit the DAG, and a request that comes from Airflow's own pages. `tests/ui/test_access.py` walks
+all routes, roles and methods.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from fastapi import Depends, HTTPException, Request
+
+__all__ = ["ANSWER", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
+
+
+def same_origin(request: Request) -> None:
+    """A browser sends Airflow's cookie along with what other sites make it send: such a request says where it is from.
+    Whoever shows a token in a header is no browser."""
+    if request.headers.get("authorization", "").lower().startswith("bearer "):
+        return
+    origin = request.headers.get("origin")
+    forwarded = request.headers.get("x-forwarded-host")
+    if not origin or urlsplit(origin).netloc not in {request.headers.get("host"), forwarded} - {None}:
+        raise HTTPException(403, "this request does not come from Airflow's own pages")
+
+
+def readable(user: GetUserDep) -> set[str]:
+    """The DAGs that the user may see. (Airflow's own dependency looks for the auth manager in its own app only.)"""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+Readable = Annotated[set[str], Depends(readable)]
+LOGGED_IN = [Depends(get_user)]
+READ = [Depends(get_user), Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
+VALUES = [*READ, Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
+"""What quotes rows."""
+
+_OURS = [Depends(get_user), Depends(same_origin)]
+TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
+ANSWER = [*_OURS, Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))]
+EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
+"""What changes whether or how the pipeline goes on."""

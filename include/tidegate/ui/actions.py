@@ -1,0 +1,260 @@
+"""What people may do from the pages. Each is a POST, asked of Airflow's permissions, and written down with the user.
+
+None is done here a second time: what the ledger settles, the same functions do as for the command line; what needs the
+pipeline's code, a run of its DAG does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.utils.types import DagRunTriggeredByType
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from tidegate import seams
+from tidegate.checkpoint import asking, control, holding, savepoint
+from tidegate.errors import Invalid, Rejected
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.act import Act, Acted
+from tidegate.model.records import Request
+from tidegate.ui import views
+from tidegate.ui.access import ANSWER, EDIT, TRIGGER
+from tidegate.ui.pipelines import Known, known
+
+__all__ = ["router"]
+
+router = APIRouter()
+Of = Annotated[Known, Depends(known)]
+Note = Annotated[str, Field(max_length=1000, description="Why, for whoever looks at it later")]
+Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
+Number = Annotated[int, Field(ge=1, le=99_999_999)]
+
+
+class Asked(BaseModel):
+    """Unknown fields are refused: a mistyped one would do nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+    note: Note = ""
+
+
+class AskedRun(Asked):
+    """A run by hand: its checkpoint may get a name, or be the last one."""
+
+    savepoint: Name | None = None
+    drain: bool = False
+
+
+class AskedSavepoint(Asked):
+    """A name for a checkpoint; by default for the last one that is on all tables."""
+
+    name: Name
+    checkpoint: Number | None = None
+
+
+class AskedAnswer(Asked):
+    """To what holds a checkpoint: one gate, or all."""
+
+    checkpoint: Number
+    gate: Name | None = None
+
+
+class AskedResume(Asked):
+    """quarantine_all: what a gate would hold again is set aside."""
+
+    quarantine_all: bool = False
+    after_end: bool = False
+
+
+class AskedRollback(Asked):
+    """`undone`: what the user was shown would no longer count. If that is more by now, nothing is done."""
+
+    to: Number
+    undone: list[Number] = []
+    suspend: bool = False
+
+
+class AskedRelease(Asked):
+    """Rows that wait in a gate's quarantine: all, or those that broke one of these rules."""
+
+    gate: Name
+    rules: list[Annotated[str, Field(max_length=200)]] = []
+    discard: bool = False
+
+
+class Done(BaseModel):
+    """What came of it, for people; `run_id` if a run of the DAG does it."""
+
+    done: bool = True
+    told: str
+    run_id: str | None = None
+
+
+@router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
+def trigger(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
+    """Let a run make a checkpoint now."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        if asked.savepoint is not None:
+            savepoint.check_free(ledger, asked.savepoint, None)
+        conf = {"note": asked.note, "savepoint": asked.savepoint or "", "drain": asked.drain}
+        return _run(of, {key: value for key, value in conf.items() if value}, user.get_name(), "a checkpoint")
+
+    return _audited(of, "trigger", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
+def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
+    """Give a completed checkpoint a name: retention spares it."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        made = savepoint.create(ledger, asked.name, asked.checkpoint, by, asked.note)
+        return Done(told=f"Checkpoint {made.entry} is savepoint {made.name}.")
+
+    return _audited(of, "savepoint", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/dispose", dependencies=EDIT)
+def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
+    """Take a savepoint's name away: retention may take its checkpoint."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        savepoint.dispose(ledger, asked.name)
+        return Done(told=f"Savepoint {asked.name} is no more.")
+
+    return _audited(of, "dispose", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
+def approve(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
+    """Let a checkpoint go on that a gate holds: exactly what was judged is published."""
+    return _audited(of, "approve", asked, user.get_name(), lambda ledger, by: _answer(ledger, asked, by, yes=True))
+
+
+@router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
+def reject(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
+    """Abort a checkpoint that a gate holds, and suspend the pipeline."""
+    return _audited(of, "reject", asked, user.get_name(), lambda ledger, by: _answer(ledger, asked, by, yes=False))
+
+
+@router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
+def suspend(of: Of, asked: Asked, user: GetUserDep) -> Done:
+    """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        _started(of, ledger)
+        return Done(told=f"The pipeline is suspended, by entry {control.suspend(ledger, by, asked.note)} of its log.")
+
+    return _audited(of, "suspend", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/resume", dependencies=EDIT)
+def resume(of: Of, asked: AskedResume, user: GetUserDep) -> Done:
+    """Let runs plan checkpoints again."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        _started(of, ledger)
+        entry = control.resume(ledger, by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
+        if entry is None:
+            raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
+        return Done(told=f"The pipeline goes on, by entry {entry} of its log: the next run plans a checkpoint.")
+
+    return _audited(of, "resume", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/rollback", dependencies=[*EDIT, *TRIGGER])
+def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> Done:
+    """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        more = sorted(set(views.way_back(of, asked.to)["undone"]) - set(asked.undone))
+        if more:
+            raise Rejected(
+                f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
+                expected="what you were shown",
+                help="look again at what it will do, then decide",
+                reason="MORE_SINCE",
+            )
+        conf = {"note": asked.note, "rollback": {"to": asked.to, "undone": asked.undone, "suspend": asked.suspend}}
+        return _run(of, conf, user.get_name(), f"the rollback to checkpoint {asked.to}")
+
+    return _audited(of, "rollback", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
+def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
+    """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
+
+    def do(ledger: Ledger, by: str) -> Done:
+        _started(of, ledger)
+        if asked.gate not in of.card.gates or of.card.by_interval:
+            raise Invalid(
+                f"the pipeline has no gate {asked.gate!r} whose rows could go on",
+                expected=" or ".join(of.card.gates) or "a pipeline with gates that set rows aside",
+                help="in a pipeline that reads by data interval, make the interval again",
+                reason="NO_SUCH_GATE",
+            )
+        made = asking.ask(
+            ledger,
+            Request(
+                **stamp(seams.new_id()),
+                number=1,
+                gate=asked.gate,
+                action="discard" if asked.discard else "release",
+                seen=ledger.settled(),
+                rules=asked.rules,
+                by=by,
+                note=asked.note,
+            ),
+        )
+        does = "are given up" if asked.discard else "go on behind the gate"
+        return Done(told=f"Request {made.number}: the rows {does} with the next checkpoint.")
+
+    return _audited(of, "release", asked, user.get_name(), do)
+
+
+# -- what all have in common ---------------------------------------------------------------------------
+
+
+def _audited(of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledger, str], Done]) -> Done:
+    """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it."""
+    ledger = of.ledger()
+    _started(of, ledger)
+    by = f"{user} in Airflow"
+    words: dict[str, Any] = asked.model_dump(exclude_defaults=True)
+    key = ledger.create_act(Act(**stamp(seams.new_id()), action=action, by=by, asked=words))
+    try:
+        done = do(ledger, by)
+    except Exception as error:
+        told = getattr(error, "what", type(error).__name__)
+        ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=str(told)[:1000]))
+        raise
+    ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=True, told=done.told))
+    return done
+
+
+def _started(of: Known, ledger: Ledger) -> None:
+    """Nothing is written into a folder that is no pipeline yet: it would be taken for a damaged one."""
+    if ledger.identity() is None:
+        ledger.start()
+
+
+def _run(of: Known, conf: dict[str, Any], user: str, what: str) -> Done:
+    """A run of the DAG, as if it had been triggered by hand."""
+    made = trigger_dag(
+        of.dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user, conf=conf, note=conf.get("note")
+    )
+    if made is None:
+        raise Rejected(f"Airflow has made no run of {of.dag_id}", help="look at the DAG's page", reason="NO_RUN")
+    return Done(told=f"Run {made.run_id} makes {what}.", run_id=made.run_id)
+
+
+def _answer(ledger: Ledger, asked: AskedAnswer, by: str, *, yes: bool) -> Done:
+    said = holding.answer(ledger, asked.checkpoint, asked.gate, approve=yes, by=by, note=asked.note)
+    told = ", ".join(f"gate {each.gate}: {'approved' if each.approve else 'rejected'} by {each.by}" for each in said)
+    if any(each.approve is not yes for each in said):
+        raise Rejected(f"somebody was faster: {told}", help="the first answer counts", reason="ANSWERED")
+    return Done(told=f"Checkpoint {asked.checkpoint}: {told}.")

@@ -1,0 +1,187 @@
+"""The JSON API: GET, versioned, paged. The pages use the same routes. `openapi.json` beside them describes all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Depends, Path, Query, Request
+
+from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
+from tidegate.model.act import Act, Acted
+from tidegate.ui import quarantined, views
+from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable
+from tidegate.ui.pipelines import Known, known, known_pipelines
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Of = Annotated[Known, Depends(known)]
+Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
+State = Literal[
+    "completed",
+    "aborted",
+    "open",
+    "held",
+    "rollback",
+    "rolled back",
+    "suspended",
+    "resumed",
+    "stopped",
+    "cancelled",
+]
+Kind = Literal["scheduled", "manual", "control", "restart", "fork"]
+
+
+def _example(body: Any) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {"application/json": {"example": body}}}}
+
+
+@router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
+def openapi(request: Request) -> dict[str, Any]:
+    """This API's description."""
+    found: dict[str, Any] = request.app.openapi()
+    return found
+
+
+@router.get("/me", dependencies=LOGGED_IN)
+def me(user: GetUserDep) -> dict[str, Any]:
+    """Who asks."""
+    return {"name": user.get_name()}
+
+
+@router.get("/pipelines", dependencies=LOGGED_IN)
+def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
+    """All pipelines that the user may see: how each is, its last completed checkpoint, age, failures in a row, lag."""
+    found = [views.listed(each) for each in known_pipelines(session, readable)]
+    return {"pipelines": found, "total": len(found)}
+
+
+@router.get("/dags/{dag_id}/overview", dependencies=READ)
+def overview(of: Of) -> dict[str, Any]:
+    """Counts, what is open, the latest of each kind, and how the pipeline is: its one cause and what to do."""
+    return views.overview(of)
+
+
+@router.get(
+    "/dags/{dag_id}/checkpoints",
+    dependencies=READ,
+    responses=_example({"checkpoints": [{"id": 7, "state": "completed", "seconds": 4.2, "rows_out": 120}], "total": 7}),
+)
+def checkpoints(
+    of: Of,
+    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    sort: Annotated[Literal[SORTS], Query()] = "id",  # type: ignore[valid-type]
+    order: Literal["asc", "desc"] = "desc",
+    state: Annotated[list[State] | None, Query()] = None,
+    kind: Annotated[list[Kind] | None, Query()] = None,
+    text: Annotated[str, Query(max_length=200)] = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> dict[str, Any]:
+    """A page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
+    past = of.past()
+    page = past.page(
+        Wanted(
+            states=state or (),
+            kinds=kind or (),
+            text=text,
+            since=since,
+            until=until,
+            sort=sort,
+            descending=order == "desc",
+            offset=offset,
+            limit=limit,
+        )
+    )
+    return {"checkpoints": page.rows, "total": page.total, "limit": limit, "offset": offset, "problem": past.problem}
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ)
+def checkpoint(of: Of, id: Id) -> dict[str, Any]:
+    """One checkpoint: jobs and their acks, operators, gates, sinks, ranges, durations. However old it is."""
+    return views.checkpoint(of, id)
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ)
+def manifest(of: Of, id: Id) -> dict[str, Any]:
+    """What the decision made true, as it is written; null if there is none (any more)."""
+    entry = of.ledger().entry(id)
+    if entry is None or entry.manifest is None:
+        return {"manifest": None}
+    return {"manifest": msgspec.to_builtins(entry.manifest)}
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES)
+def gate(of: Of, id: Id, gate: str) -> dict[str, Any]:
+    """What a gate found, rule by rule, with some of the values that broke them."""
+    return views.samples(of, id, gate)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ)
+def of_run(of: Of, run_id: str) -> dict[str, Any]:
+    """Which checkpoint a run has made; null: none."""
+    return views.row_of_run(of, run_id)
+
+
+@router.get("/dags/{dag_id}/summary", dependencies=READ)
+def summary(of: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
+    """Of completed checkpoints: min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag."""
+    return {"measures": of.past().summary(Wanted(since=since, until=until))}
+
+
+@router.get("/dags/{dag_id}/configuration", dependencies=READ)
+def configuration(of: Of) -> dict[str, Any]:
+    """Every setting and where its value came from. Secrets are masked."""
+    return views.configuration(of)
+
+
+@router.get("/dags/{dag_id}/graph", dependencies=READ)
+def graph(of: Of) -> dict[str, Any]:
+    """The pipeline's parts, and what each did in the last completed checkpoint."""
+    return views.graph(of)
+
+
+@router.get("/dags/{dag_id}/plots", dependencies=READ)
+def plots(
+    of: Of,
+    name: Annotated[list[Literal[MEASURES]] | None, Query()] = None,  # type: ignore[valid-type]
+    limit: Annotated[int, Query(ge=1, le=2000)] = 300,
+) -> dict[str, Any]:
+    """Measures over the last checkpoints, oldest first."""
+    chosen = list(dict.fromkeys(name or ("seconds", "state_bytes", "rows_out", "lag_seconds")))
+    return of.past().points(["state", "planned", *chosen], limit)
+
+
+@router.get("/dags/{dag_id}/compare", dependencies=READ)
+def compare(of: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+    """What differs between two checkpoints."""
+    return views.compared(of, before, after)
+
+
+@router.get("/dags/{dag_id}/quarantine", dependencies=READ)
+def quarantine(of: Of) -> dict[str, Any]:
+    """How many rows wait at each gate, and which requests about them wait for the next checkpoint."""
+    return {"gates": quarantined.waiting(of)}
+
+
+@router.get("/dags/{dag_id}/rollback", dependencies=READ)
+def rollback(of: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+    """What going back to a checkpoint would do. Nothing is touched."""
+    return views.way_back(of, to)
+
+
+@router.get("/dags/{dag_id}/audit", dependencies=READ)
+def audit(of: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
+    """Who has done what from these pages, newest first."""
+    return {"acts": [_act(act, acted) for act, acted in of.ledger().acts(limit)]}
+
+
+def _act(act: Act, acted: Acted | None) -> dict[str, Any]:
+    done = {"done": acted.done, "told": acted.told} if acted is not None else {"done": None, "told": ""}
+    return {"at": act.created, "by": act.by, "action": act.action, "asked": act.asked, **done}

@@ -1,0 +1,111 @@
+"""Which pipelines there are: from the cards that DAGs leave in Airflow's database. Their code is not run here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.models.dag import DagTag
+from airflow.models.serialized_dag import SerializedDagModel
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tidegate.checkpoint.past import Past
+from tidegate.config import load_settings
+from tidegate.errors import Rejected
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.model.place import is_url
+from tidegate.pipeline.card import Card, read_card
+
+__all__ = ["Known", "KnownDep", "known_pipelines"]
+
+TAG = "tidegate"
+"""Every DAG that `build_dag` has made carries it."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A pipeline, and the DAG that runs it."""
+
+    dag_id: str
+    card: Card
+
+    @property
+    def tolerable_failed_checkpoints(self) -> int:
+        return self.card.tolerable_failed_checkpoints
+
+    @property
+    def root(self) -> str:
+        return self.card.root
+
+    @property
+    def data(self) -> str:
+        return self.card.data
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How to log in where the ledger is. Secrets are in no card: they are this process's own settings."""
+        if not is_url(self.card.root):
+            return {}
+        return dict(load_settings(start=Path(self.card.project)).storage_options)
+
+    def ledger(self) -> Ledger:
+        """Where its checkpoints are."""
+        return open_ledger(self.card.root, self.card.pipeline, self.options)
+
+    def past(self) -> Past:
+        """All that it has made."""
+        return Past(self.ledger(), self.options)
+
+
+_cards: dict[str, tuple[str, Card | None]] = {}
+_lock = threading.Lock()
+
+
+def known_pipelines(session: Session, dag_ids: Iterable[str]) -> list[Known]:
+    """Those of these DAGs that are pipelines."""
+    tagged = set(session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)))
+    found = ((dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids)))
+    return [Known(dag_id, card) for dag_id, card in found if card is not None]
+
+
+def known(dag_id: str, session: SessionDep) -> Known:
+    """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
+    card = _card(session, dag_id)
+    if card is None:
+        raise Rejected(
+            f"DAG {dag_id!r} is not known as a pipeline",
+            expected="a DAG that `tidegate.dag.build_dag` has made, and that Airflow has parsed since",
+            help="if it has just been deployed, wait until Airflow has read its file",
+            reason="NO_SUCH_PIPELINE",
+        )
+    return Known(dag_id, card)
+
+
+def _card(session: Session, dag_id: str) -> Card | None:
+    """Looked up by the hash of Airflow's copy: reading all of it takes longer."""
+    newest = (
+        select(SerializedDagModel.dag_hash)
+        .where(SerializedDagModel.dag_id == dag_id)
+        .order_by(SerializedDagModel.created_at.desc())
+        .limit(1)
+    )
+    version = session.scalar(newest)
+    if version is None:
+        return None
+    cached = _cards.get(dag_id)
+    if cached is not None and cached[0] == version:
+        return cached[1]
+    stored = SerializedDagModel.get(dag_id, session=session)
+    tasks = (stored.data or {}).get("dag", {}).get("tasks", []) if stored is not None else []
+    told = (read_card(task.get("__var", task).get("doc_json")) for task in tasks)
+    card = next((each for each in told if each is not None), None)
+    with _lock:
+        _cards[dag_id] = version, card
+    return card
+
+
+KnownDep = known

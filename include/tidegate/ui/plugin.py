@@ -1,0 +1,64 @@
+"""What Airflow has to know of the pages: where they hang, and the app that serves them.
+
+Every process of Airflow reads plugins. What only the web server needs is imported with its first request.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+__all__ = ["PREFIX", "LateApp", "TidegatePages"]
+
+PREFIX = "/tidegate"
+
+
+class LateApp:
+    """The app, made when the first request comes."""
+
+    def __init__(self) -> None:
+        self._app: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def app(self) -> Any:
+        """The FastAPI app itself."""
+        with self._lock:
+            if self._app is None:
+                from tidegate.ui.app import make_app
+
+                self._app = make_app()
+        return self._app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app(scope, receive, send)
+
+
+class TidegatePages(AirflowPlugin):
+    """Tabs on DAG and run, an entry in the navigation, and what they show."""
+
+    name = "tidegate_pages"
+    fastapi_apps = [{"app": LateApp(), "url_prefix": PREFIX, "name": "tidegate"}]
+    external_views = [
+        {
+            "name": "Checkpoints",
+            "href": f"{PREFIX}/pipelines",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "tidegate",
+        },
+        {
+            "name": "Checkpoints",
+            "href": f"{PREFIX}/dag/{{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "checkpoints",
+        },
+        {
+            "name": "Checkpoint",
+            "href": f"{PREFIX}/run/{{DAG_ID}}/{{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "checkpoint",
+        },
+    ]

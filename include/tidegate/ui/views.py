@@ -1,0 +1,289 @@
+"""What the API answers, from the ledger and the history. Values are plain JSON; nothing is made for a page to trust."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.checkpoint import condition, control, savepoint
+from tidegate.checkpoint.history_row import moment_of
+from tidegate.checkpoint.past import MEASURES, Past, Wanted
+from tidegate.errors import Rejected, TidegateError
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.records import Json
+from tidegate.ui.pipelines import Known
+
+__all__ = [
+    "checkpoint",
+    "compared",
+    "configuration",
+    "graph",
+    "listed",
+    "overview",
+    "row_of_run",
+    "samples",
+    "way_back",
+]
+
+SAMPLES, LETTERS = 20, 256
+"""So many values of a broken rule are shown, each cut after so many letters."""
+_RUN = re.compile(r"airflow:([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
+
+
+def listed(known: Known) -> Json:
+    """A pipeline in one line of the list. A damaged one does not keep the others from being shown."""
+    row: Json = {"dag": known.dag_id, "pipeline": known.card.pipeline}
+    try:
+        past = known.past()
+        last = past.newest("completed")
+        failed = _failed_since(past, last["id"] if last is not None else 0)
+        return row | {
+            **_condition(known, past.ledger),
+            "last_completed": _short(last),
+            "age_seconds": _age(last["decided"]) if last is not None else None,
+            "lag_seconds": last["lag_seconds"] if last is not None else None,
+            "failures": failed,
+            "counts": past.counts(),
+        }
+    except TidegateError as error:
+        return row | {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
+
+
+def overview(known: Known) -> Json:
+    """What Flink's overview tells, and how the pipeline is."""
+    past = known.past()
+    ledger = past.ledger
+    named = sorted(savepoint.savepoints(ledger), key=lambda each: each.pin.created)
+    view = ledger.view()
+    return {
+        "dag": known.dag_id,
+        "pipeline": known.card.pipeline,
+        "started": ledger.begun() is not None,
+        "by_interval": known.card.by_interval,
+        "condition": _condition(known, ledger),
+        "suspended": msgspec.to_builtins(control.suspended(view, known.card.tolerable_failed_checkpoints)),
+        "counts": past.counts(),
+        "latest": {
+            "completed": past.newest("completed"),
+            "failed": past.newest("aborted"),
+            "restored": past.newest("rollback"),
+            "savepoint": _savepoint(named[-1]) if named else None,
+        },
+        "open": [past.one(row["id"]) for row in past.page(Wanted(states=("open", "held"), sort="id")).rows],
+        "savepoints": [_savepoint(each) for each in named],
+        "history_problem": past.problem,
+        "now": seams.now().isoformat(timespec="milliseconds"),
+    }
+
+
+def checkpoint(known: Known, id: int) -> Json:
+    """All that is known of one checkpoint."""
+    past = known.past()
+    row = past.one(id)
+    if row is None:
+        raise no_such(known, id)
+    names = [each.name for each in savepoint.savepoints(past.ledger) if each.entry == id]
+    last, next_ = _neighbours(past, id)
+    more = {"savepoints": names, "run_id": _run_id(row["run"]), "before": last, "after": next_}
+    return row | more | {"tasks": _tasks(known), "now": seams.now().isoformat(timespec="milliseconds")}
+
+
+def no_such(known: Known, id: int) -> Rejected:
+    """There never was such a checkpoint, as far as anybody knows."""
+    return Rejected(
+        f"pipeline {known.card.pipeline!r} has no checkpoint {id}",
+        expected="one of its history",
+        help="the list shows them all",
+        reason="NO_SUCH_CHECKPOINT",
+    )
+
+
+def row_of_run(known: Known, run_id: str) -> Json:
+    """The last checkpoint that a run of the DAG has made."""
+    past = known.past()
+    rows = past.page(Wanted(text=run_id, limit=200)).rows
+    found = next((row for row in rows if _run_id(row["run"]) == run_id), None)
+    return {"checkpoint": found["id"] if found is not None else None, "run_id": run_id}
+
+
+def samples(known: Known, id: int, gate: str) -> Json:
+    """Which rules a gate found broken, with some of the values that broke them."""
+    ledger = known.ledger()
+    entry = ledger.entry(id)
+    verdicts = {name: said for each in entry.acks.values() for name, said in each.ack.gates.items()} if entry else {}
+    if gate not in verdicts:
+        raise Rejected(
+            f"there are no findings of gate {gate!r} on checkpoint {id} (any more)",
+            expected="a checkpoint that is retained, and that the gate has judged",
+            help="its history still tells which rules broke",
+            reason="NO_SUCH_VERDICT",
+        )
+    results = ledger.unpack(verdicts[gate].results)
+    found = results.get("results", []) if isinstance(results, dict) else []
+    return {"checkpoint": id, "gate": gate, "rules": [_rule(each) for each in found[:200] if isinstance(each, dict)]}
+
+
+def _rule(each: Mapping[str, Any]) -> Json:
+    """One expectation's result, in Great Expectations' form."""
+    config, result = each.get("expectation_config") or {}, each.get("result") or {}
+    values = result.get("partial_unexpected_list") or []
+    return {
+        "rule": str(config.get("id") or config.get("type") or ""),
+        "type": str(config.get("type") or ""),
+        "column": str((config.get("kwargs") or {}).get("column") or ""),
+        "success": bool(each.get("success")),
+        "unexpected": result.get("unexpected_count"),
+        "observed": str(result["observed_value"])[:LETTERS] if result.get("observed_value") is not None else None,
+        "values": [str(value)[:LETTERS] for value in values[:SAMPLES]],
+    }
+
+
+def configuration(known: Known) -> Json:
+    """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
+    past = known.past()
+    rows = past.page(Wanted(limit=1)).rows
+    used = (past.one(rows[0]["id"]) or {}).get("details", {}).get("config", {}) if rows else {}
+    settings = [
+        {"key": key, "value": value, "origin": origin, "used": str(used[key]) if key in used else None}
+        for key, value, origin in known.card.settings
+    ]
+    card = known.card
+    return {"pipeline": card.pipeline, "root": card.root, "project": card.project, "settings": settings}
+
+
+def graph(known: Known) -> Json:
+    """How the pipeline is built, with what each part did in the last completed checkpoint."""
+    past = known.past()
+    last = past.newest("completed")
+    details = last["details"] if last is not None else {}
+    parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in known.card.parts]
+    return {"checkpoint": last["id"] if last is not None else None, "jobs": known.card.jobs, "parts": parts}
+
+
+def _figures(name: str, role: str, details: Json) -> Json:
+    """What a part has told of itself."""
+    found: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
+    prefix = {"sink": "stage", "operator": "state", "gate": "gate"}.get(role)
+    for job in details.get("jobs", {}).values():
+        found["rows"] = job["rows"].get(name, found["rows"]) if role == "sink" else found["rows"]
+        found["seconds"] = job["seconds"].get(f"{prefix} {name}", found["seconds"]) if prefix else found["seconds"]
+        found["watermark"] = job["watermarks"].get(name, found["watermark"])
+        found["late"] = job["counts"].get(name, {}).get("late", found["late"])
+    states = {key: size for key, size in details.get("states", {}).items() if key.split(".")[1:2] == [name]}
+    if states:
+        found["bytes"] = sum(size["bytes"] for size in states.values())
+        found["rows"] = sum(size["rows"] for size in states.values())
+    if role == "gate" and (said := details.get("gates", {}).get(name)):
+        found |= {"verdict": said["outcome"], "rows": said["rows"], "late": None, "quarantined": said["quarantined"]}
+    if role == "source":
+        found["summary"] = details.get("sources", {}).get(name, {}).get("summary")
+    return found
+
+
+def compared(known: Known, before: int, after: int) -> Json:
+    """What differs between two checkpoints."""
+    past = known.past()
+    rows = past.one(before), past.one(after)
+    for id, row in zip((before, after), rows, strict=True):
+        if row is None:
+            raise no_such(known, id)
+    one, other = (row for row in rows if row is not None)
+    told = {name: {"before": one[name], "after": other[name]} for name in MEASURES}
+    pairs = one["details"], other["details"]
+    return {
+        "before": one | {"details": None},
+        "after": other | {"details": None},
+        "measures": told,
+        **{part: _pairs(*(each.get(part, {}) for each in pairs)) for part in ("sources", "tables", "states", "gates")},
+        "settings": _changed(*(each.get("config", {}) for each in pairs)),
+        "code_changed": pairs[0].get("code_fingerprint") != pairs[1].get("code_fingerprint"),
+    }
+
+
+def _pairs(before: Json, after: Json) -> Json:
+    return {name: {"before": before.get(name), "after": after.get(name)} for name in sorted({*before, *after})}
+
+
+def _changed(before: Json, after: Json) -> Json:
+    return {name: pair for name, pair in _pairs(before, after).items() if pair["before"] != pair["after"]}
+
+
+def way_back(known: Known, to: int) -> Json:
+    """What a rollback would do, as far as records tell: tables themselves are looked at by the run that does it."""
+    past = known.past()
+    ledger = past.ledger
+    target, published = past.one(to), ledger.published(to)
+    possible = target is not None and target["state"] in ("completed", "rollback") and target["kept"]
+    if target is None or not possible or published is None:
+        raise Rejected(
+            f"checkpoint {to} is none that can be gone back to",
+            expected="one that is completed, on all tables, retained, and not rolled back",
+            help="the list shows which are kept",
+            reason="NO_TARGET",
+        )
+    rows = past.page(Wanted(states=("completed", "open", "held"), limit=200)).rows
+    behind = [row for row in rows if row["id"] > to]
+    last = past.newest("completed")
+    now = last["details"]["tables"] if last is not None else {}
+    return {
+        "to": to,
+        "decided": target["decided"],
+        "undone": [row["id"] for row in behind if row["state"] == "completed"],
+        "ended": [row["id"] for row in behind if row["state"] != "completed"],
+        "sources": sorted(target["details"]["sources"]),
+        "tables": {
+            name: {"now": now.get(name, {}).get("version"), "back_to": at.version, "uri": at.uri}
+            for name, at in sorted(published.tables.items())
+        },
+    }
+
+
+# -- small parts ---------------------------------------------------------------------------------------
+
+
+def _condition(known: Known, ledger: Ledger) -> Json:
+    found = condition.condition(condition.look(ledger, known, lambda plan: None))
+    told = {"state": found.state, "good": found.good, "said": found.said, "cause": found.cause}
+    return told | {"remedy": list(found.remedy), "entry": found.entry, "reason": found.reason}
+
+
+def _short(row: Json | None) -> Json | None:
+    names = ("id", "decided", "seconds", "rows_out", "run")
+    return {name: row[name] for name in names} if row is not None else None
+
+
+def _age(text: str | None) -> float | None:
+    moment = moment_of(text)
+    return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
+
+
+def _failed_since(past: Past, id: int) -> int:
+    rows = past.page(Wanted(states=("aborted",), limit=200)).rows
+    return sum(row["id"] > id for row in rows)
+
+
+def _savepoint(each: savepoint.Savepoint) -> Json:
+    pin = each.pin
+    return {"name": each.name, "id": each.entry, "by": pin.by, "note": pin.note, "at": pin.created, "kept": each.there}
+
+
+def _neighbours(past: Past, id: int) -> tuple[int | None, int | None]:
+    ids = past.rows["id"].to_pylist()
+    place = ids.index(id)
+    return (ids[place - 1] if place else None), (ids[place + 1] if place + 1 < len(ids) else None)
+
+
+def _run_id(run: str) -> str | None:
+    """Airflow's name of the run, if it is one of Airflow's."""
+    match = _RUN.fullmatch(run)
+    return match[2] if match is not None else None
+
+
+def _tasks(known: Known) -> Json:
+    """The DAG's task of each part, for links to logs."""
+    jobs = {name: f"job_{name}" for name in known.card.jobs}
+    return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in known.card.gates}, "complete": "complete"}

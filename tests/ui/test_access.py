@@ -1,0 +1,123 @@
+"""Every route, as everybody, by every method: nobody gets what is not theirs, and no route is without protection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.conftest import ROLES
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+MAY_LOOK = set(ROLES)
+MAY_ACT = {"user", "op", "admin"}
+HOST = {"host": "airflow.test"}
+OURS = {"origin": "http://airflow.test"}
+
+
+def routes() -> list[Any]:
+    from tidegate.ui.app import make_app
+
+    return list(make_app().routes)
+
+
+def flat(found: list[Any]) -> list[Any]:
+    return [each for route in found for each in (route.routes if hasattr(route, "routes") else [route])]
+
+
+def path_of(route: Any) -> str:
+    known = {"dag_id": "orders", "id": "1", "gate": "enough", "run_id:path": "x", "run_id": "x", "name": "app.js"}
+    path = route.path
+    for name, value in known.items():
+        path = path.replace(f"{{{name}}}", value)
+    assert "{" not in path, f"{route.path}: say here what its parts are"
+    return f"/tidegate{path}"
+
+
+def ask(client: Any, method: str, path: str, role: str | None, tokens: dict[str, str], **headers: str) -> int:
+    client.cookies.clear()
+    if role is not None:
+        client.cookies.set("_token", tokens[role])
+    asked = client.request(method, path, headers=HOST | headers, json={} if method == "POST" else None)
+    return int(asked.status_code)
+
+
+def test_there_are_routes_to_look_at():
+    assert len(flat(routes())) > 25
+
+
+def test_nobody_gets_anything_without_a_login(client, tokens):
+    for route in flat(routes()):
+        for method in METHODS:
+            status = ask(client, method, path_of(route), None, tokens, **OURS)
+            assert status in (401, 403, 405), f"{method} {route.path} without a login: {status}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_everybody_gets_what_is_theirs_and_nothing_else(client, tokens, role):
+    for route in flat(routes()):
+        allowed = MAY_ACT if "POST" in route.methods else MAY_LOOK
+        for method in METHODS:
+            status = ask(client, method, path_of(route), role, tokens, **OURS)
+            told = f"{method} {route.path} as {role}: {status}"
+            if method not in route.methods:
+                assert status == 405, told
+            elif role in allowed:
+                assert status not in (401, 403, 405, 500), told
+            else:
+                assert status == 403, told
+
+
+def test_a_dag_that_one_may_not_see_is_hidden_behind_every_route(client, tokens, monkeypatch):
+    """Simple roles know no DAGs apart: here Airflow's auth manager says no to this one."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    real = get_auth_manager().is_authorized_dag
+    monkeypatch.setattr(
+        type(get_auth_manager()),
+        "is_authorized_dag",
+        lambda self, **asked: asked["details"].id != "orders" and real(**asked),
+    )
+    for route in flat(routes()):
+        if "{dag_id}" in route.path:
+            for method in route.methods:
+                assert ask(client, method, path_of(route), "admin", tokens, **OURS) == 403, route.path
+
+
+@pytest.mark.parametrize("origin", [None, "http://evil.test", "http://airflow.test.evil.test", "null"])
+def test_what_acts_must_come_from_airflows_own_pages(client, tokens, origin):
+    for route in flat(routes()):
+        if "POST" in route.methods:
+            headers = {"origin": origin} if origin else {}
+            assert ask(client, "POST", path_of(route), "admin", tokens, **headers) == 403, route.path
+
+
+def test_a_script_with_a_token_needs_no_origin(client, tokens):
+    client.cookies.clear()
+    answer = client.post(
+        "/tidegate/api/v1/dags/orders/actions/suspend",
+        headers={"authorization": f"Bearer {tokens['admin']}"},
+        json={"note": "by a script"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert "suspended" in answer.json()["told"]
+    back = client.post(
+        "/tidegate/api/v1/dags/orders/actions/resume", headers={"authorization": f"Bearer {tokens['admin']}"}, json={}
+    )
+    assert back.status_code == 200, back.text
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames(client, tokens):
+    for route in flat(routes()):
+        client.cookies.set("_token", tokens["admin"])
+        if "GET" in route.methods:
+            told = client.get(path_of(route), headers=HOST).headers
+            assert "script-src 'self'" in told["content-security-policy"], route.path
+            assert "frame-ancestors 'self'" in told["content-security-policy"]
+            assert told["x-content-type-options"] == "nosniff"
+
+
+def test_files_outside_of_the_folder_are_not_served(client, tokens):
+    client.cookies.set("_token", tokens["admin"])
+    for name in ("..%2Fapp.py", "%2e%2e%2fapi.py", "page.html", "nothing.js"):
+        assert client.get(f"/tidegate/static/{name}").status_code == 404
