@@ -148,7 +148,7 @@ def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
     dag = load(made)
     with pytest.raises(AirflowFailException, match="savepont") as refused:
         dag.task_dict["trigger"].execute(context(dag, conf={"savepont": "x", "note": "fine"}))
-    assert "nothing but drain, note, savepoint" in str(refused.value)
+    assert "nothing but drain, note, rollback, savepoint" in str(refused.value)
     assert not (made.project.folder / "ledger").exists()
 
 
@@ -393,7 +393,7 @@ def test_what_the_user_gives_is_kept():
     assert dag.dag_id == "other"
     assert dag.timetable.expression == "0 3 * * *"
     assert dag.tags == {"tidegate", "shop", "mine"}
-    assert set(dag.params) == {"note", "savepoint", "drain", "mine"}
+    assert set(dag.params) == {"note", "savepoint", "drain", "rollback", "mine"}
     assert dag.doc_md is not None
     assert dag.doc_md.startswith("Ask Ann.")
     assert dag.on_failure_callback is alarm
