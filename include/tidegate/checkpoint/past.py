@@ -10,9 +10,11 @@ A history that is lost or broken is left out, and `problem` says so: what the le
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -161,6 +163,14 @@ class Past:
         rows = _filtered(self.rows, wanted or Wanted())
         done = rows.filter(pc.field("outcome") == "completed")
         return {name: _spread(done[name]) for name in MEASURES}
+
+    def reasons(self, wanted: Wanted | None = None) -> list[Json]:
+        """Why checkpoints were aborted, the most frequent first: how often, and which was the last."""
+        aborted = _filtered(self.rows, dataclasses.replace(wanted or Wanted(), states=("aborted",)))
+        listed = aborted.select(["id", "reason"]).to_pylist()
+        last = {row["reason"]: row["id"] for row in listed}
+        counted = Counter(row["reason"] for row in listed).most_common()
+        return [{"reason": reason, "count": count, "last": last[reason]} for reason, count in counted]
 
     def points(self, names: Sequence[str], limit: int = 500) -> dict[str, list[Any]]:
         """Columns over the last `limit` checkpoints, oldest first: for plots."""

@@ -18,12 +18,14 @@ __all__ = ["TOPICS", "add_parser", "run"]
 TASKS = """
 Something is wrong, and I want to know what
     tidegate explain orders              its state, the cause, what to do
+    tidegate watch orders                what is in flight, as it goes on
     tidegate doctor orders               is everything that is named there, and unchanged?
 
 What happened then?
     tidegate list orders                 its checkpoints
     tidegate explain orders 17           one of them as prose; tidegate show orders 17: in figures
     tidegate diff orders 17 18           what differs between two, to the key
+    tidegate summary orders              how long they take, how large they are: percentiles
 
 It is to stop, to go on, to go back
     tidegate suspend orders              no run plans a checkpoint until: tidegate resume orders
