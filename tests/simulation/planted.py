@@ -136,11 +136,11 @@ def _ignore_what_the_run_has() -> Patches:
 def _complete_on_a_pending_base() -> Patches:
     real = protocol.on_completion
 
-    def on_completion(entry: Entry | None, base: Entry | None, failure: Any = None) -> Any:
+    def on_completion(entry: Entry | None, base: Entry | None, failure: Any = None, *more: Any) -> Any:
         if base is not None and base.open:
             forged = Decision(attempt="x", created="", id=base.id, outcome="completed")
             base = replace(base, decision=forged)
-        return real(entry, base, failure)
+        return real(entry, base, failure, *more)
 
     yield mock.patch.object(protocol, "on_completion", on_completion)
 

@@ -19,6 +19,7 @@ __all__ = [
     "DoneAlready",
     "Misfit",
     "Nothing",
+    "PassedBy",
     "Publish",
     "RunJob",
     "Stop",
@@ -92,6 +93,15 @@ class RunJob:
     """Run the job; its own last snapshot is the ack `prev`."""
 
     prev: Handle | None
+
+
+@dataclass(frozen=True)
+class PassedBy:
+    """Skip the job in checkpoint `id`, which does not wait for it: say so, so that it can be completed without."""
+
+    id: int
+    busy_with: int | None
+    """What it is at work on. None: it was told before, or a job that it takes from was overtaken."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.contradiction import contradiction
+from tidegate.checkpoint.references import acks_of
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
-from tidegate.model.records import Ack, Json, Range
+from tidegate.model.records import Json, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.pipeline.meaning import refuse_other_meanings
@@ -28,7 +29,15 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["acks_of", "additions", "check", "check_targets", "declared_sources", "left_behind", "refusals", "refuse"]
+__all__ = [
+    "additions",
+    "check",
+    "check_targets",
+    "declared_sources",
+    "left_behind",
+    "refusals",
+    "refuse",
+]
 
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
@@ -38,6 +47,7 @@ def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterato
     for ack in acks_of(ledger, base):
         yield from _raised(lambda ack=ack: refuse_other_meanings(graph, ack.memory, base.id))  # type: ignore[misc]
     yield from _sources(graph, base)
+    yield from _in_flight(graph, base)
 
 
 def refuse(found: Sequence[Invalid], id: int) -> None:
@@ -128,13 +138,6 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
-    """The acks that the base rests on; of a rollback those of its target."""
-    if base.restart is None or base.manifest is None:
-        return [acked.ack for acked in base.acks.values()]
-    return [ledger.chosen_ack(handle, job) for job, handle in base.manifest.jobs.items()]
-
-
 def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
     """Each source is there, and its position still means something to it."""
     declared = declared_sources(base)
@@ -154,6 +157,21 @@ def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
                 expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
                 help="give the new source a name of its own",
                 reason="SOURCE_REPLACED",
+            )
+
+
+def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
+    """Whoever has yet to take something still takes it, from the same job."""
+    for job, left in (base.manifest.in_flight if base.manifest is not None else {}).items():
+        waiting = {stream: each.job for each in left for stream in each.channels}
+        changed = sorted(stream for stream, maker in waiting.items() if graph.takes.get(job, {}).get(stream) != maker)
+        if changed:
+            yield Invalid(
+                f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
+                f"from {', '.join(sorted(set(waiting.values())))}, and the code has that no more",
+                expected=f"job {job!r} with the same channels, until it has taken all that is in flight",
+                help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it",
+                reason="IN_FLIGHT",
             )
 
 

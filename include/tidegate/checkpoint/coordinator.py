@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate import seams
 from tidegate.checkpoint import control, discard, holding, intervals, periodic, protocol, publish, retention, rollback
 from tidegate.checkpoint.intervals import Covered
+from tidegate.checkpoint.lines import all_below, lacking, passed_by, settle_acks
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.proposal import How
@@ -218,14 +219,14 @@ class Coordinator:
             reason = "CHECKPOINT_EXPIRED" if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
-            elif all(job in entry.acks for job in entry.plan.acks) and self.ledger.expired(entry.plan):
+            elif not lacking(self.ledger, entry) and self.ledger.expired(entry.plan):
                 self.complete(entry.id)  # nobody came to do it: its process died far from here
         return reasons
 
     def overdue(self, entry: Entry) -> bool:
         """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up; a rollback has
         none, and is for whoever makes it to decide."""
-        waits = entry.restart is not None or any(job not in entry.acks for job in entry.plan.acks)
+        waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 
     def counts(self, plan: Plan) -> bool:
@@ -248,14 +249,15 @@ class Coordinator:
             entry, base = self.entry_and_base(id)
             if failure is None and entry is not None and entry.open and self.overdue(entry):
                 failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
-            answer = protocol.on_completion(entry, base, failure)
+            below = all_below(self.ledger, entry, base)
+            answer = protocol.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
             if isinstance(answer, protocol.Abort):
                 holding.settle(self.ledger, entry)
                 self._decide(self._abort(answer))
             elif isinstance(answer, protocol.Complete):
                 assert entry is not None
-                self._settle_acks(entry, base)
-                sha = self.ledger.create_manifest(manifest_of(entry, base))
+                settle_acks(self.ledger, entry, base, below)
+                sha = self.ledger.create_manifest(manifest_of(entry, base, below))
                 self.ledger.index_run(entry.plan)
                 self._decide(_decision(id, "completed", manifest=sha))
             elif isinstance(answer, protocol.Held):
@@ -265,14 +267,6 @@ class Coordinator:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
                 return _outcome(id, entry)
-
-    def _settle_acks(self, entry: Entry, base: Entry | None) -> None:
-        """W2: what the decision rests on survives a power loss before it does."""
-        for acked in entry.acks.values():
-            self.ledger.settle_ack(acked)
-        holding.settle(self.ledger, entry)
-        if base is not None:
-            self.ledger.settle_decision(base.id)
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
         """End checkpoint `id` unless it is decided. Always safe; what comes back is what holds."""

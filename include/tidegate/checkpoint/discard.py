@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import control, publish, retention
-from tidegate.checkpoint.references import states_of
+from tidegate.checkpoint.lines import lowest_ack
+from tidegate.checkpoint.references import states_as_of
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.records import Discarded, Pin
@@ -53,11 +54,11 @@ def discard(coordinator: Coordinator) -> list[int] | None:
         return []  # tables come first: what they are owed lies in what would be removed
     _unpin(ledger, [pin for pin in ledger.pins() if pin.kind == "day"])
     gone = _retire(coordinator, last.id)
-    if _left(ledger, last.id, _pinned(ledger)):
+    if _left(ledger, last, _pinned(ledger)):
         return gone
     _unpin(ledger, _of_rollbacks(ledger))  # these say what the last one went back to, so they go behind all others
     gone += _retire(coordinator, last.id)
-    if not _left(ledger, last.id, _pinned(ledger)) and _claim(ledger, last, ended):
+    if not _left(ledger, last, _pinned(ledger)) and _claim(ledger, last, ended):
         _clear(coordinator, last)
     return gone
 
@@ -90,9 +91,10 @@ def _pinned(ledger: Ledger) -> set[int]:
     return {pin.entry for pin in ledger.pins()}
 
 
-def _left(ledger: Ledger, last: int, pinned: set[int]) -> bool:
-    """Whether entries below the last one are still to be removed: storage did not answer, or others are at it."""
-    return any(id not in pinned for id in ledger.ids(before=last))
+def _left(ledger: Ledger, last: Entry, pinned: set[int]) -> bool:
+    """Whether entries below the last one, and all that it rests on, are still to be removed: storage did not answer,
+    or others are at it."""
+    return any(id not in pinned for id in ledger.ids(before=last.id) if id < lowest_ack(last))
 
 
 def _claim(ledger: Ledger, last: Entry, ended: Entry) -> bool:
@@ -108,11 +110,13 @@ def _clear(coordinator: Coordinator, last: Entry) -> None:
     ledger = coordinator.ledger
     retention.clear_staged(coordinator, last)
     spared = [entry for id in sorted(_pinned(ledger)) if (entry := ledger.entry(id)) is not None]
-    mine = states_of(last)
+    mine = states_as_of(ledger, last)
     assert last.manifest is not None
     for name in filter(lambda name: name.startswith(STATE), last.manifest.tables):
         sink, context = state_sink(name), coordinator.context(name)
         sink.clear(Publication(last.id, last.plan.generation, seams.new_id(), None, ()), context)
-        kept = [ledger.unpack(found) for entry in spared if (found := states_of(entry).get(name)) is not None]
+        kept = [
+            ledger.unpack(found) for entry in spared if (found := states_as_of(ledger, entry).get(name)) is not None
+        ]
         if (payload := mine.get(name)) is not None:
             sink.retire_files(ledger.unpack(payload), kept, context)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.checkpoint.compatibility import acks_of, declared_sources
+from tidegate.checkpoint.compatibility import declared_sources
 from tidegate.checkpoint.proposal import unreadable
-from tidegate.checkpoint.references import blobs_within
+from tidegate.checkpoint.references import acks_of, blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.identity import Origin
@@ -77,6 +77,15 @@ def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, not
             expected="a pipeline that reads whatever is new",
             help="a new pipeline makes its intervals afresh, in any order",
             reason="BY_INTERVAL",
+        )
+    if entry.manifest is not None and entry.manifest.in_flight:
+        raise Rejected(
+            f"in checkpoint {id} of {parent.pipeline!r}, job {', '.join(sorted(entry.manifest.in_flight))} was behind: "
+            "what it had yet to take lies in channels, which are not copied",
+            expected="a checkpoint in which every job has taken all",
+            help="choose another one, or let one wait for all jobs: -D unaligned=false for one run. To keep this one "
+            "where it is, name it without --copy",
+            reason="IN_FLIGHT",
         )
     origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note)
     with told_if_retired(parent, id):

@@ -11,12 +11,13 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
+from tidegate.config.keys import KEYS
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Drain, Json, Payload, Plan, Range
+from tidegate.model.records import Drain, Json, Overtaking, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -59,8 +60,6 @@ class Plans:
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
             self._refuse(config, base)
-            for name in left_behind(self.graph, base):
-                log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         sources = self._sources(view, base, interval, standing=standing)
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
@@ -80,6 +79,8 @@ class Plans:
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
+            takes=dict(self.graph.takes),
+            overtaking=None if standing or drain else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
             config=config,
@@ -88,6 +89,10 @@ class Plans:
         )
 
     def _refuse(self, config: Json, base: Entry) -> None:
+        if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
+            raise control.busy((base.id,))  # what will be in flight then, this code must know
+        for name in left_behind(self.graph, base):
+            log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         try:
             refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
         except Corrupt:
@@ -154,6 +159,14 @@ class Plans:
             more=planned.more,
             summary=planned.summary,
         )
+
+
+def _overtaking(graph: Graph, config: Json) -> Overtaking | None:
+    """Which jobs the checkpoint may go past, if the settings allow it at all."""
+    if not config.get("unaligned", False) or not graph.overtakable:
+        return None
+    after_s = KEYS["aligned_timeout"].parse(config.get("aligned_timeout", 0))
+    return Overtaking(jobs=list(graph.overtakable), after_s=after_s)
 
 
 def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
@@ -77,7 +79,7 @@ def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view:
 
 
 def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]) -> Proposal:
-    problems = list(unreadable(coordinator.ledger, target))
+    problems = list(unreadable(coordinator.ledger, target)) or list(_lost_in_flight(coordinator, target))
     changes = [] if problems else list(_changes(coordinator, target, base, choices))
     lacking = []
     for change in changes:
@@ -160,11 +162,29 @@ def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
             yield error.what
             continue
         blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
+    blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
     for blob in sorted(blobs, key=lambda each: each.path):
         try:
             ledger.get_blob(blob)
         except Corrupt as error:
             yield error.what
+
+
+def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
+    """What jobs had yet to take as of a checkpoint, by stream."""
+    assert target.manifest is not None
+    left = (each for waiting in target.manifest.in_flight.values() for each in waiting)
+    return ((stream, payload) for each in left for stream, payload in each.channels.items())
+
+
+def _lost_in_flight(coordinator: Coordinator, target: Entry) -> Iterator[str]:
+    """Files of channels that would be read again, and are gone."""
+    from tidegate.sinks.channel import Channel, Sent, channel_name
+
+    for stream, payload in _waiting(target):
+        sent = msgspec.convert(coordinator.ledger.unpack(payload), Sent)
+        if gone := Channel(stream).gone(sent, coordinator.context(channel_name(stream))):
+            yield f"channel {stream!r}: {len(gone)} files that were in flight are gone, first {gone[0]!r}"
 
 
 def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:

@@ -38,11 +38,14 @@ from tidegate.checkpoint.answers import (
     DoneAlready,
     Misfit,
     Nothing,
+    PassedBy,
     Publish,
     RunJob,
     Stop,
     Wait,
 )
+from tidegate.checkpoint.overtaking import on_job_behind
+from tidegate.checkpoint.progress import is_loose, missing, progress_of
 from tidegate.checkpoint.verdicts import REJECTED, Held, gate_failure, rejection, unanswered
 from tidegate.model.interval import Interval
 from tidegate.model.records import Handle, Manifest, TablePart
@@ -59,6 +62,7 @@ __all__ = [
     "Held",
     "Misfit",
     "Nothing",
+    "PassedBy",
     "Publish",
     "RunJob",
     "Stop",
@@ -201,6 +205,9 @@ CONTROL = "CONTROL"
 ROLLED_BACK = "ROLLED_BACK"
 """The reason of an abort that a rollback makes: what is still open is not waited for."""
 
+VOID = "ACK_VOID"
+"""The reason of an abort of what rests on an attempt that does not count, and waits for no other."""
+
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 
@@ -220,11 +227,20 @@ def base_aborted(view: View, entry: Entry) -> bool:
 
 
 def on_job(
-    entry: Entry | None, base: Entry | None, job: str, after: Sequence[str] = ()
-) -> Stop | DoneAlready | Wait | RunJob:
+    entry: Entry | None,
+    base: Entry | None,
+    job: str,
+    after: Sequence[str] = (),
+    below: Sequence[Entry] = (),
+    gone: Collection[int] = (),
+    *,
+    time_up: bool = True,
+    beyond: bool = False,
+) -> Stop | DoneAlready | PassedBy | Wait | RunJob:
     """What a job of `entry` does before it touches anything, and again before it acks.
 
     after: the jobs whose channels it takes. If it waits for `entry` itself, it is for one of these.
+    below, and the rest: where checkpoints may go past a busy job (checkpoint/overtaking.py); what the base rests on.
     """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
@@ -234,12 +250,17 @@ def on_job(
         return Stop(f"entry {entry.id} is a rollback: it has no jobs")
     if job in entry.acks:
         return DoneAlready()
-    if entry.decision is not None:
+    line = [entry, *([base] if base is not None else ()), *below]
+    loose = bool(after) and is_loose(line)
+    if entry.decision is not None and not (loose and entry.completed):
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
     if base is not None and base.aborted:
         return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
     if after and (refused := gate_failure(entry)):
         return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
+    waits_for_rollback = base is not None and base.restart is not None and base.open
+    if loose and not waits_for_rollback:
+        return on_job_behind(line, job, after, gone, time_up=time_up, beyond=beyond)
     if any(other not in entry.acks for other in after):
         return Wait((entry.id,))
     if base is None:
@@ -263,10 +284,15 @@ def last_ack(base: Entry, job: str) -> Handle | None:
 
 
 def on_completion(
-    entry: Entry | None, base: Entry | None, failure: tuple[str, str] | None = None
+    entry: Entry | None,
+    base: Entry | None,
+    failure: tuple[str, str] | None = None,
+    below: Sequence[Entry] = (),
+    passed: Collection[str] = (),
 ) -> Abort | Complete | DoneAlready | Held | Wait:
     """Whether `entry` can be decided. `failure`: (reason, detail) if one of its jobs failed for good.
 
+    below: what the base rests on, where jobs may be behind. passed: jobs that later entries have found busy.
     All facts that this rests on are write-once, so no check can go stale.
     """
     if entry is None or not entry.open:
@@ -279,16 +305,24 @@ def on_completion(
         return Abort(entry.id, "GATE_FAILED", refused, counts=True)
     if said_no := rejection(entry):
         return Abort(entry.id, REJECTED, said_no, counts=False)
-    missing = [job for job in entry.plan.acks if job not in entry.acks]
-    if missing and failure is not None:
+    lacking = missing(entry, passed)
+    if lacking and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
-    if missing:
+    if lacking:
         return Wait((entry.id,))
     if holding := unanswered(entry):
         return Held(entry.id, holding)
     if base is not None and not base.completed:
         return Wait((base.id,))
-    return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
+    line = [entry, *([base] if base is not None else ()), *below]
+    if not is_loose(line):
+        return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
+    chosen = progress_of(line).chosen
+    for job, acked in entry.acks.items():
+        if chosen.get(job) != acked.handle and job not in entry.overtakable:
+            why = f"two attempts at job {job!r} went on from the same checkpoint, and the other one counts"
+            return Abort(entry.id, VOID, why, counts=False)
+    return Complete(entry.id, base, chosen)
 
 
 # -- publish (P1, P2, P4) ------------------------------------------------------------------------------

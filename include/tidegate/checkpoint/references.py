@@ -6,15 +6,31 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tidegate.model.records import Blob, Payload
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.records import Ack, Blob, Payload
 from tidegate.model.view import Entry
 
-__all__ = ["blobs_of", "blobs_within", "states_of"]
+__all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_of"]
 
 
 def states_of(entry: Entry) -> dict[str, Payload]:
     """Every keyed state as of the entry. Of a rollback there are none: its target names them."""
     return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+
+
+def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
+    """The acks that the base rests on; of a rollback those of its target, of a job that is behind its last one."""
+    if base.manifest is None:
+        return [acked.ack for acked in base.acks.values()]
+    elsewhere = {job: handle for job, handle in base.manifest.jobs.items() if handle.entry != base.id}
+    own = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
+    return own + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]
+
+
+def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
+    """Every keyed state as of a completed checkpoint. Of a rollback there are none: its target names them."""
+    acks = acks_of(ledger, entry) if entry.restart is None else []
+    return {name: payload for ack in acks for name, payload in ack.states.items()}
 
 
 def blobs_of(entry: Entry) -> set[Blob]:

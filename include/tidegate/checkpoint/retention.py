@@ -1,7 +1,8 @@
 """Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
 
 The rule (design: 3b-protocol.md, section 10). An entry may go when it lies below the last `num_retained`
-completed ones and below everything that is still open or owed, and nobody has pinned it; nor may it be young, or kept
+completed ones, below all that these have in flight, and below everything that is still open or owed, and nobody has
+pinned it, or what rests on it; nor may it be young, or kept
 by its day (checkpoint/ages.py). First its tombstone
 is created, then log and pins are read again: if anything still rests on the entry, it stays. Then what its
 attempts staged and no table names, its side files and its records are deleted, in an order that can break off
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.ages import Ages
-from tidegate.checkpoint.references import blobs_of, states_of
+from tidegate.checkpoint.lines import lowest_ack
+from tidegate.checkpoint.references import blobs_of, states_as_of, states_of
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.gates.quarantine import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
@@ -53,7 +55,7 @@ def retire_but_last(coordinator: Coordinator) -> list[int]:
 def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -> list[int]:
     ledger = coordinator.ledger
     kept = _kept(ledger, most())
-    old = ledger.ids(before=_floor(kept, most()))
+    old = ledger.ids(before=_floor(ledger, kept, most()))
     spared = _spared(ledger, ages.unpin_days(ledger, ledger.pins())) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(ledger, old)
@@ -86,8 +88,15 @@ def _spared(ledger: Ledger, pins: Sequence[Pin] | None = None) -> set[int]:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
         else:
-            spared.add(pin.entry)
+            spared |= _resting(ledger, pin.entry)
     return spared
+
+
+def _resting(ledger: Ledger, id: int) -> set[int]:
+    """The entry, and those in which acks lie that it goes on from, or what it has in flight."""
+    entry = ledger.entry(id)
+    behind = entry is not None and entry.manifest is not None and entry.restart is None
+    return set(range(lowest_ack(entry) if behind and entry is not None else id, id + 1))
 
 
 def _is_stale(ledger: Ledger, pin: Pin) -> bool:
@@ -107,11 +116,13 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
 def retention_floor(ledger: Ledger, num_retained: int) -> int:
     """The lowest id that must stay: the num_retained-th last completed one, or lower if something rests there."""
-    return _floor(_kept(ledger, num_retained), num_retained)
+    return _floor(ledger, _kept(ledger, num_retained), num_retained)
 
 
-def _floor(kept: Kept | None, num_retained: int) -> int:
-    return min(kept.low, kept.upto) if kept is not None and kept.completed >= num_retained else 0
+def _floor(ledger: Ledger, kept: Kept | None, num_retained: int) -> int:
+    if kept is None or kept.completed < num_retained:
+        return 0
+    return min(_resting(ledger, min(kept.low, kept.upto)))
 
 
 def _kept(ledger: Ledger, num_retained: int) -> Kept | None:
@@ -219,14 +230,21 @@ def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
     entry was rolled back before it was there. And what went from job to job."""
     _clear_channels(coordinator, entry)
-    if entry.completed and len(entry.acks) < len(entry.plan.acks):
+    without = set(entry.plan.acks) - set(entry.acks) if entry.completed else set()
+    if without - set(entry.overtakable):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
     rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None
-    winners = {acked.ack.attempt for acked in entry.acks.values()} if entry.completed else set()
+    named = entry.manifest.jobs.values() if entry.manifest is not None else ()
+    winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
+    late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners  # live by another one
     for name, sinking in coordinator.graph.tables.items():
+        if coordinator.graph.job_of(name) in without:
+            continue
         context, sink = coordinator.context(name), sinking.sink
         never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
+            if attempt in late:
+                continue
             remove = sink.retire if attempt in winners and not never else sink.discard
             remove(context, Staging(entry.id, attempt))
 
@@ -246,14 +264,15 @@ def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
     A file that has left the state comes back by a rollback only. So what neither the next completed one names nor one
     that is pinned, as the targets of rollbacks are, nobody names: each lineage goes on from one of these.
     """
+    ledger = coordinator.ledger
     gone = states_of(entry) if entry.completed else {}
-    above = _next_completed(coordinator.ledger, entry.id) if gone else None
-    if above is None:
+    above = next((each for each in _completed_above(ledger, entry.id) if _is_past(each, entry.id)), None)
+    if not gone or above is None:
         return
-    unpack, others = coordinator.ledger.unpack, [above, *_pinned(coordinator.ledger, entry.id)]
+    unpack, others = ledger.unpack, [states_as_of(ledger, each) for each in (above, *_pinned(ledger, entry.id))]
     for name, payload in gone.items():
         sinking = coordinator.graph.tables.get(name)
-        kept = [state for other in others if (state := states_of(other).get(name)) is not None]
+        kept = [state for other in others if (state := other.get(name)) is not None]
         known = bool(kept) or above.restart is not None  # it went back behind where this state began
         if known and payload not in kept and sinking is not None and isinstance(sinking.sink, StateSink):
             sinking.sink.retire_files(unpack(payload), list(map(unpack, kept)), coordinator.context(name))
@@ -263,7 +282,7 @@ def _clear_quarantines(coordinator: Coordinator, entry: Entry) -> None:
     """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states, what
     neither that one's version of the table has, nor a pinned one's, comes back by no rollback."""
     ledger = coordinator.ledger
-    above = _next_completed(ledger, entry.id) if entry.completed else None
+    above = next(_completed_above(ledger, entry.id), None) if entry.completed else None
     for name, sinking in coordinator.graph.tables.items():
         sink = sinking.sink
         if above is None or not isinstance(sink, QuarantineSink):
@@ -280,9 +299,15 @@ def _pinned(ledger: Ledger, but: int) -> list[Entry]:
     return [entry for entry in found if entry is not None]
 
 
-def _next_completed(ledger: Ledger, below: int) -> Entry | None:
+def _completed_above(ledger: Ledger, below: int) -> Iterator[Entry]:
     entries = (ledger.entry(id) for id in range(below + 1, ledger.view().settled + 1))
-    return next((entry for entry in entries if entry is not None and entry.completed), None)
+    return (entry for entry in entries if entry is not None and entry.completed)
+
+
+def _is_past(entry: Entry, id: int) -> bool:
+    """Whether all jobs have gone past entry `id` there: none goes on from it any more."""
+    jobs = entry.manifest.jobs.values() if entry.manifest is not None and entry.restart is None else ()
+    return all(handle.entry > id for handle in jobs)
 
 
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
@@ -296,6 +321,6 @@ def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
         entry = ledger.entry(id)
         if entry is not None:
             kept |= blobs_of(entry)
-            if entry.completed:
+            if entry.completed and _is_past(entry, below):
                 break
     return kept

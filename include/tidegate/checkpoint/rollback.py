@@ -250,6 +250,7 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
         positions=then.positions,
         jobs=then.jobs,
         tables=tables,
+        in_flight=then.in_flight,
     )
 
 

@@ -195,6 +195,8 @@ KEYS: Mapping[str, Key] = {
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
+        Key("unaligned", False, "true or false", _truth),
+        Key("aligned_timeout", "0 s", _SPAN.format("0"), _duration(0)),
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key(
             "retention", "retain_on_cancellation", " or ".join(f'"{each}"' for each in RETENTIONS), _one_of(*RETENTIONS)

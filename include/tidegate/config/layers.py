@@ -197,6 +197,12 @@ def _check_together(values: dict[str, Any], origins: dict[str, str], problems: l
             f" because min_pause = {duration_text(values['min_pause'])} ({origins['min_pause']}) spaces"
             " checkpoints, which leaves one at a time"
         )
+    if values["unaligned"] and at_once < 2:
+        problems.append(
+            f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 2 or more,"
+            f" because of unaligned = true ({origins['unaligned']}): a busy job is passed by the next checkpoint, which"
+            " has to begin while this one is open"
+        )
     _check_spark(values, origins, problems)
 
 
@@ -224,6 +230,8 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         timeout=values["timeout"],
         min_pause=values["min_pause"],
         max_concurrent_checkpoints=values["max_concurrent_checkpoints"],
+        unaligned=values["unaligned"],
+        aligned_timeout=values["aligned_timeout"],
         tolerable_failed_checkpoints=values["tolerable_failed_checkpoints"],
         retention=values["retention"],
         num_retained=values["num_retained"],

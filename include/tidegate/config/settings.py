@@ -74,6 +74,10 @@ class Settings:
     timeout: float
     min_pause: float
     max_concurrent_checkpoints: int
+    unaligned: bool
+    """Whether a checkpoint may go past a job that takes channels and is busy with an earlier one."""
+    aligned_timeout: float
+    """So long it waits for such a job first."""
     tolerable_failed_checkpoints: int
     retention: str
     """What `cancel`, and the end of time, leave behind (config/keys.py: RETENTIONS)."""

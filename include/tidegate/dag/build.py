@@ -53,7 +53,10 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
         "catchup": False,  # what was missed is in the next checkpoint: a position knows no missed intervals
         # One more than may be at work, because that one ends what is dead: its trigger waits, aborts a checkpoint whose
         # run hangs, and goes on, where Airflow alone would wait for its heartbeat timeout.
-        "max_active_runs": settings.max_concurrent_checkpoints + 1,
+        # And one for each job that others may go past: the run that it is busy in goes on beside them.
+        "max_active_runs": settings.max_concurrent_checkpoints
+        + 1
+        + (len(graph.overtakable) if settings.unaligned else 0),
         **given,
         "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
         "doc_md": "\n\n".join(filter(None, (given.get("doc_md"), document.dag_text(graph, settings)))),

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tidegate.dag import asked
+from tidegate.dag import asked, reasons
 from tidegate.dag.assets import asset, event_extra
+from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, end_anyway, let_go
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
@@ -33,14 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["COMPLETE", "TRIGGER", "CompleteOperator", "JobOperator", "TriggerOperator", "job_task"]
 
 log = logging.getLogger(__name__)
-
-TRIGGER = "trigger"
-COMPLETE = "complete"
-
-
-def job_task(job: str) -> str:
-    """The task id of a job."""
-    return f"job_{job}"
 
 
 class Step(BaseOperator):
@@ -121,7 +114,7 @@ class Step(BaseOperator):
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
-                raise task.skip(_overtaken()) from error
+                raise task.skip(reasons.overtaken()) from error
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, Covered):
@@ -188,9 +181,9 @@ class JobOperator(Step):
         with self.at_work(context) as task:
             plan = self._plan(task)
             try:
-                ack = ask_job(task.coordinator, plan.id, self.job)
+                ack = ask_job(task.coordinator, plan.id, self.job, task.at_work)
             except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
-                self.wait(task, error, [plan.base] if plan.base is not None else [], self.job)
+                self.wait(task, error, list(getattr(error, "ids", ())), self.job)
             if ack is not None:
                 log.info("Job %s of checkpoint %s is done already: nothing to do", self.job, plan.id)
                 return {"checkpoint": plan.id}
@@ -227,15 +220,18 @@ class JobOperator(Step):
         from tidegate.runtime.run_job import run_job
 
         warm_gates(task.coordinator.graph)
-        with self.sessions(task) as sessions, deadline(left, sessions.cancel):
+        with self.sessions(task) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
             task.step("getting Spark ready")
-            return run_job(task.coordinator, plan.id, self.job, sessions(), task.step)
+            return run_job(task.coordinator, plan.id, self.job, sessions(), task.step, task.at_work)
 
     def _submit(self, task: Task, plan: Plan, left: float) -> Ack:
         """As an application of its own, by spark-submit."""
         from tidegate.dag.submitting import submitting
 
-        with submitting(task, plan.id, self.job) as process, deadline(left, process.cancel):
+        with (
+            submitting(task, plan.id, self.job) as process,
+            deadline(left, process.cancel, task.more_time(plan, self.job)),
+        ):
             self._cancel = process.cancel
             try:
                 task.step(f"submitting the job to {task.settings.spark.master}")
@@ -260,8 +256,9 @@ class CompleteOperator(Step):
             if outcome.state == "retired":
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
             if outcome.state == "aborted":
-                raise AirflowFailException(_aborted(finished))
+                raise AirflowFailException(reasons.aborted(finished))
             self._refuse_unpublished(id, finished)
+            reasons.refuse_failed_beside(task, id)
             return self._completed(task, id)
 
     def _finish(self, task: Task, id: int) -> Finished:
@@ -270,7 +267,7 @@ class CompleteOperator(Step):
 
         # First without a reason: all acks may be in, and what has expired is told as that.
         outcome = task.coordinator.complete(id)
-        failure = _failure(task, id) if outcome.state == "open" else None
+        failure = reasons.failure(task, id) if outcome.state == "open" else None
 
         def wait(why: str) -> None:
             entry, base = task.coordinator.entry_and_base(id)
@@ -322,8 +319,8 @@ def _suspend(task: Task, error: Corrupt) -> None:
 
 def _patience(task: Task, error: Rejected) -> float:
     """After how many seconds to look again, should the ledger tell nothing."""
-    if error.reason == "MIN_PAUSE":
-        return max(getattr(error, "wait_s", None) or task.settings.min_pause, 0.1)
+    if error.reason == "MIN_PAUSE" or error.wait_s is not None:
+        return max(error.wait_s or task.settings.min_pause, 0.1)
     return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
 
 
@@ -333,52 +330,6 @@ def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     log.info("Checkpoint %s %s%s", plan.id, state, ends)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
-
-
-def _aborted(finished: Finished) -> str:
-    """Why the run is red, and whether others go on."""
-    outcome, suspension = finished.outcome, finished.suspension
-    why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
-    told = (
-        f"checkpoint {outcome.id} was aborted: {why}\n  Nothing of it was published, and its input is in the next "
-        "checkpoint.\n  Help: correct what failed; the next run, or clearing this one, takes it up again"
-    )
-    if outcome.reason == "GATE_REJECTED":
-        return f"{told}, once somebody says `tidegate resume`: until then the pipeline is SUSPENDED"
-    if suspension is None:
-        return told
-    name, failed = suspension.pipeline, ", ".join(map(str, suspension.failed))
-    return (
-        f"{told}, once the pipeline is resumed\n  The pipeline is SUSPENDED: checkpoint {failed} failed in a row, more "
-        f"than tolerable_failed_checkpoints allows. Its runs are skipped until somebody says: tidegate resume {name}"
-    )
-
-
-def _failure(task: Task, id: int) -> tuple[str, str]:
-    """Why the checkpoint cannot complete: no task that could still ack is left when this one runs."""
-    states = task.states()
-    entry = task.coordinator.ledger.entry(id)
-    missing = [job for job in entry.plan.acks if job not in entry.acks] if entry else []
-    told = []
-    for job in missing:
-        state = states.get(job_task(job), "gone")
-        why = task.pulled(job_task(job), "failure")
-        marked = " (by hand?), but has not acked" if state == "success" else ""
-        silent = (
-            ", and left no word: its process was killed, or never started. Its log says more"
-            if state == "failed"
-            else ""
-        )
-        told.append(f"task {job_task(job)} is {state}{marked}" + (f": {why}" if why else silent))
-    return "JOB_FAILED", "; ".join(told)
-
-
-def _overtaken() -> str:
-    """Why a scheduled run from before the first checkpoint has nothing to do."""
-    return (
-        "the pipeline's first checkpoint was planned by a later run, after this run's interval had ended: what was "
-        "there by then is in that checkpoint. Nothing to do"
-    )
 
 
 def _made_before(task: Task, id: int) -> bool:

@@ -6,7 +6,7 @@
 | Unavailable | is retried as `restart.…` says |
 | Fenced | is skipped: this work no longer counts, others do it |
 | Rejected: wait | is deferred, which holds no worker, and asks again (WAITING) |
-| Rejected: no checkpoint is wanted | is skipped, with the reason (DECLINED) |
+| Rejected: no checkpoint is wanted, or it does not wait for the job | is skipped, with the reason (DECLINED) |
 | Rejected: else | fails without a retry |
 | Corrupt | fails without a retry, and the pipeline is suspended |
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.errors import Fenced, Rejected, TidegateError, Unavailable
+from tidegate.runtime.behind import PASSED_BY
 
 __all__ = ["DECLINED", "WAITING", "as_airflow"]
 
@@ -33,8 +34,8 @@ WAITING = frozenset(
 )
 """Why a task waits: others are at work, a pause is on, or a person is to say something."""
 
-DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED"})
-"""Why a run makes no checkpoint, which is no failure."""
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", PASSED_BY})
+"""Why a run makes no checkpoint, or a checkpoint does not wait for a job, which is no failure."""
 
 
 def as_airflow(error: TidegateError) -> AirflowException:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tidegate.checkpoint.lines import lacking
 from tidegate.config import Settings
+from tidegate.dag.names import job_task
 from tidegate.dag.runs import gone, run_of
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.model.records import Plan
@@ -32,6 +34,12 @@ log = logging.getLogger(__name__)
 LET_GO_S = 3.0
 """How long Spark is given to let go. Airflow sends SIGKILL 5 s after SIGTERM."""
 
+
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed", "gone"})
+"""States of a task that does nothing more."""
+
+LOOK_AGAIN_S = 30.0
+"""How often a job that goes on beyond its checkpoint's timeout looks whether it still may."""
 
 END_S = 30.0
 """How long a task may take to end once it was told to."""
@@ -165,6 +173,22 @@ class Task:
         found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         return {name: str(getattr(state, "value", state)) for name, state in found.items()}
 
+    def at_work(self, plan: Plan, job: str) -> bool:
+        """Whether somebody may be at work on the job in another run's checkpoint; a hint. Airflow not answering is no
+        reason to believe that nobody is."""
+        prefix, _, rest = plan.run.partition(":")
+        dag_id, _, run_id = rest.partition(":")
+        ti = self.context["ti"]
+        if prefix != "airflow" or dag_id != ti.dag_id:
+            return gone(plan) is None
+        try:
+            found = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+        except Exception as error:
+            log.warning("Cannot tell whether job %s of checkpoint %s is at work: %r", job, plan.id, error)
+            return True
+        state = found.get(job_task(job), "gone")
+        return str(getattr(state, "value", state)) not in ENDED
+
     # -- what the ledger knows -----------------------------------------------------------------------
 
     def last(self) -> int | None:
@@ -189,12 +213,23 @@ class Task:
         entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
         return entry.plan.run if entry is not None and entry.open else self.run
 
+    def more_time(self, plan: Plan, job: str) -> Callable[[], float]:
+        """For how long a job may go on when its checkpoint's time is over: as long as that need not wait for it."""
+
+        def more() -> float:
+            entry = self.coordinator.ledger.entry(plan.id)
+            if entry is None or entry.aborted or job not in entry.overtakable:
+                return 0.0
+            return LOOK_AGAIN_S if entry.completed or job not in lacking(self.coordinator.ledger, entry) else 0.0
+
+        return more
+
     def end_unattended(self) -> None:
         """End the run's own checkpoint if its time is over before its jobs begin: the machine was off, or the run was
         cleared the next day. No failure of the pipeline, so that the run gets another one."""
         last = self.last()
         entry = self.coordinator.ledger.entry(last) if last is not None else None
-        if entry is None or not entry.open or all(job in entry.acks for job in entry.plan.acks):
+        if entry is None or not entry.open or not lacking(self.coordinator.ledger, entry):
             return
         if self.coordinator.ledger.expired(entry.plan):
             late = f"its run came back to it after its timeout of {entry.plan.timeout_s:g} s, and gets another one"
@@ -206,10 +241,18 @@ class Task:
 
 
 @contextlib.contextmanager
-def deadline(seconds: float, cancel: Callable[[], None]) -> Iterator[None]:
-    """Have the block end with DeadlinePassed once time is up, and Spark let go of its work."""
+def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+    """Have the block end with DeadlinePassed once time is up, and Spark let go of its work.
+
+    more: asked then for how much longer it may go on all the same.
+    """
 
     def over(number: int, frame: FrameType | None) -> None:
+        left: list[float] = []
+        let_go(lambda: left.append(more()))
+        if left and left[0] > 0:
+            signal.setitimer(signal.ITIMER_REAL, left[0])
+            return
         let_go(cancel)
         raise DeadlinePassed
 

@@ -116,7 +116,7 @@ class LedgerTrigger(BaseTrigger):
     def _why(self, seen: Seen) -> str | None:
         """Why it is worth asking again."""
         entry = seen.entry
-        if entry.decision is not None:
+        if entry.decision is not None and not (entry.completed and self.job in entry.overtakable):
             return f"checkpoint {entry.id} is {entry.decision.outcome}"
         if self.job and self.job in entry.acks:
             return f"job {self.job} of checkpoint {entry.id} is done"

@@ -23,6 +23,7 @@ from tidegate.model.records import (
     Kept,
     Latest,
     Manifest,
+    Overtaken,
     Pin,
     Plan,
     Published,
@@ -170,6 +171,10 @@ class Ledger(Log):
         made = self._create(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
         seams.fault("S6.ack.after")
         return made
+
+    def create_overtaken(self, overtaken: Overtaken) -> None:
+        """Say that the checkpoint does not wait for the job."""
+        self._create(f"{folder(overtaken.id)}/overtaken/{overtaken.job}.json", overtaken)
 
     def create_manifest(self, manifest: Manifest) -> str:
         """Write the manifest under its own hash. It means nothing until a decision names it."""

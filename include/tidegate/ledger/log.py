@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.asked import Asked
@@ -20,6 +21,7 @@ from tidegate.model.records import (
     Kept,
     Latest,
     Manifest,
+    Overtaken,
     Pin,
     Plan,
     Published,
@@ -242,7 +244,8 @@ class Log(Asked):
         acks = {job: acked for job in plan.acks if (acked := self.ack(plan.id, job)) is not None}
         held = {gate for acked in acks.values() for gate, said in acked.ack.gates.items() if said.outcome == "hold"}
         answers = {gate: found for gate in sorted(held) if (found := self.answer(plan.id, gate)) is not None}
-        return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest, answers=answers)
+        over = frozenset(job for job in _may_be_overtaken(plan, acks) if self.overtaken(plan.id, job) is not None)
+        return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest, answers=answers, overtaken=over)
 
     def decision(self, id: int) -> Decision | None:
         """What was decided about `id`, if anything."""
@@ -258,6 +261,10 @@ class Log(Asked):
         if (ack.id, ack.job) != (id, job):
             raise self._misplaced(path, f"job {ack.job!r} of checkpoint {ack.id}")
         return Acked(ack=ack, handle=Handle(entry=id, sha=sha256(data)))
+
+    def overtaken(self, id: int, job: str) -> Overtaken | None:
+        """Whether checkpoint `id` went past the job."""
+        return self._read(f"{folder(id)}/overtaken/{job}.json", Overtaken, id)
 
     def chosen_ack(self, handle: Handle, job: str) -> Ack:
         """The ack that a manifest names, checked against its hash."""
@@ -331,6 +338,10 @@ class Log(Asked):
             help="restore the folder from a copy of the storage; never delete entries by hand",
             reason="LEDGER_DAMAGED",
         )
+
+
+def _may_be_overtaken(plan: Plan, acks: Mapping[str, Acked]) -> list[str]:
+    return [job for job in plan.overtaking.jobs if job not in acks] if plan.overtaking is not None else []
 
 
 def _has_ended(entry: Entry) -> bool:

@@ -5,6 +5,7 @@
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
       acks/<job>.json        Ack              a job's one effect: names everything that it staged
+      overtaken/<job>.json   Overtaken        the checkpoint went past the job, which was still busy with another
       manifest-<sha>.json    Manifest         what the decision will make true, self-contained
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
@@ -27,6 +28,10 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from tidegate.model.flight import Handle as Handle
+from tidegate.model.flight import InFlight as InFlight
+from tidegate.model.flight import Overtaken as Overtaken
+from tidegate.model.flight import Overtaking as Overtaking
 from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.payload import Blob as Blob
@@ -37,13 +42,6 @@ from tidegate.model.struct import Id, Sha
 from tidegate.model.struct import Json as Json
 from tidegate.model.struct import Record as Record
 from tidegate.model.struct import Struct as Struct
-
-
-class Handle(Struct, frozen=True, kw_only=True):
-    """Names one ack: the entry that it lies in and the hash of its bytes."""
-
-    entry: Id
-    sha: Sha
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -150,6 +148,9 @@ class Plan(Record, frozen=True, kw_only=True):
     """What the pipeline's hooks keep with the checkpoint, by name; of a rollback what they kept with its target."""
     triggers: list[str]
     acks: list[str]
+    takes: dict[str, dict[str, str]] = {}
+    """By job, the streams that it takes, and the jobs that make them."""
+    overtaking: Overtaking | None = None
     commits: list[str]
     timeout_s: float
     config: Json
@@ -222,8 +223,8 @@ class Ack(Record, frozen=True, kw_only=True):
     memory: dict[str, Json] = {}
     """What is small and remembered, per operator and source: watermarks, counters."""
     gates: dict[str, Verdict] = {}
-    inputs: dict[str, Handle] = {}
-    """The acks of the jobs whose channels it has taken."""
+    inputs: dict[str, list[Handle]] = {}
+    """By job whose channels it takes, the acks that it has taken: all since its own last one, in their order."""
     channels: dict[str, Payload] = {}
     """What it has sent to other jobs, by stream (sinks/channel.py)."""
     stats: JobStats
@@ -291,6 +292,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     positions: dict[str, Position]
     jobs: dict[str, Handle]
     tables: dict[str, TablePart]
+    in_flight: dict[str, list[InFlight]] = {}
+    """By job that was overtaken, what it has yet to take, in the order in which it will."""
 
 
 class Decision(Record, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ class Entry:
     manifest: Manifest | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     """What was said to the gates that hold it."""
+    overtaken: frozenset[str] = frozenset()
+    """The jobs that it went past."""
 
     @property
     def id(self) -> int:
@@ -52,8 +54,15 @@ class Entry:
         what is under it now with the manifest of what was there before."""
         made_from = self.manifest.jobs if self.manifest is not None else {}
         own = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
+        late = set(self.overtakable)  # such a job may ack behind the decision, or not at all
+        there = {job: acked.handle for job, acked in self.acks.items() if job in own or job not in late}
         # That of a rollback names none of its own.
-        return own == {job: acked.handle for job, acked in self.acks.items()} and own.keys() >= set(self.plan.acks)
+        return own == there and own.keys() >= set(self.plan.acks) - late
+
+    @property
+    def overtakable(self) -> tuple[str, ...]:
+        """The jobs that it need not wait for while they are busy with an earlier one."""
+        return tuple(self.plan.overtaking.jobs) if self.plan.overtaking is not None else ()
 
     @property
     def control(self) -> Control | None:

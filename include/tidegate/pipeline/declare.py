@@ -55,6 +55,7 @@ class Pipeline:
         self._sinks: list[Sinking] = []
         self._on_suspended: list[OnSuspended] = []
         self._hooks: list[Hook] = []
+        self._aligned: set[str] = set()
 
     def source(
         self, name: str, source: Source, *, event_time: str | None = None, watermark: float | str | None = None
@@ -129,7 +130,8 @@ class Pipeline:
     def graph(self, place: Place | None = None) -> Graph:
         """The checked graph; Invalid lists every problem at once."""
         graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
-        return replace(graph, on_suspended=tuple(self._on_suspended), hooks=once_each(self._hooks))
+        hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
+        return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
 
     def _free_uid(self, kind: str) -> str:
         taken = {stage.name for stage in self._stages}
@@ -170,13 +172,14 @@ class Stream:
         self._outputs = outputs
         self.into_job = into_job
 
-    def job(self, name: str) -> Stream:
+    def job(self, name: str, *, aligned: bool = False) -> Stream:
         """The same rows, for what is to run in another job: a task of its own, with a Spark job and an ack of its own.
 
             slow = clean.job("scoring").process(…)      # `clean` goes there by a channel: staged once, read by all
 
-        What follows stays in that job. Jobs that do not wait for each other run side by side.
+        What follows stays there. Jobs run side by side. aligned: every checkpoint waits for it, `unaligned` or not.
         """
+        self.pipeline._aligned |= {name} if aligned else set()
         return Stream(self.pipeline, self.name, self._outputs, name)
 
     def __getitem__(self, output: str) -> Stream:

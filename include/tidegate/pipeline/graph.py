@@ -16,7 +16,7 @@ from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
-from tidegate.pipeline.jobs import Job, cut, job_problems
+from tidegate.pipeline.jobs import Job, cut, job_problems, overtakable
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
@@ -37,6 +37,8 @@ class Graph:
     settings: Mapping[str, object]
     on_suspended: tuple[OnSuspended, ...] = ()
     hooks: tuple[Hook, ...] = ()
+    aligned: frozenset[str] = frozenset()
+    """Jobs that every checkpoint waits for, because the code says so."""
 
     @property
     def by_interval(self) -> bool:
@@ -74,6 +76,25 @@ class Graph:
     def channels(self) -> Mapping[str, Channel]:
         """What goes from job to job, by stream."""
         return {name: Channel(name) for job in self.jobs for name in job.gives}
+
+    @functools.cached_property
+    def takes(self) -> Mapping[str, dict[str, str]]:
+        """By job, the streams that it takes from others, and the jobs that make them."""
+        made = {stream: job.name for job in self.jobs for stream in job.gives}
+        return {job.name: {stream: made[stream] for stream in job.takes} for job in self.jobs if job.takes}
+
+    @property
+    def overtakable(self) -> tuple[str, ...]:
+        """The jobs that a checkpoint may go past."""
+        return () if self.by_interval else overtakable(self.jobs, self.aligned)
+
+    def job_of(self, table: str) -> str | None:
+        """The job that stages what is published on a table."""
+        for job in self.jobs:
+            staged = [s.name for s in job.sinks] + [name for part in job.operators for name in part.states]
+            if table in staged or any(table in gated.quarantine for gated in job.gates):
+                return job.name
+        return None
 
     def job(self, name: str) -> Job:
         """The job with this name."""

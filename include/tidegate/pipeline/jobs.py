@@ -16,7 +16,7 @@ from typing import TypeVar
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing
 
-__all__ = ["MAIN", "Job", "cut", "job_problems", "share_of"]
+__all__ = ["MAIN", "Job", "cut", "job_problems", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
@@ -149,6 +149,21 @@ def cut(sources: Collection[Sourcing], ordered: Sequence[Node], sinks: Collectio
         )
         for name in jobs
     )
+
+
+def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...]:
+    """The jobs that a checkpoint may go past: it need not wait for what they make, for they only take channels.
+
+    A job that reads a source may not be behind, for the checkpoint says how far sources are read; nor one with a gate,
+    whose verdict is about the checkpoint; nor one from which such a job takes.
+    """
+    found: list[str] = []
+    for job in reversed(jobs):
+        behind = [other.name for other in jobs if job.name in other.after]
+        free = job.after and not job.sources and not job.gates and job.name not in aligned
+        if free and set(behind) <= set(found):
+            found.insert(0, job.name)
+    return tuple(found)
 
 
 def share_of(jobs: Sequence[Job], job: Job, told: Mapping[str, T]) -> dict[str, T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.model.records import Handle, Json, Payload, Plan
+from tidegate.model.records import Handle, InFlight, Json, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Job
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
@@ -28,12 +28,17 @@ __all__ = ["Exchange", "Remembered", "remembered"]
 class Exchange:
     """One attempt's side of the channels."""
 
-    def __init__(self, coordinator: Coordinator, job: Job, staging: Staging, entry: Entry) -> None:
+    def __init__(
+        self, coordinator: Coordinator, job: Job, staging: Staging, entry: Entry, waiting: Sequence[InFlight]
+    ) -> None:
+        """waiting: what it has yet to take, in order."""
         self.coordinator = coordinator
         self.job = job
         self.staging = staging
         self.entry = entry
-        self.inputs: dict[str, Handle] = {name: entry.acks[name].handle for name in job.after}
+        self.waiting = waiting
+        self.inputs = {name: [each.ack for each in waiting if each.job == name] for name in job.after}
+        """For the ack."""
         self.sent: dict[str, Payload] = {}
         """For the ack."""
         self._unsettled: dict[str, Sent] = {}
@@ -64,17 +69,18 @@ class Exchange:
         streams = {}
         made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
         for stream in self.job.takes:
-            payload = self.entry.acks[made[stream]].ack.channels.get(stream)
-            if payload is None:
+            found = [each.channels.get(stream) for each in self.waiting if each.job == made[stream]]
+            if not found or found[-1] is None:
                 raise Invalid(
                     f"job {made[stream]!r} of checkpoint {self.entry.id} was done by other code",
                     expected=f"one that sends {stream!r} to job {self.job.name!r}",
                     help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
                     reason="CODE_CHANGED",
                 )
-            sent = msgspec.convert(self.coordinator.ledger.unpack(payload), Sent)
+            unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None]
+            sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
-            streams[stream], replaced = channel.take(sent, context, spark)
+            streams[stream], replaced = channel.take_all(sent, context, spark)
             if replaced is not None:
                 streams[withdrawn_name(stream)] = replaced
         return streams
@@ -127,10 +133,11 @@ def remembered(
     if base is None or not (job.operators or job.gates or job.gives):
         return None
     ledger = coordinator.ledger
+    own = {job.name: prev} if prev is not None else {}
     if base.restart is None and base.plan.code_fingerprint == plan.code_fingerprint:
-        handles = {job.name: prev} if prev is not None else {}
+        handles = own
     elif base.manifest is not None:
-        handles = dict(base.manifest.jobs)
+        handles = {**base.manifest.jobs, **own}
     else:
         handles = {name: acked.handle for name, acked in base.acks.items()}
         if missing := [name for name in base.plan.acks if name not in handles]:

@@ -17,6 +17,7 @@ from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Trigg
 from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Drain, Plan
+from tidegate.runtime.behind import PASSED_BY
 from tidegate.runtime.finish import end_lower, finish, suspended_by
 from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.run_job import run_job
@@ -187,7 +188,7 @@ def _one(
     error: TidegateError | None = None
     try:
         for job in plan.acks:
-            acks.append(_job(coordinator, plan, job, session, observer))
+            acks += _job(coordinator, plan, job, session, observer)
     except KeyboardInterrupt:
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
             coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
@@ -238,8 +239,9 @@ def _cancel_own(coordinator: Coordinator, run: str) -> None:
             coordinator.abort(own, "CANCELLED", "stopped by hand")
 
 
-def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> Ack:
-    """One job, tried again while Spark or storage does not answer, and while it is not its turn."""
+def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
+    """One job, tried again while Spark or storage does not answer, and while it is not its turn. No ack: the checkpoint
+    does not wait for it."""
 
     def again(error: TidegateError, left: int) -> None:
         session.drop()  # it may be what failed
@@ -253,8 +255,11 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
     while True:
         try:
-            return _patiently(attempt, again)
+            return [_patiently(attempt, again)]
         except Rejected as error:
+            if error.reason == PASSED_BY:
+                observer.waiting(error.what)
+                return []
             if error.reason != "BASE_IN_PROGRESS":
                 raise
             observer.waiting(error.what)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.lines import all_below
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -29,9 +30,11 @@ from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job, Operated, Staged
 from tidegate.pipeline.updates import withdrawn_name
+from tidegate.runtime import behind
 from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
 from tidegate.runtime.operating import Operating
+from tidegate.runtime.runs import gone
 from tidegate.runtime.spark_errors import translate, translated
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -44,13 +47,29 @@ __all__ = ["ask_job", "run_job"]
 
 Step = Callable[[str], None]
 
+AtWork = Callable[[Plan, str], bool]
+"""Asked about a checkpoint in which a job has no ack: whether somebody may be at work on it there. A hint: if it is
+wrong, work is done twice, or a checkpoint later."""
 
-def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, step: Step = lambda _: None) -> Ack:
+
+def _as_its_process(plan: Plan, job: str) -> bool:
+    return gone(plan) is None
+
+
+def run_job(
+    coordinator: Coordinator,
+    id: int,
+    job_name: str,
+    spark: SparkSession,
+    step: Step = lambda _: None,
+    at_work: AtWork = _as_its_process,
+) -> Ack:
     """Do the job for checkpoint `id`, or find that it is done. Answers with the ack that counts.
 
     Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
+    Rejected: it is not its turn; or it is busy with an earlier checkpoint, and this one does not wait (PASSED_BY).
     """
-    attempt = Attempt(coordinator, id, job_name, step)
+    attempt = Attempt(coordinator, id, job_name, step, at_work)
     done, prev = attempt.ask()
     if done is not None:
         return done
@@ -65,15 +84,17 @@ def run_job(coordinator: Coordinator, id: int, job_name: str, spark: SparkSessio
     return attempt.ack(staged, prev)
 
 
-def ask_job(coordinator: Coordinator, id: int, job_name: str) -> Ack | None:
+def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
     """The job's ack, if it is done already: asked before a Spark session is opened. Raises what `run_job` would."""
-    return Attempt(coordinator, id, job_name, lambda _: None).ask()[0]
+    return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
 
 
 class Attempt:
     """One try at a job. Its random id is its identity: Airflow's try number is none."""
 
-    def __init__(self, coordinator: Coordinator, id: int, job_name: str, step: Step) -> None:
+    def __init__(
+        self, coordinator: Coordinator, id: int, job_name: str, step: Step, at_work: AtWork = _as_its_process
+    ) -> None:
         self.coordinator = coordinator
         self.graph: Graph = coordinator.graph
         self.job: Job = coordinator.graph.job(job_name)
@@ -81,6 +102,7 @@ class Attempt:
         self.staging: Staging
         self.step = step
         self.started = seams.now().isoformat(timespec="milliseconds")
+        self.at_work = at_work
         self.seconds: dict[str, float] = {}
         self.plan: Plan
         self.exchange: Exchange
@@ -90,10 +112,13 @@ class Attempt:
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        answer = protocol.on_job(entry, base, self.job.name, self.job.after)
+        below = all_below(self.coordinator.ledger, entry, base)
+        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
+        if isinstance(answer, protocol.PassedBy):
+            raise behind.passed_by(self.coordinator, answer, self.job)
         if isinstance(answer, protocol.Wait):
             raise self._not_yet(answer, entry)
         self.plan = entry.plan
@@ -108,7 +133,8 @@ class Attempt:
             if self._needs_prev():
                 raise
             return self.ask()
-        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry)
+        waiting = behind.yet_to_take(entry, base, below, self.job)
+        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting)
         self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
         self.gating = Gating(self.coordinator, self.plan, self.staging, before)
         return None, answer.prev
@@ -116,16 +142,12 @@ class Attempt:
     def _needs_prev(self) -> bool:
         """Whether the checkpoint is still to be made: else retention has taken what it rested on, and rightly."""
         entry, _ = self.coordinator.entry_and_base(self.id)
-        return entry is not None and entry.open and self.job.name not in entry.acks
+        return entry is not None and not entry.aborted and self.job.name not in entry.acks
 
     def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
         what = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return Rejected(
-                f"{what} waits for checkpoint {answer.ids[0]}",
-                help="try again when that job is done there",
-                reason="BASE_IN_PROGRESS",
-            )
+            return behind.waiting(self.coordinator, entry, answer, what)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
             f"{what} takes what job {', '.join(missing)} makes, which has not acked",
@@ -137,7 +159,8 @@ class Attempt:
     def refuse_ended(self) -> None:
         """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        answer = protocol.on_job(entry, base, self.job.name, self.job.after)
+        below = all_below(self.coordinator.ledger, entry, base)
+        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
 

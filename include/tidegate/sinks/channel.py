@@ -6,6 +6,8 @@ It lies beside the pipeline's ledger until its checkpoint is retired.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +30,7 @@ CHANNEL = "channel."
 """Begins the names of channels' folders among those of an attempt. A dot is in no name that users give."""
 
 _ROWS, _REPLACED = "rows", "replaced"
+_SIGN, _MORE, _NTH = "tidegate_sign", "tidegate_more", "tidegate_nth"
 
 
 class Rows(Struct, frozen=True, kw_only=True):
@@ -86,6 +89,19 @@ class Channel:
         rows = self._read(sent.rows, context, spark)
         return rows, self._read(sent.replaced, context, spark) if sent.replaced is not None else None
 
+    def take_all(
+        self, sent: Sequence[Sent], context: SinkContext, spark: SparkSession
+    ) -> tuple[DataFrame, DataFrame | None]:
+        """What was sent in several checkpoints, in one go. What was given in one and replaced in a later one is as if
+        it had never been given."""
+        taken = [self.take(each, context, spark) for each in sent]
+        if len(taken) == 1:
+            return taken[0]
+        rows = _united([rows for rows, _ in taken])
+        if all(back is None for _, back in taken):
+            return rows, None
+        return _settled(rows, _united([back for _, back in taken if back is not None]))
+
     def _read(self, rows: Rows, context: SinkContext, spark: SparkSession) -> DataFrame:
         from pyspark.sql.types import StructType
 
@@ -103,6 +119,11 @@ class Channel:
         paths = [location.full(file.path) for file in rows.files]
         return exact_reader(spark, paths).schema(schema).format("parquet").load(escaped(paths))
 
+    def gone(self, sent: Sent, context: SinkContext) -> list[str]:
+        """The files of it that are not as they were written."""
+        files = [*sent.rows.files, *(sent.replaced.files if sent.replaced is not None else ())]
+        return missing_files(self.location(context), files) if files else []
+
     def attempts(self, id: int, context: SinkContext) -> list[str]:
         """The attempts that have staged something for checkpoint `id`, by their folders' names."""
         location, folder = self.location(context), entry_folder(context, id)
@@ -111,3 +132,25 @@ class Channel:
     def discard(self, context: SinkContext, staging: Staging) -> None:
         """Remove what an attempt has sent. Called when nobody can take it any more."""
         self.location(context).remove_folder(staging.folder(context))
+
+
+def _united(frames: Sequence[DataFrame]) -> DataFrame:
+    """One frame of all, in order. A column that came later is null before."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _settled(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Without what is in both, as often as it is in both: so no row is given and replaced at once."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    from tidegate.operators.inputs import row_id
+
+    given, back = rows.withColumn(_SIGN, F.lit(1)), replaced.withColumn(_SIGN, F.lit(-1))
+    marked = given.unionByName(back, allowMissingColumns=True)
+    same = row_id(marked.drop(_SIGN))
+    more = F.sum(_SIGN).over(Window.partitionBy(same))
+    nth = F.row_number().over(Window.partitionBy(same, _SIGN).orderBy(_SIGN))
+    left = marked.withColumn(_MORE, more).withColumn(_NTH, nth).where(f"{_NTH} <= {_SIGN} * {_MORE}")
+    new, gone = (left.where(f"{_SIGN} = {sign}").drop(_SIGN, _MORE, _NTH) for sign in (1, -1))
+    return new, gone

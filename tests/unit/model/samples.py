@@ -19,9 +19,12 @@ from tidegate.model.records import (
     Filled,
     Handle,
     Hold,
+    InFlight,
     JobStats,
     Latest,
     Manifest,
+    Overtaken,
+    Overtaking,
     Payload,
     Pin,
     PipelineRecord,
@@ -86,7 +89,9 @@ SAMPLES: dict[str, Record] = {
             "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),
         },
         triggers=["orders", "rates"],
-        acks=["main"],
+        acks=["main", "scoring"],
+        takes={"scoring": {"clean": "main"}},
+        overtaking=Overtaking(jobs=["scoring"], after_s=30.0),
         commits=["orders", "rejects"],
         hooks={"model": {"version": "2026-02"}},
         timeout_s=600.0,
@@ -114,7 +119,7 @@ SAMPLES: dict[str, Record] = {
                 results=Payload(blob=BLOB),
             )
         },
-        inputs={"scoring": Handle(entry=42, sha="0f" * 32)},
+        inputs={"scoring": [Handle(entry=42, sha="0f" * 32)]},
         channels={"clean": Payload(blob=BLOB)},
         stats=JobStats(
             started="2026-03-01T10:11:11.000+00:00",
@@ -140,6 +145,11 @@ SAMPLES: dict[str, Record] = {
         tables={
             "orders": TablePart(after=40, committables=[Payload(data={"files": []})]),
             "rejects": TablePart(after=None, committables=[]),
+        },
+        in_flight={
+            "scoring": [
+                InFlight(job="main", ack=Handle(entry=42, sha="ef" * 32), channels={"clean": Payload(blob=BLOB)})
+            ]
         },
     ),
     "rollback": Plan(
@@ -195,6 +205,7 @@ SAMPLES: dict[str, Record] = {
         by="ann on host",
         note="wrong prices",
     ),
+    "overtaken": Overtaken(**STAMP, id=42, job="scoring", busy_with=40),
     "decision": Decision(**STAMP, id=42, outcome="completed", manifest="ef" * 32),
     "abort": Decision(**STAMP, id=42, outcome="aborted", reason="JOB_FAILED", detail="out of memory", counts=True),
     "published": Published(
@@ -383,6 +394,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         by=texts,
         note=texts,
     ),
+    "overtaken": st.builds(Overtaken, **stamps, id=ids, job=texts, busy_with=st.none() | ids),
     "retired": st.builds(Retired, **stamps, id=ids),
     "discarded": st.builds(Discarded, **stamps, id=ids, control=ids),
     "answer": st.builds(Answer, **stamps, id=ids, gate=texts, ack=handles, approve=st.booleans(), by=texts, note=texts),
