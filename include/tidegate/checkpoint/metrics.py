@@ -55,6 +55,7 @@ METRICS: Final[Mapping[str, str]] = {
     "unpublishedTables": "Tables of these.",
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
+    "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
 """What each is. That of "it": the last completed checkpoint."""
@@ -122,6 +123,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
     yield Metric("suspended", int(found.condition.state == "suspended"))
+    yield Metric("readable", 1)
     yield Metric("needsAttention", int(not found.condition.good))
 
 

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         try:
             found[name] = _metrics(find(name, args.settings))
         except TidegateError as error:  # a damaged one does not hide the others
-            failed[name] = error
+            found[name], failed[name] = [Metric("readable", 0)], error
     return _print(found, failed, out)
 
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.ui import actions, api, pages
+from tidegate.ui import actions, api, pages, prometheus
 
 __all__ = ["make_app"]
 
@@ -37,6 +37,7 @@ def make_app() -> FastAPI:
         redoc_url=None,
     )
     app.include_router(api.router, prefix="/api/v1", tags=["look"])
+    app.include_router(prometheus.router, prefix="/api/v1", tags=["look"])
     app.include_router(actions.router, prefix="/api/v1", tags=["act"])
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, _told)

@@ -34,7 +34,9 @@ def test_of_all_pipelines_a_damaged_one_hides_none(shop, tidegate):
     (folder / "pipeline.json").write_text("{")
     said = tidegate("metrics")
     assert said.code == 3
-    assert {labels[0] for _, labels in parsed(said.out)} == {("pipeline", "orders")}
+    found = parsed(said.out)
+    assert {name for name, labels in found if labels[0] == ("pipeline", "torn")} == {"readable"}
+    assert [found["readable", (("pipeline", name),)] for name in ("orders", "torn")] == [1, 0]
     assert "torn/pipeline.json" in said.err
     assert torn.identity() is not None
 
