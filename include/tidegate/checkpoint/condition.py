@@ -267,7 +267,7 @@ def _open(seen: Seen, say: Command) -> Condition | None:
     entry = next(seen.view.still_open(), None)
     if entry is None:
         return None
-    missing = [job for job in entry.plan.acks if job not in entry.acks]
+    missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
     if entry.id in seen.gone:
         return Condition(

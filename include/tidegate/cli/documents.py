@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,17 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Ack, Published, Verdict
 from tidegate.model.view import Entry, View, rolled_back_by
 
-__all__ = ["ACTS", "clock", "examples", "rows_text", "seconds_between", "size_text", "state_of", "summary_of"]
+__all__ = [
+    "ACTS",
+    "clock",
+    "examples",
+    "rows_text",
+    "seconds_between",
+    "size_text",
+    "state_of",
+    "summary_of",
+    "summary_of_row",
+]
 
 
 ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
@@ -64,12 +74,33 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
         "gates": {name: _gate(said, examples(ledger, said)) for name, said in _verdicts(entry)},
-        "missing_acks": [job for job in plan.acks if job not in entry.acks],
+        "missing_acks": [job for job in plan.acks if job not in entry.acks and job not in entry.overtaken],
+        "overtaken": sorted(entry.overtaken),
         "rows": _rows(entry),
         "tables": {
             name: {"uri": table.uri, "version": table.version, "rows": table.rows, "log_hash": table.log_hash}
             for name, table in (published.tables if published else {}).items()
         },
+    }
+
+
+def summary_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of one whose records are gone, from its row of the history with `details`."""
+    details = row["details"]
+    rows: dict[str, int] = {}
+    for job in details["jobs"].values():
+        for sink, count in job["rows"].items():
+            rows[sink] = rows.get(sink, 0) + count
+    copied = ("id", "state", "undone_by", "back_to", "kind", "interval", "base", "run", "planned", "decided", "seconds")
+    return {name: row[name] for name in copied} | {
+        "reason": row["reason"],
+        "detail": details["detail"] or row["why"],
+        "sources": {name: part["summary"] for name, part in details["sources"].items()},
+        "jobs": details["jobs"],
+        "gates": details["gates"],
+        "missing_acks": details["missing"],
+        "rows": rows,
+        "tables": details["tables"],
     }
 
 
@@ -101,6 +132,7 @@ def _job(ack: Ack) -> dict[str, Any]:
     return {
         "attempt": ack.attempt,
         "acked": ack.created,
+        "started": stats.started,
         "seconds": dict(stats.seconds),
         "rows": dict(stats.rows),
         "bytes": dict(stats.bytes),

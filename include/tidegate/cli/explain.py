@@ -10,10 +10,11 @@ from typing import Any
 from tidegate.checkpoint import holding
 from tidegate.checkpoint.condition import REASONS
 from tidegate.cli.documents import clock, examples, rows_text, seconds_between, state_of
+from tidegate.cli.explain_past import measured, past_events
 from tidegate.cli.output import Output
-from tidegate.cli.show import checkpoint_id
+from tidegate.cli.show import checkpoint_id, past_row, row_of_entry
 from tidegate.cli.standing import standing, standing_document, tell_standing
-from tidegate.cli.targets import Target, entry_of, find
+from tidegate.cli.targets import Target, find
 from tidegate.config import duration_text
 from tidegate.errors import TidegateError
 from tidegate.gates.examples import examples_text
@@ -49,7 +50,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     if args.id is not None:
-        story = tell(target, entry_of(target.ledger, args.id))
+        entry = target.ledger.entry(args.id)
+        story = tell(target, entry) if entry is not None else _retired(target, args.id)
         out.document(story.document())
         _print(story, out)
         return 0
@@ -90,6 +92,12 @@ class Story:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+def _retired(target: Target, id: int) -> Story:
+    """Of one whose records are gone."""
+    row = past_row(target, id)
+    return Story(target.name, id, row["state"], list(past_events(row)), [], [], "")
+
+
 def tell(target: Target, entry: Entry) -> Story:
     """The whole story."""
     if entry.control is not None:
@@ -106,6 +114,7 @@ def tell(target: Target, entry: Entry) -> Story:
         state=state_of(entry, published),
         events=[
             *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(ledger, entry))),
+            *measured(row_of_entry(ledger, entry)),
             *_losers(target, entry),
             *_decided(ledger, entry),
             *_undone(ledger, entry),
@@ -201,6 +210,8 @@ def _acked(ledger: Ledger, entry: Entry) -> Iterator[str]:
         ack = acked.ack
         after = seconds_between(entry.plan.created, ack.created)
         when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(ack.created)} UTC"
+        begun = seconds_between(entry.plan.created, ack.stats.started) if ack.stats.started else None
+        when += f" (begun {begun:.1f} s after it)" if begun is not None else ""
         yield (
             f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
             f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
@@ -313,7 +324,7 @@ def _waits_for(ledger: Ledger, entry: Entry, base: Entry | None, published: Publ
         return
     if base is not None and base.open:
         yield f"It waits for checkpoint {base.id}, its base, to be decided."
-    missing = [job for job in entry.plan.acks if job not in entry.acks]
+    missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     if missing:
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if gone(entry.plan):

@@ -7,10 +7,11 @@ from typing import Any
 
 from tidegate.checkpoint.control import suspended
 from tidegate.cli.documents import ACTS, clock, rows_text, state_of, summary_of
+from tidegate.cli.listing_past import add_filters, asks_for_past, list_past
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, pipeline_names, program
 from tidegate.config import Settings, load_settings
-from tidegate.errors import TidegateError
+from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import open_ledger
 from tidegate.model.view import Entry
 
@@ -27,18 +28,25 @@ def add_parser(subparsers: Any) -> None:
         help="the pipelines, or one pipeline's checkpoints",
         description="List the pipelines, or one pipeline's checkpoints, newest first.",
         epilog="examples:\n  tidegate list\n  tidegate list orders --limit 50\n"
-        "  tidegate list orders --before 9 --json",
+        "  tidegate list orders --before 9 --json\n"
+        "  tidegate list orders --state aborted --since '7 days'\n"
+        "  tidegate list orders --sort seconds --limit 5        # the slowest that ever were",
     )
     parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("--limit", type=_limit, default=20, metavar="N", help=f"at most N rows, up to {PAGE} (20)")
     parser.add_argument("--before", type=int, metavar="ID", help="only checkpoints below ID")
+    add_filters(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     if args.pipeline is None:
         return _pipelines(load_settings(args.settings), out)
-    return _checkpoints(find(args.pipeline, args.settings), args, out)
+    if not asks_for_past(args):
+        return _checkpoints(find(args.pipeline, args.settings), args, out)
+    if args.before is not None:
+        raise Invalid("--before goes with none of the others", expected="--skip N", help="leave it out", reason="USAGE")
+    return list_past(find(args.pipeline, args.settings), args, out)
 
 
 def _limit(text: str) -> int:
@@ -118,6 +126,8 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     out.line(f"More about one:  {target.command('explain', rows[0]['id'])}", "dim")
     if more:
         out.line(f"Older ones:      {target.command('list', '--before', rows[-1]['id'])}", "dim")
+    elif rows[-1]["id"] > 1:
+        out.line(f"All that were:   {target.command('list', '--all')}", "dim")
     return 0
 
 

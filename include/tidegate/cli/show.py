@@ -1,21 +1,34 @@
-"""`tidegate show`: one checkpoint, record by record."""
+"""`tidegate show`: one checkpoint in figures: times, sources, jobs, states, gates, tables. However old it is."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 import msgspec
 
-from tidegate.cli.documents import clock, size_text, summary_of
+from tidegate.checkpoint.history import live_row
+from tidegate.cli.documents import clock, seconds_between, size_text, summary_of, summary_of_row
 from tidegate.cli.output import Output
-from tidegate.cli.targets import entry_of, find
+from tidegate.cli.targets import Target, entry_of, find
 from tidegate.gates.examples import examples_text
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.names import entry_name
 from tidegate.model.view import Entry
+from tidegate.state.table import STATE
 
-__all__ = ["add_parser", "checkpoint_id", "run"]
+__all__ = ["add_parser", "checkpoint_id", "past_row", "row_of_entry", "run"]
+
+LONGEST = 60
+"""Characters of a position that are shown."""
+TIMES = {
+    "delay_seconds": "start delay",
+    "align_seconds": "alignment",
+    "process_seconds": "sync (read, compute, state)",
+    "stage_seconds": "async (write)",
+    "publish_seconds": "publish",
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -23,7 +36,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "show",
         help="one checkpoint: its plan, acks, decision and tables",
-        description="Show one checkpoint: its plan, acks, decision and tables. With --json also the records as stored.",
+        description="Show one checkpoint in figures: when it was planned, acked, decided and published; ranges of its "
+        "sources; per job start delay, ack and duration; size of each state, full and changed; gates with broken rules "
+        "and values that broke them; watermarks, late rows; versions of its tables. Also of one whose records are "
+        "retired: from the history. With --json also the records as stored.",
         epilog="examples:\n  tidegate show orders 5\n  tidegate show orders 5 --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
@@ -37,21 +53,51 @@ def checkpoint_id(text: str) -> int:
     return int(text)
 
 
+def past_row(target: Target, id: int) -> dict[str, Any]:
+    """What the history has of a checkpoint whose records are gone; Rejected: it never was."""
+    from tidegate.checkpoint.past import Past
+
+    found = Past(target.ledger, dict(target.settings.storage_options)).one(id)
+    if found is None:
+        entry_of(target.ledger, id)  # says what there is
+    assert found is not None
+    return found
+
+
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    entry = entry_of(target.ledger, args.id)
-    summary = summary_of(target.ledger, entry)
-    out.document({"pipeline": target.name, **summary, "records": _records(target.ledger, entry)})
-    out.line(f"Checkpoint {entry.id} of {target.name}: {summary['state']}", "bold")
-    _facts(entry, summary, target.ledger, out)
-    _sources(entry, out)
+    entry = target.ledger.entry(args.id)
+    if entry is None:
+        row = past_row(target, args.id)
+        summary, records = summary_of_row(row), None
+    else:
+        row = row_of_entry(target.ledger, entry)
+        summary, records = summary_of(target.ledger, entry), _records(target.ledger, entry)
+    details = row.pop("details")
+    known = {"figures": row, "states": details["states"], "ranges": details["sources"], "retired": entry is None}
+    out.document({"pipeline": target.name, **summary, **known, "records": records})
+    if out.json:
+        return 0
+    out.line(f"Checkpoint {args.id} of {target.name}: {summary['state']}", "bold")
+    _facts(target, entry, summary, details, out)
+    _times(row, out)
+    _sources(details, out)
     _jobs(summary, out)
+    _states(details, out)
     _gates(summary, out)
     _event_time(summary, out)
     _tables(summary, out)
-    out.line(f"In prose:  {target.command('explain', entry.id)}", "dim")
+    if entry is None:
+        out.line("Its records are retired: this is what the history has of it.", "yellow")
+    out.line(f"In prose:  {target.command('explain', args.id)}", "dim")
     return 0
+
+
+def row_of_entry(ledger: Ledger, entry: Entry) -> dict[str, Any]:
+    """The row that the history has, or will have, of it."""
+    row = msgspec.structs.asdict(live_row(ledger, entry))
+    return row | {"details": json.loads(row["details"])}
 
 
 def _records(ledger: Ledger, entry: Entry) -> dict[str, Any]:
@@ -65,57 +111,91 @@ def _records(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _facts(entry: Entry, summary: dict[str, Any], ledger: Ledger, out: Output) -> None:
-    plan, decision = entry.plan, entry.decision
-    facts: list[tuple[str, object]] = [
-        ("planned", f"{clock(plan.created)} UTC ({plan.kind})"),
-        ("run", plan.run),
-        ("base", _base(entry)),
-        ("timeout", f"{plan.timeout_s:g} s"),
-        ("code", plan.code_fingerprint),
-        ("settings", plan.config_fingerprint),
-        ("records", ledger.store.url(f"checkpoints/{entry_name(entry.id)}")),
-    ]
-    if entry.interval is not None:
-        facts.insert(2, ("interval", f"{entry.interval} UTC"))
-    if decision is not None:
-        after = f", {summary['seconds']:.1f} s after the plan" if summary["seconds"] is not None else ""
-        facts.insert(1, ("decided", f"{clock(decision.created)} UTC{after}"))
-    if decision is not None and decision.manifest:
-        facts.append(("manifest", decision.manifest))
-    if decision is not None and decision.reason:
-        facts.insert(0, ("reason", f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason))
-    for name, value in facts:
-        out.line(f"  {name:<9} {value}")
+def _facts(target: Target, entry: Entry | None, summary: dict[str, Any], details: dict[str, Any], out: Output) -> None:
+    reason, detail = summary["reason"], summary["detail"]
+    after = f", {summary['seconds']:.1f} s after the plan" if summary["seconds"] is not None else ""
+    where = target.ledger.store.url(f"checkpoints/{entry_name(summary['id'])}") if entry is not None else ""
+    facts: dict[str, object] = {
+        "reason": f"{reason}: {detail}" if reason and detail else reason or detail,
+        "planned": f"{clock(summary['planned'])} UTC ({summary['kind']})",
+        "decided": f"{clock(summary['decided'])} UTC{after}" if summary["decided"] else "",
+        "interval": f"{summary['interval']} UTC" if summary["interval"] else "",
+        "run": summary["run"],
+        "base": _base(entry, summary),
+        "timeout": f"{details['timeout_s']:g} s",
+        "code": details["code_fingerprint"],
+        "settings": details["config_fingerprint"],
+        "records": where,
+        "manifest": details["manifest"] or "",
+    }
+    for name, value in facts.items():
+        if value != "":
+            out.line(f"  {name:<9} {value}")
 
 
-def _base(entry: Entry) -> object:
-    if entry.plan.by_interval:
+def _base(entry: Entry | None, summary: dict[str, Any]) -> object:
+    if entry is not None and entry.plan.by_interval:
         return "none: of an interval pipeline"
-    return "none: the first" if entry.plan.base is None else entry.plan.base
+    return "none: the first" if summary["base"] is None else summary["base"]
 
 
-def _sources(entry: Entry, out: Output) -> None:
-    out.table(
-        ["source", "kind", "input", "more waiting"],
-        [
-            [name, part.kind, part.summary or ("nothing new" if part.empty else ""), "yes" if part.more else "no"]
-            for name, part in entry.plan.sources.items()
-        ],
-    )
+def _times(row: dict[str, Any], out: Output) -> None:
+    told = [f"{said} {row[name]:.2f} s" for name, said in TIMES.items() if row[name] is not None]
+    if row["lag_seconds"] is not None:
+        told.append(f"watermark lag {row['lag_seconds']:,.0f} s")
+    if told:
+        out.line(f"  {'times':<9} {', '.join(told)}")
+
+
+def _sources(details: dict[str, Any], out: Output) -> None:
+    rows = []
+    for name, part in details["sources"].items():
+        summary, more = part["summary"] or ("nothing new" if part["empty"] else ""), "yes" if part["more"] else "no"
+        rows.append([name, part["kind"], summary, _short(part["start"]), _short(part["end"]), more])
+    out.table(["source", "kind", "input", "from (exclusive)", "to", "more waiting"], rows)
+
+
+def _short(position: object) -> str:
+    if position is None:
+        return ""
+    text = json.dumps(position, default=str)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _jobs(summary: dict[str, Any], out: Output) -> None:
-    rows = []
+    jobs, sinks = [], []
     for job, ack in summary["jobs"].items():
-        total = sum(ack["seconds"].values())
+        after = seconds_between(summary["planned"], ack["acked"])
+        begun = seconds_between(summary["planned"], ack["started"]) if ack.get("started") else None
+        longest = max(ack["seconds"].items(), key=lambda step: step[1], default=("", 0.0))
+        seconds = f"{sum(ack['seconds'].values()):.1f}"
+        jobs.append(
+            [job, ack["attempt"], _seconds(begun), _seconds(after), seconds, f"{longest[0]} {longest[1]:.1f} s"]
+        )
         for sink in ack["rows"]:
             size = size_text(ack["bytes"].get(sink, 0))
-            rows.append([job, ack["attempt"], f"{total:.1f}", sink, ack["rows"][sink], ack["files"].get(sink, 0), size])
-    rows += [[job, "no ack yet", "", "", "", "", ""] for job in summary["missing_acks"]]
-    columns = ["job", "attempt", "seconds", "sink", "rows", "files", "bytes"]
+            sinks.append([sink, job, f"{ack['rows'][sink]:,}", ack["files"].get(sink, 0), size])
+    jobs += [[job, "no ack yet", "", "", "", ""] for job in summary["missing_acks"]]
+    if jobs:
+        columns = ["job", "attempt", "begun after", "acked after", "seconds", "longest step"]
+        out.table(columns, jobs, right=["begun after", "acked after", "seconds"])
+    if sinks:
+        out.table(["sink", "job", "rows", "files", "bytes"], sinks, right=["rows", "files", "bytes"])
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def _states(details: dict[str, Any], out: Output) -> None:
+    """What operators remember, and how much of it this checkpoint has written."""
+    rows = [
+        [name.removeprefix(STATE), f"{s['rows']:,}", size_text(s["bytes"]), size_text(s["delta"]), s["files"]]
+        for name, s in details["states"].items()
+    ]
     if rows:
-        out.table(columns, rows, right=["seconds", "rows", "files", "bytes"])
+        columns = ["state", "rows", "in full", "changed", "files"]
+        out.table(columns, rows, right=columns[1:])
 
 
 def _gates(summary: dict[str, Any], out: Output) -> None:
@@ -123,10 +203,9 @@ def _gates(summary: dict[str, Any], out: Output) -> None:
     rows: list[list[object]] = []
     for name, said in summary["gates"].items():
         rows.append([name, said["outcome"], said["rows"], said["quarantined"], said["released"], said["why"]])
-        rows += [
-            ["", f"  {e['policy']}", e["rows"], "", "", f"{e['rule']}: {e['why']}{examples_text(e['examples'])}"]
-            for e in said["broken"]
-        ]
+        for each in said["broken"]:
+            why = f"{each['rule']}: {each['why']}{examples_text(each.get('examples', []))}"
+            rows.append(["", f"  {each['policy']}", each["rows"], "", "", why])
     columns = ["gate", "verdict", "rows", "quarantined", "released", "broken rules"]
     if rows:
         out.table(columns, rows, right=["rows", "quarantined", "released"])

@@ -22,7 +22,7 @@ Something is wrong, and I want to know what
     tidegate doctor orders               is everything that is named there, and unchanged?
 
 What happened then?
-    tidegate list orders                 its checkpoints
+    tidegate list orders                 its checkpoints; --state aborted, --sort seconds, --match TEXT
     tidegate explain orders 17           one of them as prose; tidegate show orders 17: in figures
     tidegate diff orders 17 18           what differs between two, to the key
     tidegate summary orders              how long they take, how large they are: percentiles

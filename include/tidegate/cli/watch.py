@@ -157,6 +157,7 @@ def _in_flight(ledger: Ledger, entry: Entry, orphaned: bool) -> dict[str, Any]:
         "orphaned": orphaned,
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {job: _job(entry, job) for job in plan.acks},
+        "overtaken": sorted(entry.overtaken),
         "held": [each.gate for each in unanswered(entry)] if all(job in entry.acks for job in plan.acks) else [],
     }
 
@@ -212,6 +213,9 @@ def _flight_lines(each: dict[str, Any], ages: bool) -> Iterator[Line]:
     for name, summary in each["sources"].items():
         yield f"  source {name}: {summary or 'a range'}", ""
     for job, acked in each["jobs"].items():
+        if acked is None and job in each["overtaken"]:
+            yield f"  → job {job}: busy with an earlier one; this checkpoint goes past it", "cyan"
+            continue
         if acked is None:
             yield f"  · job {job}: no ack yet{', and its process is gone' if each['orphaned'] else ''}", "yellow"
             continue

@@ -239,6 +239,12 @@ def _keys(place: _Place) -> Iterator[Word]:
         yield f"{key.name}=", key.expected
 
 
+def _measures(place: _Place) -> Iterator[Word]:
+    from tidegate.checkpoint.past import SORTS
+
+    yield from ((name, "") for name in SORTS)
+
+
 _OFFERS: dict[str, Callable[[_Place], Iterator[Word]]] = {
     "PIPELINE": _pipelines,
     "MODULE:pipeline": _modules,
@@ -252,4 +258,5 @@ _OFFERS: dict[str, Callable[[_Place], Iterator[Word]]] = {
     "SUITE": _suites,
     "TOPIC": _topics,
     "KEY=VALUE": _keys,
+    "MEASURE": _measures,
 }

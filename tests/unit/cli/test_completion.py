@@ -38,8 +38,10 @@ def test_commands_and_options_are_those_of_the_parser(folder):
         ("--version", "which one this is"),
     ]
     assert words("tidegate re") == ["read", "recover", "resume", "reject"]
-    assert words("tidegate list --") == ["--help", "--limit", "--before", "--json", "--debug"]
-    assert words("tidegate list orders --limit 3 --json --") == ["--help", "--before", "--debug"]
+    assert words("tidegate diff --") == ["--help", "--limit", "--json", "--debug"]
+    assert words("tidegate diff orders 1 2 --limit 3 --json --") == ["--help", "--debug"]
+    assert words("tidegate list orders --state ro") == ["rollback", "rolled back"]
+    assert words("tidegate list orders --sort state_b") == ["state_bytes"]
     assert words("tidegate quarantine re") == ["release"]
     assert words("tidegate completion ") == ["bash", "zsh", "fish", "--help", "--line", "--json", "-D", "--debug"]
     assert words("tidegate help rea") == ["reasons", "read"]
