@@ -11,8 +11,9 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 
 __all__ = ["ANSWER", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
@@ -45,3 +46,13 @@ TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
 ANSWER = [*_OURS, Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))]
 EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
 """What changes whether or how the pipeline goes on."""
+
+
+def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
+    """Which buttons to offer. The routes behind them ask for themselves."""
+    asked = get_auth_manager().is_authorized_dag
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    trigger = asked(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
+    edit = asked(method="PUT", details=details, user=user)
+    answer = asked(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
+    return {"trigger": trigger, "edit": edit, "answer": answer, "rollback": trigger and edit}

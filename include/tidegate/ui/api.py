@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
 from tidegate.model.act import Act, Acted
 from tidegate.ui import quarantined, views
-from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable
+from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.pipelines import Known, known, known_pipelines
 
 __all__ = ["router"]
@@ -62,9 +62,9 @@ def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ)
-def overview(of: Of) -> dict[str, Any]:
-    """Counts, what is open, the latest of each kind, and how the pipeline is: its one cause and what to do."""
-    return views.overview(of)
+def overview(of: Of, user: GetUserDep) -> dict[str, Any]:
+    """Counts, what is open, the latest of each kind, how the pipeline is, and what the user may do about it."""
+    return views.overview(of) | {"may": may(user, of.dag_id)}
 
 
 @router.get(

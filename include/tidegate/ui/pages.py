@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
 from tidegate.ui.access import LOGGED_IN, READ
@@ -18,21 +19,27 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 
 @router.get("/pipelines", dependencies=LOGGED_IN)
-def pipelines() -> HTMLResponse:
+def pipelines(request: Request) -> HTMLResponse:
     """All pipelines that the user may see."""
-    return HTMLResponse((STATIC / "page.html").read_text(encoding="utf-8"))
+    return _page(request)
 
 
 @router.get("/dag/{dag_id}", dependencies=READ)
-def of_dag(dag_id: str) -> HTMLResponse:
+def of_dag(request: Request, dag_id: str) -> HTMLResponse:
     """One pipeline."""
-    return HTMLResponse((STATIC / "page.html").read_text(encoding="utf-8"))
+    return _page(request)
 
 
 @router.get("/run/{dag_id}/{run_id:path}", dependencies=READ)
-def of_run(dag_id: str, run_id: str) -> HTMLResponse:
+def of_run(request: Request, dag_id: str, run_id: str) -> HTMLResponse:
     """The checkpoint of one run."""
-    return HTMLResponse((STATIC / "page.html").read_text(encoding="utf-8"))
+    return _page(request)
+
+
+def _page(request: Request) -> HTMLResponse:
+    """The same for all: which one it is, its scripts read off the address. `base`: where Airflow has hung this app."""
+    text = (STATIC / "page.html").read_text(encoding="utf-8")
+    return HTMLResponse(text.replace("{base}", escape(request.scope.get("root_path", ""), quote=True)))
 
 
 @router.get("/static/{name}", dependencies=LOGGED_IN)

@@ -64,6 +64,7 @@ def overview(known: Known) -> Json:
         "pipeline": known.card.pipeline,
         "started": ledger.begun() is not None,
         "by_interval": known.card.by_interval,
+        "gates": list(known.card.gates),
         "condition": _condition(known, ledger),
         "suspended": msgspec.to_builtins(control.suspended(view, known.card.tolerable_failed_checkpoints)),
         "counts": past.counts(),

@@ -1,1 +1,120 @@
+// Which page to show, drawn anew when what it shows has changed.
+import { get, of, base, Refused } from "./api.js";
+import { h, replace, badge } from "./dom.js";
+import { buttons } from "./actions.js";
+import { pipelines } from "./pipelines.js";
+import { overview } from "./overview.js";
+import { history } from "./history.js";
+import { checkpoint } from "./checkpoint.js";
+import { summary, configuration, audit, compare } from "./tables.js";
+import { graph } from "./graph.js";
+import { plots } from "./plots.js";
 
+const PAGES = { overview, history, checkpoint, summary, configuration, graph, plots, compare, audit };
+const TABS = [
+  ["overview", "Overview"], ["history", "History"], ["summary", "Summary"], ["graph", "Graph"], ["plots", "Plots"],
+  ["compare", "Compare"], ["configuration", "Configuration"], ["audit", "Actions"],
+];
+const main = document.getElementById("main");
+const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
+let timer = 0;
+let shown = "";
+let turn = 0;
+
+// "#/history?sort=seconds&offset=20" in parts.
+function place() {
+  const [where, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, id] = where.split("/");
+  return { page: page || "overview", id, query: new URLSearchParams(query ?? "") };
+}
+
+export function go(page, query = {}) {
+  const known = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const text = new URLSearchParams(known).toString();
+  location.hash = `#/${page}${text ? `?${text}` : ""}`;
+}
+
+function wrong(error) {
+  const refused = error instanceof Refused;
+  return h("div", { class: "banner wrong", role: "alert" },
+    h("b", {}, refused && error.status === 403 ? "You may not see this." : error.message),
+    refused && error.expected && h("p", {}, `Expected: ${error.expected}`),
+    refused && error.help && h("p", {}, `Help: ${error.help}`));
+}
+
+// Whatever has the focus keeps it: found again by its id.
+function draw(...children) {
+  const focused = document.activeElement?.id;
+  const typed = document.activeElement?.value;
+  const scrolled = window.scrollY;
+  replace(main, ...children);
+  const again = focused && focused !== "main" ? document.getElementById(focused) : null;
+  if (again) {
+    again.focus({ preventScroll: true });
+    if (typeof typed === "string" && again.tagName === "INPUT") again.value = typed;
+  }
+  window.scrollTo(0, scrolled);
+}
+
+async function refresh(again) {
+  const mine = ++turn;
+  clearTimeout(timer);
+  let wait = 10000;
+  try {
+    const view = path[0] === "pipelines" ? await listed() : await ofDag(decodeURIComponent(path[1] ?? ""));
+    if (mine !== turn) return;
+    wait = view.wait ?? wait;
+    const text = JSON.stringify([location.hash, view.key]);
+    if (!again || text !== shown) draw(...view.draw());
+    shown = text;
+  } catch (error) {
+    if (mine !== turn) return;
+    shown = "";
+    draw(wrong(error));
+  }
+  if (wait && !document.hidden) timer = setTimeout(() => refresh(true), wait);
+}
+
+async function listed() {
+  const data = await get("/pipelines");
+  return { key: data, draw: () => [h("header", {}, h("h1", {}, "Pipelines")), pipelines(data)] };
+}
+
+async function ofDag(dag) {
+  const at = place();
+  if (path[0] === "run" && !location.hash) {
+    const found = await get(`${of(dag)}/runs/${encodeURIComponent(decodeURIComponent(path.slice(2).join("/")))}`);
+    if (found.checkpoint === null) {
+      return { key: found, wait: 3000, draw: () => [h("p", { class: "quiet" }, "This run has made no checkpoint (yet).")] };
+    }
+    [at.page, at.id] = ["checkpoint", String(found.checkpoint)];
+  }
+  const page = PAGES[at.page] ?? overview;
+  const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go })]);
+  return { key: [ageless(about), view.key], wait: view.wait, draw: () => [...frame(dag, at, about), ...view.draw(about)] };
+}
+
+const ageless = (about) => ({ ...about, now: null });
+
+function frame(dag, at, about) {
+  const tabs = TABS.map(([name, title]) =>
+    h("a", { href: `#/${name}`, id: `tab-${name}`, "aria-current": (at.page === name || (name === "history" && at.page === "checkpoint")) && "page" }, title));
+  return [
+    h("header", {}, h("h1", {}, about.pipeline), badge(about.condition.state), h("span", { class: "grow" }), buttons(dag, about, () => refresh(false))),
+    h("nav", { class: "tabs", "aria-label": "Checkpoints" }, tabs),
+  ];
+}
+
+window.addEventListener("hashchange", () => { window.scrollTo(0, 0); refresh(false); });
+document.addEventListener("visibilitychange", () => document.hidden || refresh(true));
+window.addEventListener("tidegate:changed", () => refresh(false));
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+  const wanted = { "/": "filter", n: "next-page", p: "previous-page" }[event.key];
+  const found = wanted && document.getElementById(wanted);
+  if (found) {
+    event.preventDefault();
+    wanted === "filter" ? found.focus() : found.click();
+  }
+});
+refresh(false);

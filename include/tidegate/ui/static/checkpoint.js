@@ -1,0 +1,113 @@
+// One checkpoint: what it read, what each job, operator and gate did with it, and where it is now.
+import { airflowHref, get, of, runPath, toAirflow } from "./api.js";
+import { badge, card, facts, h, table } from "./dom.js";
+import { bytes, count, none, seconds, time } from "./format.js";
+import { answers, goBack, nameIt } from "./actions.js";
+import { lanes } from "./lanes.js";
+
+export async function checkpoint({ dag, at }) {
+  const row = await get(`${of(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
+  const open = row.decided === null;
+  return { key: open ? row : { ...row, now: null }, wait: open ? 1500 : 8000, draw: (about) => drawn(dag, row, about) };
+}
+
+const outside = (path, text) => h("a", { href: airflowHref(path), onclick: window.parent === window ? null : (event) => { event.preventDefault(); toAirflow(path); } }, text);
+
+function drawn(dag, row, about) {
+  const d = row.details;
+  const run = row.run_id && runPath(dag, row.run_id);
+  const log = (task) => run && outside(`${run}/tasks/${encodeURIComponent(task)}`, "log");
+  const step = (id, text) => id && h("a", { href: `#/checkpoint/${id}` }, text);
+  return [
+    h("div", { class: "bar" }, h("h1", {}, `Checkpoint #${row.id}`), badge(row.state), row.savepoints.map((name) => h("span", { class: "badge info" }, `savepoint ${name}`)),
+      row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)), h("span", { class: "grow" }), step(row.before, "‹ before"), step(row.after, "after ›"),
+      row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the one before"),
+      nameIt(dag, row, about), goBack(dag, row, about)),
+    row.state === "held" && answers(dag, row, about),
+    (row.reason || d.detail) && h("div", { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` }, h("b", {}, row.reason), d.detail && h("pre", {}, d.detail)),
+    card("Barriers", lanes(row, row.now)),
+    h("div", { class: "grid" },
+      card("What it is", facts([
+        ["Kind", row.kind], ["Run", run ? outside(run, row.run_id) : row.run], ["Planned", `${time(row.planned)} UTC`], ["Decided", row.decided && `${time(row.decided)} UTC`],
+        ["Published", row.published && `${time(row.published)} UTC`], ["Base", step(row.base, `#${row.base}`)], ["Back to", step(row.back_to, `#${row.back_to}`)], ["By", row.by], ["Interval", row.interval],
+        ["Records", row.kept ? "in the ledger" : "retired: this is from the history"]])),
+      card("Durations", facts([
+        ["In all", seconds(row.seconds)], ["Start delay", seconds(row.delay_seconds)], ["Processing", seconds(row.process_seconds)], ["Staging", seconds(row.stage_seconds)],
+        ["Alignment", seconds(row.align_seconds)], ["Publish", seconds(row.publish_seconds)], ["Timeout", seconds(d.timeout_s)]])),
+      card("Data", facts([
+        ["Rows out", count(row.rows_out)], ["Bytes out", bytes(row.bytes_out)], ["Late rows", count(row.late)], ["Quarantined", count(row.quarantined)], ["Released", count(row.released)],
+        ["State", row.state_bytes === null ? none : `${bytes(row.state_bytes)}, ${bytes(row.state_delta)} of it new`], ["Watermark", row.watermark && `${time(row.watermark)} UTC`], ["Lag", seconds(row.lag_seconds)]]))),
+    card("Sources", table([
+      { head: "Source", cell: ([name]) => name }, { head: "Kind", cell: ([, part]) => part.kind },
+      { head: "Read", cell: ([, part]) => part.summary || (part.empty ? "nothing new" : "") }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+      { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) }, { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
+    ], Object.entries(d.sources))),
+    card("Jobs", jobs(d, row, log), steps(d)),
+    Object.keys(d.gates).length > 0 && card("Gates", Object.entries(d.gates).map((each) => gate(dag, row, each, log(`gate_${each[0]}`)))),
+    Object.keys(d.states).length > 0 && card("State", table([
+      { head: "Operator", cell: ([name]) => name.replace(/^state\./, "") }, { head: "Rows", right: true, cell: ([, size]) => count(size.rows) }, { head: "Full size", right: true, cell: ([, size]) => bytes(size.bytes) },
+      { head: "Delta", right: true, cell: ([, size]) => bytes(size.delta) }, { head: "Files", right: true, cell: ([, size]) => count(size.files) }], Object.entries(d.states))),
+    card("Sinks", table([
+      { head: "Table", cell: ([name]) => name }, { head: "Rows staged", right: true, cell: ([name]) => count(staged(d, name)) }, { head: "Version", right: true, cell: ([, at]) => count(at.version) },
+      { head: "Rows in it", right: true, cell: ([, at]) => count(at.rows) }, { head: "Where", cell: ([, at]) => h("code", {}, at.uri) }], Object.entries(d.tables), { empty: "Not on any table." })),
+    card("Manifest", later("Show the manifest", async () => h("pre", {}, JSON.stringify((await get(`${of(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none"))),
+  ];
+}
+
+const short = (value) => { const text = JSON.stringify(value) ?? ""; return text.length > 160 ? `${text.slice(0, 160)} …` : text; };
+const staged = (d, name) => Object.values(d.jobs).map((job) => job.rows[name]).find((rows) => rows !== undefined);
+
+function jobs(d, row, log) {
+  const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null])];
+  return table([
+    { head: "Job", cell: ([name]) => name }, { head: "State", cell: ([, told]) => badge(told ? "completed" : row.decided === null ? "open" : "aborted") },
+    { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) }, { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
+    { head: "Rows", right: true, cell: ([, told]) => count(told && sum(told.rows)) }, { head: "Bytes", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
+    { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" }, { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") }, { head: "", cell: ([name]) => log(`job_${name}`) },
+  ], rows, { empty: "This entry has no jobs." });
+}
+
+const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
+
+function steps(d) {
+  const rows = Object.entries(d.jobs).flatMap(([job, told]) => Object.entries(told.seconds).map(([step, took]) => {
+    const name = step.split(" ").slice(1).join(" ");
+    return { job, step, took, rows: told.rows[name], bytes: told.bytes[name], mark: told.watermarks[name], counts: told.counts[name] };
+  }));
+  const counted = (row) => Object.entries(row.counts ?? {}).map(([what, number]) => `${what} ${count(number)}`).join(", ");
+  return rows.length > 0 && [h("h3", {}, "Steps"), table([
+    { head: "Job", cell: (row) => row.job }, { head: "Step", cell: (row) => row.step }, { head: "Took", right: true, cell: (row) => seconds(row.took) }, { head: "Rows", right: true, cell: (row) => count(row.rows) },
+    { head: "Rows/s", right: true, cell: (row) => (row.rows && row.took ? count(Math.round(row.rows / row.took)) : none) }, { head: "Bytes", right: true, cell: (row) => bytes(row.bytes) },
+    { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) }, { head: "Counted", cell: counted }], rows)];
+}
+
+function gate(dag, row, [name, said], log) {
+  const values = async () => {
+    const found = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
+    return table([
+      { head: "Rule", cell: (rule) => rule.rule }, { head: "Holds", cell: (rule) => badge(rule.success ? "pass" : "failed") }, { head: "Expectation", cell: (rule) => rule.type }, { head: "Column", cell: (rule) => rule.column },
+      { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) }, { head: "Values", cell: (rule) => (rule.values.length ? rule.values.join(", ") : rule.observed ?? "") }], found.rules, { empty: "Its findings have no rules in this form." });
+  };
+  return h("div", {},
+    h("h3", {}, name, " ", badge(said.outcome), " ", log, said.answer && ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`),
+    h("p", {}, `${count(said.rows)} rows judged, ${count(said.quarantined)} set aside, ${count(said.released)} let back in. ${said.why}`),
+    said.broken.length > 0 && table([
+      { head: "Rule that broke", cell: (rule) => rule.rule }, { head: "Severity", cell: (rule) => rule.severity }, { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
+      { head: "What was found", cell: (rule) => rule.why }, { head: "What follows", cell: (rule) => badge(rule.policy) }], said.broken),
+    later("Show the findings, with values", values));
+}
+
+function later(title, make) {
+  const holder = h("div", {});
+  const button = h("button", { onclick: async () => {
+    button.disabled = true;
+    try {
+      holder.replaceChildren(await make());
+    } catch (error) {
+      holder.replaceChildren(h("p", { class: "said" }, error.message));
+      button.disabled = false;
+    }
+  } }, title);
+  holder.append(button);
+  return holder;
+}

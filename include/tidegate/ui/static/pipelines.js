@@ -1,0 +1,23 @@
+// All pipelines that the user may see.
+import { base, toAirflow, airflowHref } from "./api.js";
+import { badge, h, table } from "./dom.js";
+import { ago, count, none, seconds } from "./format.js";
+
+export function pipelines(data) {
+  const worst = (row) => (row.good ? 1 : 0);
+  const rows = [...data.pipelines].sort((a, b) => worst(a) - worst(b) || a.pipeline.localeCompare(b.pipeline));
+  const open = (row) => (event) => {
+    event.preventDefault();
+    toAirflow(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`);
+  };
+  return table([
+    { head: "Pipeline", cell: (row) => h("a", { href: airflowHref(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`), onclick: window.parent === window ? null : open(row) }, row.pipeline) },
+    { head: "State", cell: (row) => badge(row.state) },
+    { head: "What is to be known", cell: (row) => [row.good ? row.said : row.cause || row.said, !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0])] },
+    { head: "Last completed", right: true, cell: (row) => (row.last_completed ? [h("a", { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` }, `#${row.last_completed.id}`), ` ${ago(row.age_seconds)}`] : none) },
+    { head: "Took", right: true, cell: (row) => seconds(row.last_completed?.seconds) },
+    { head: "Failed since", right: true, cell: (row) => count(row.failures) },
+    { head: "Lag", right: true, title: "how far event time was behind the clock", cell: (row) => seconds(row.lag_seconds) },
+    { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
+  ], rows, { empty: "No pipeline that you may see has been parsed by Airflow yet.", caption: "" });
+}

@@ -1,0 +1,26 @@
+// Light or dark as Airflow is: it tells frames nothing, so its own page is looked at, and followed when it changes.
+(() => {
+  const root = document.documentElement;
+  const outer = () => {
+    try {
+      return window.parent === window ? null : window.parent.document.documentElement;
+    } catch {
+      return null;
+    }
+  };
+  const wanted = () => {
+    const classes = outer()?.classList;
+    if (classes?.contains("dark")) return "dark";
+    if (classes?.contains("light")) return "light";
+    const chosen = localStorage.getItem("theme");
+    if (chosen === "dark" || chosen === "light") return chosen;
+    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  };
+  const apply = () => {
+    root.dataset.theme = wanted();
+  };
+  apply();
+  const watched = outer();
+  if (watched) new MutationObserver(apply).observe(watched, { attributes: true, attributeFilter: ["class"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
+})();

@@ -1,0 +1,186 @@
+"""A headless Chromium, driven by its own protocol (CDP): what tests of pages need, and no more."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.waiting import eventually
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def program() -> str:
+    """Where Chromium is. CI has one; elsewhere tests of pages are skipped without it."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None and os.environ.get("CI"):
+        pytest.fail("CI has no Chromium: .ci/run installs it")
+    if found is None:
+        pytest.skip("there is no Chromium on the PATH: apt-get install chromium")
+    return found
+
+
+class Browser:
+    """Started and stopped as a `with` block, with a profile of its own."""
+
+    def __init__(self) -> None:
+        self.profile = tempfile.mkdtemp(prefix="tidegate-chromium-")
+        self.numbers = itertools.count(1)
+        self.process: subprocess.Popen[bytes]
+        self.socket: ClientConnection
+        self.pages: dict[str, Page] = {}
+
+    def __enter__(self) -> Browser:
+        words = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={self.profile}",
+            "about:blank",
+        ]
+        self.process = subprocess.Popen(
+            [program(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        told = Path(self.profile, "DevToolsActivePort")
+        eventually("Chromium answers", lambda: told.exists() and told.read_text().count("\n") >= 1, 60)
+        port, path = told.read_text().split("\n")[:2]
+        self.socket = connect(f"ws://127.0.0.1:{port}{path}", max_size=None)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.socket.close()
+        os.killpg(self.process.pid, signal.SIGKILL)  # the session that we made for it
+        self.process.wait()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def call(self, method: str, session: str | None = None, **words: Any) -> Any:
+        """One command, and its answer; events that come meanwhile are kept."""
+        number = next(self.numbers)
+        self.socket.send(
+            json.dumps({"id": number, "method": method, "params": words} | ({"sessionId": session} if session else {}))
+        )
+        while True:
+            told = json.loads(self.socket.recv(timeout=60))
+            if told.get("id") == number:
+                assert "error" not in told, f"{method}: {told['error']}"
+                return told["result"]
+            if told.get("sessionId") in self.pages:
+                self.pages[told["sessionId"]].heard(told)
+
+    def page(self, width: int = 1400, height: int = 900) -> Page:
+        """A new page, with cookies of its own."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, session)
+        self.pages[session] = page
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            page.call(f"{domain}.enable")
+        page.size(width, height)
+        return page
+
+
+class Page:
+    """One tab. `here` is where selectors are looked for: the document, or that of a frame of Airflow's."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self.browser = browser
+        self.session = session
+        self.wrong: list[str] = []
+        """Errors, alerts and whatever the content policy has refused."""
+        self.here = "document"
+
+    def heard(self, told: dict[str, Any]) -> None:
+        method, words = told["method"], told.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.wrong.append(str(words["exceptionDetails"].get("exception", words["exceptionDetails"]))[:500])
+        elif method == "Page.javascriptDialogOpening":
+            self.wrong.append(f"a dialog: {words['message']}")
+        elif method == "Log.entryAdded" and words["entry"]["level"] == "error":
+            entry = words["entry"]
+            self.wrong.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
+
+    def call(self, method: str, **words: Any) -> Any:
+        return self.browser.call(method, self.session, **words)
+
+    def size(self, width: int, height: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+
+    def cookie(self, url: str, name: str, value: str) -> None:
+        self.call("Network.setCookie", url=url, name=name, value=value)
+
+    def goto(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+        eventually(f"{url} is there", lambda: self.run("document.readyState") == "complete", 60)
+
+    def run(self, script: str) -> Any:
+        """What an expression gives."""
+        told = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in told:
+            raise AssertionError(f"{script}: {told['exceptionDetails'].get('exception', {}).get('description')}")
+        return told["result"].get("value")
+
+    def text(self, selector: str = "body") -> str:
+        return str(self.run(f"{self.here}?.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    def has(self, text: str, selector: str = "body", timeout: float = 30) -> None:
+        """Wait until a part of the page shows a text."""
+        try:
+            eventually(f"the page shows {text!r}", lambda: text in self._try_text(selector), timeout)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._try_text('body')[:2000]}\n{self.wrong}") from None
+
+    def _try_text(self, selector: str) -> str:
+        try:
+            return self.text(selector)
+        except AssertionError:
+            return ""  # between two pages
+
+    def there(self, selector: str) -> bool:
+        return bool(self.run(f"!!{self.here}?.querySelector({json.dumps(selector)})"))
+
+    def click(self, selector: str) -> None:
+        eventually(f"{selector} is there", lambda: self.there(selector), 30)
+        self.run(f"{self.here}.querySelector({json.dumps(selector)}).click()")
+
+    def type(self, selector: str, text: str) -> None:
+        eventually(f"{selector} is there", lambda: self.there(selector), 30)
+        self.run(
+            f"(() => {{ const it = {self.here}.querySelector({json.dumps(selector)}); it.value = {json.dumps(text)};"
+            " it.dispatchEvent(new Event('input', {bubbles: true}));"
+            " it.dispatchEvent(new Event('change', {bubbles: true})); })()"
+        )
+
+    def key(self, key: str) -> None:
+        text = key if len(key) == 1 else ""
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key, ord(key.upper()) if text else 0)
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, text=text if kind == "keyDown" else "",
+                      windowsVirtualKeyCode=code)  # fmt: skip
+
+    def screenshot(self, path: Path) -> Path:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        return path
