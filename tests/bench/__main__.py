@@ -23,6 +23,7 @@ BENCHES = {
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
+    "page": "a page of the history of 10,000 checkpoints, and one row more",
 }
 
 

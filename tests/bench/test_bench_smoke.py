@@ -23,6 +23,7 @@ KEYS = {
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
+    "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "written_p50_s", "files"},
 }
 
 
@@ -53,7 +54,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
         bench.main(["apend"])
     assert stopped.value.code == 2
     assert (
-        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, dag, parse, ledger"
+        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, dag, parse, ledger, page"
         in capsys.readouterr().err
     )
 

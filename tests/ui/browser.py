@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -38,6 +39,7 @@ class Browser:
     def __init__(self) -> None:
         self.profile = tempfile.mkdtemp(prefix="tidegate-chromium-")
         self.numbers = itertools.count(1)
+        self.open = contextlib.ExitStack()
         self.process: subprocess.Popen[bytes]
         self.socket: ClientConnection
         self.pages: dict[str, Page] = {}
@@ -61,11 +63,11 @@ class Browser:
         told = Path(self.profile, "DevToolsActivePort")
         eventually("Chromium answers", lambda: told.exists() and told.read_text().count("\n") >= 1, 60)
         port, path = told.read_text().split("\n")[:2]
-        self.socket = connect(f"ws://127.0.0.1:{port}{path}", max_size=None)
+        self.socket = self.open.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.socket.close()
+        self.open.close()
         os.killpg(self.process.pid, signal.SIGKILL)  # the session that we made for it
         self.process.wait()
         shutil.rmtree(self.profile, ignore_errors=True)

@@ -86,14 +86,14 @@ function gate(dag, row, [name, said], log) {
     const found = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
     return table([
       { head: "Rule", cell: (rule) => rule.rule }, { head: "Holds", cell: (rule) => badge(rule.success ? "pass" : "failed") }, { head: "Expectation", cell: (rule) => rule.type }, { head: "Column", cell: (rule) => rule.column },
-      { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) }, { head: "Values", cell: (rule) => (rule.values.length ? rule.values.join(", ") : rule.observed ?? "") }], found.rules, { empty: "Its findings have no rules in this form." });
+      { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) }, { head: "Values", text: true, cell: (rule) => (rule.values.length ? rule.values.join(", ") : rule.observed ?? "") }], found.rules, { empty: "Its findings have no rules in this form." });
   };
   return h("div", {},
     h("h3", {}, name, " ", badge(said.outcome), " ", log, said.answer && ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`),
     h("p", {}, `${count(said.rows)} rows judged, ${count(said.quarantined)} set aside, ${count(said.released)} let back in. ${said.why}`),
     said.broken.length > 0 && table([
       { head: "Rule that broke", cell: (rule) => rule.rule }, { head: "Severity", cell: (rule) => rule.severity }, { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
-      { head: "What was found", cell: (rule) => rule.why }, { head: "What follows", cell: (rule) => badge(rule.policy) }], said.broken),
+      { head: "What was found", text: true, cell: (rule) => rule.why }, { head: "What follows", cell: (rule) => badge(rule.policy) }], said.broken),
     later("Show the findings, with values", values));
 }
 

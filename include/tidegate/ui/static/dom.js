@@ -47,7 +47,7 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
     return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, inner);
   });
   const body = rows.map((row) =>
-    h("tr", {}, columns.map((column) => h("td", { class: column.right && "right" }, column.cell(row)))));
+    h("tr", {}, columns.map((column) => h("td", { class: column.right ? "right" : column.text && "text" }, column.cell(row)))));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
     h("table", {}, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
@@ -55,7 +55,8 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
 export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);
 
 export function facts(pairs) {
-  const told = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const told = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");
+  if (!told.length) return h("p", { class: "quiet" }, "Nothing.");
   return h("dl", {}, told.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 

@@ -13,7 +13,7 @@ export async function overview({ dag }) {
 export function banner(found) {
   const kind = found.good ? "" : ["held", "suspended", "stopped", "late", "orphaned", "unpublished"].includes(found.state) ? "wait" : "wrong";
   return h("div", { class: `banner ${kind}`, role: "status" },
-    h("div", {}, badge(found.state), " ", h("b", {}, found.said), found.entry && [" ", h("a", { href: `#/checkpoint/${found.entry}` }, `#${found.entry}`)]),
+    h("div", {}, h("b", {}, found.said), found.entry && [" ", h("a", { href: `#/checkpoint/${found.entry}` }, "look at it")]),
     found.cause && h("p", { class: "cause" }, found.cause),
     found.remedy.length > 0 && [h("b", {}, "What to do"), h("ol", {}, found.remedy.map((each) => h("li", {}, each)))]);
 }

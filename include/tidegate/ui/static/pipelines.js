@@ -13,7 +13,7 @@ export function pipelines(data) {
   return table([
     { head: "Pipeline", cell: (row) => h("a", { href: airflowHref(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`), onclick: window.parent === window ? null : open(row) }, row.pipeline) },
     { head: "State", cell: (row) => badge(row.state) },
-    { head: "What is to be known", cell: (row) => [row.good ? row.said : row.cause || row.said, !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0])] },
+    { head: "What is to be known", text: true, cell: (row) => [row.good ? row.said : row.cause || row.said, !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0])] },
     { head: "Last completed", right: true, cell: (row) => (row.last_completed ? [h("a", { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` }, `#${row.last_completed.id}`), ` ${ago(row.age_seconds)}`] : none) },
     { head: "Took", right: true, cell: (row) => seconds(row.last_completed?.seconds) },
     { head: "Failed since", right: true, cell: (row) => count(row.failures) },

@@ -4,7 +4,7 @@ import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
 
 const SHOWN = ["seconds", "delay_seconds", "rows_out", "state_bytes", "lag_seconds", "publish_seconds", "late", "quarantined"];
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [600, 150, 58, 18];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 150, 58, 18];
 
 export async function plots({ dag, at, go }) {
   const limit = at.query.get("limit") ?? "200";
@@ -15,7 +15,7 @@ export async function plots({ dag, at, go }) {
   const failed = data.state.filter((state) => state === "aborted").length;
   return { key: data, wait: 6000, draw: () => [
     h("div", { class: "bar" }, choice, h("span", { class: "quiet" }, `${data.id.length} entries, ${failed} failed`)),
-    h("div", { class: "grid" }, SHOWN.filter((name) => data[name].some((value) => value !== null)).map((name) => card(MEASURES[name][0], h("div", { class: "plot" }, drawn(data, name)), values(data, name))))] };
+    h("div", { class: "grid plots" }, SHOWN.filter((name) => data[name].some((value) => value !== null)).map((name) => card(MEASURES[name][0], h("div", { class: "plot" }, drawn(data, name)), values(data, name))))] };
 }
 
 function drawn(data, name) {
@@ -29,7 +29,7 @@ function drawn(data, name) {
   const dots = known.length <= 120 && known.map(({ place, value, id }) => s("circle", { class: "dot", cx: x(place), cy: y(value), r: 2.4 }, s("title", {}, `#${id}: ${show(value)}, ${time(data.planned[place])}`)));
   const ticks = [0, top / 2, top].map((value) => [s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }), s("text", { x: LEFT - 6, y: y(value) + 3, "text-anchor": "end" }, show(value))]);
   const ends = [s("text", { x: LEFT, y: HEIGHT - 4 }, `#${data.id[0]}`), s("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, `#${data.id.at(-1)}`)];
-  return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": MEASURES[name][0], preserveAspectRatio: "none" }, ticks, failures, s("path", { class: "line", d: line }), dots, ends);
+  return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": MEASURES[name][0] }, ticks, failures, s("path", { class: "line", d: line }), dots, ends);
 }
 
 function values(data, name) {

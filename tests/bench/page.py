@@ -1,0 +1,131 @@
+"""The history of a pipeline with 10,000 checkpoints: a page of the list, one checkpoint, percentiles; and one row more.
+
+Rows are those of a real checkpoint, with details as long as theirs. Most are written in batches, the last ones one by
+one, as runs do: so files lie as they would. What a page costs is asked of a process that has just started, of one that
+has shown a page before, and after each new checkpoint, sorted and filtered in turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from tests.bench.harness import Budget, Options, Result
+from tests.unit.checkpoint.kit import World
+from tidegate.checkpoint import past as reading
+from tidegate.checkpoint.history import BATCH, HISTORY, journal_of, live_row, remember, rows_table
+from tidegate.checkpoint.history_row import HistoryRow
+from tidegate.checkpoint.past import Past, Wanted
+from tidegate.ledger.ledger import stamp
+from tidegate.model.records import Handle, Latest
+from tidegate.tables import Stamp
+
+ASKED = (
+    Wanted(),
+    Wanted(limit=200),
+    Wanted(offset=5_000, limit=50),
+    Wanted(sort="seconds", limit=50),
+    Wanted(states=("aborted",), limit=50),
+    Wanted(text="run7", limit=50),
+)
+
+
+def run(options: Options) -> Result:
+    count = options.size(10_000, 40)
+    world = World(options.folder("page"))
+    rows = build(world, count)
+    rounds = 10 * options.pairs
+    cold, warm, one, summary, more, written = [], [], [], [], [], []
+    for number in range(rounds):
+        reading._read.clear()
+        cold.append(timed(lambda: page(world, Wanted())))
+        warm += [timed(lambda asked=asked: page(world, asked)) for asked in ASKED]
+        one.append(timed(lambda number=number: Past(world.ledger, {}).one(1 + number * 37 % count)))
+        summary.append(timed(lambda: Past(world.ledger, {}).summary()))
+        world.checkpoint(f"more{number}", rows=3)
+        written.append(timed(lambda: remember(world.ledger, {})))
+        more.append(timed(lambda: page(world, Wanted())))
+    told = Past(world.ledger, {})
+    found, total = told.page(Wanted(limit=1)).rows[0]["id"], told.page(Wanted()).total
+    wrong = "" if (found, total) == (count + rounds, count + rounds) else f"{total} rows, the last is {found}"
+    pages = cold + warm + more
+    return Result(
+        "page",
+        ours_s=p95(pages),
+        pairs=rounds,
+        equal=not wrong,
+        wrong=wrong,
+        keys={
+            "page_p95_s": p95(pages),
+            "cold_p95_s": p95(cold),
+            "warm_p95_s": p95(warm),
+            "behind_a_new_one_p95_s": p95(more),
+            "one_p95_s": p95(one),
+            "summary_p95_s": p95(summary),
+            "written_p50_s": sorted(written)[len(written) // 2],
+            "written_p95_s": p95(written),
+            "rows": rows,
+            "files": len(list((world.folder / HISTORY).glob("*.parquet"))),
+        },
+        budgets=(Budget("page_p95_s", 0.200), Budget("written_p50_s", 0.010)),
+    )
+
+
+def page(world: World, asked: Wanted) -> bytes:
+    """What the API does for a page of the list."""
+    return msgspec.json.encode(Past(world.ledger, {}).page(asked).rows)
+
+
+def build(world: World, count: int) -> int:
+    """A history of so many rows, of which the ledger has the last one only."""
+    world.limit(num_retained=1)
+    world.checkpoint("first", rows=3)
+    row = live_row(world.ledger, world.ledger.entry(1))
+    journal = journal_of(world.ledger, {})
+    alone = min(count // 4, 300)
+    sizes = [*(min(BATCH, count - alone - at) for at in range(0, count - alone, BATCH)), *[1] * alone]
+    last = 0
+    for size in sizes:
+        made = [like(row, last + n) for n in range(1, size + 1)]
+        last += size
+        who = Stamp(journal.app_id, last, "orders", 0, f"{last:016x}", ("owner", 1))
+        assert journal.add(journal.opened(), rows_table(made), who) is not None
+    behind(world, count)
+    return last
+
+
+def like(row: HistoryRow, id: int) -> HistoryRow:
+    outcome = "aborted" if id % 17 == 0 else "completed"
+    return msgspec.structs.replace(
+        row, id=id, run=f"run{id}", outcome=outcome, seconds=float(id * 7919 % 1000), details=row.details + " " * 2000
+    )
+
+
+def behind(world: World, count: int) -> None:
+    """Let the ledger go on where the history ends: its one entry gets the number of the last row."""
+    ledger, entry = world.ledger, world.ledger.entry(1)
+    put = msgspec.structs.replace
+    ledger.create_entry(put(entry.plan, id=count))
+    ledger.index_run(put(entry.plan, id=count))
+    sha = ledger.create_ack(put(entry.acks["main"].ack, id=count)).sha
+    made = ledger.create_manifest(put(entry.manifest, id=count, jobs={"main": Handle(entry=count, sha=sha)}))
+    ledger.create_decision(put(entry.decision, id=count, manifest=made))
+    ledger.create_published(put(ledger.published(1), id=count))
+    ledger.hint(Latest(**stamp("bench"), id=count))
+    ledger.delete_entry(1, ())
+    for name in world.sinks:
+        commits = world.tables[name].commits
+        commits[:] = [dataclasses.replace(commit, id=count) for commit in commits]
+
+
+def timed(do: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+def p95(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.95)]

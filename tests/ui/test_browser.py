@@ -1,0 +1,274 @@
+"""The pages inside a real Airflow, in a real Chromium: every page and every action, by who may and who may not.
+
+One Airflow, one pipeline, one story: each test goes on where the one before it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags.project import ODD_IS_BAD, Made
+from tests.dags.server import Airflow
+from tests.ui.browser import Browser, Page
+from tests.waiting import eventually
+
+PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
+ROLES = ("viewer", "user", "op", "admin")
+FRAME = "document.querySelector('iframe')?.contentDocument"
+PAGES = ("overview", "history", "checkpoint/1", "summary", "graph", "plots", "compare", "configuration", "audit")
+
+
+def token(airflow: Airflow, role: str) -> str:
+    body = json.dumps({"username": role, "password": f"{role}-pw"}).encode()
+    url = f"http://127.0.0.1:{airflow.port}/auth/token"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["access_token"])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def airflow(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """A real Airflow in which roles matter."""
+    home = tmp_path_factory.mktemp("airflow")
+    (home / "passwords.json").write_text(json.dumps({role: f"{role}-pw" for role in ROLES}))
+    made = Airflow(
+        home,
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=",".join(f"{role}:{role}" for role in ROLES),
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
+        AIRFLOW__CORE__PLUGINS_FOLDER=PLUGINS,
+        AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2",
+    )
+    made.project.pipeline("shop", gate=ODD_IS_BAD, interval="never").feed()
+    (made.project.folder / "shop" / "policy").write_text("quarantine")
+    with made as started:
+        started._token = token(started, "admin")
+        started.known("shop")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def made(airflow: Airflow) -> Made:
+    shop = Made(airflow.project, "shop")
+    shop.fed = 1
+    return shop
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, airflow: Airflow) -> Page:
+    """A user at the DAG's tab, in Airflow's own page: the tab is a frame in it."""
+    opened = entered(browser, airflow, "user")
+    opened.goto(f"http://127.0.0.1:{airflow.port}/dags/shop/plugin/checkpoints")
+    opened.here = FRAME
+    return opened
+
+
+def entered(browser: Browser, airflow: Airflow, role: str | None, **size: int) -> Page:
+    opened = browser.page(**size)
+    if role is not None:
+        opened.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, role))
+    return opened
+
+
+def at(page: Page, where: str) -> None:
+    page.run(f"document.querySelector('iframe').contentWindow.location.hash = '#/{where}'")
+
+
+def done(page: Page, button: str, **fields: Any) -> None:
+    """Press a button, fill in what it asks, and say yes."""
+    page.click(f"#{button}")
+    for name, value in fields.items():
+        if value is True:
+            page.click(f"#field-{name}")
+        else:
+            page.type(f"#field-{name}", value)
+    page.click("#dialog-send")
+
+
+def ended(airflow: Airflow, count: int) -> str:
+    """The state of the newest of so many runs, when it has ended."""
+    runs = eventually(f"there are {count} runs", lambda: (r := airflow.runs("shop")) and len(r) >= count and r, 60)
+    return str(runs[-1].ended())
+
+
+def test_a_checkpoint_is_made_and_watched(page: Page, airflow: Airflow, made: Made):
+    page.has("has no checkpoint yet", timeout=60)
+    done(page, "act-trigger", note="the first one")
+    assert ended(airflow, 1) == "success"
+    at(page, "history")
+    page.has("#1")
+    page.has("completed", "tbody")
+    page.click("#row-1")
+    page.has("Checkpoint #1", "main")
+    page.has("checked", "main")
+    page.has("2 set aside", "main")
+    assert page.wrong == []
+
+
+def test_every_page_shows_what_it_is_for(page: Page, airflow: Airflow, made: Made):
+    made.feed()
+    airflow.trigger("shop")
+    assert ended(airflow, 2) == "success"
+    shows = {
+        "overview": "Latest completed",
+        "history": "2 in all",
+        "checkpoint/2": "Barriers",
+        "summary": "p95",
+        "graph": "gate · even",
+        "plots": "as numbers",
+        "compare?before=1&after=2": "Where sources stood",
+        "configuration": "tolerable_failed_checkpoints",
+        "audit": "the first one",
+    }
+    for where, text in shows.items():
+        at(page, where)
+        page.has(text, "main")
+    assert page.wrong == []
+
+
+def test_a_held_checkpoint_is_approved_and_another_one_rejected(page: Page, airflow: Airflow, made: Made):
+    (made.folder / "policy").write_text("hold")
+    for verdict, state in (("approve", "completed"), ("reject", "aborted")):
+        made.feed()
+        run = airflow.trigger("shop")
+        run.until("gate_checked", "deferred", "awaiting_input")
+        id = made.entries[-1].id
+        at(page, f"checkpoint/{id}")
+        page.has("Held by gate checked", "main")
+        done(page, f"act-{verdict}", note="looked at it")
+        assert run.ended() == ("success" if verdict == "approve" else "failed")
+        page.has(state, "main")
+        page.has("by user in Airflow: looked at it", "main")
+    (made.folder / "policy").write_text("quarantine")
+
+
+def test_a_suspended_pipeline_says_why_and_goes_on(page: Page, airflow: Airflow, made: Made):
+    at(page, "overview")
+    page.has("suspended", "header")
+    done(page, "act-resume", note="the rules are mended")
+    page.has("Suspend", "header")
+    done(page, "act-suspend", note="the feed is being repaired")
+    page.has("the feed is being repaired", ".banner")
+    done(page, "act-resume")
+    page.has("Suspend", "header")
+
+
+def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airflow, made: Made):
+    at(page, "checkpoint/2")
+    done(page, "act-savepoint", name="before-sale", note="prices")
+    page.has("savepoint before-sale", "main")
+    before = len(airflow.runs("shop"))
+    page.click("#act-rollback")
+    page.has("No longer count", "dialog")
+    page.has("#3", "dialog")
+    page.click("#dialog-send")
+    assert ended(airflow, before + 1) == "success"
+    last = made.entries[-1]
+    assert (last.restart.target, last.restart.by) == (2, "user in Airflow")
+    at(page, "history")
+    page.has("rolled back", "tbody")
+    page.has("rollback", "tbody")
+
+
+def test_rows_in_quarantine_are_released(page: Page, airflow: Airflow, made: Made):
+    at(page, "overview")
+    done(page, "act-release", gate="checked", note="they are fine")
+    eventually("the request is there", lambda: made.ledger.requests("checked"))
+    before = len(airflow.runs("shop"))
+    done(page, "act-trigger")
+    assert ended(airflow, before + 1) == "success"
+    at(page, f"checkpoint/{made.entries[-1].id}")
+    page.has("let back in", "main")
+    released = [said.released for acked in made.entries[-1].acks.values() for said in acked.ack.gates.values()]
+    assert sum(released) > 0
+
+
+def test_all_of_it_is_written_down(page: Page, made: Made):
+    at(page, "audit")
+    page.has("rollback", "tbody")
+    acts = [act.action for act, acted in made.ledger.acts(50) if acted is not None and acted.done]
+    assert set(acts) >= {"trigger", "approve", "reject", "resume", "suspend", "savepoint", "rollback", "release"}
+    assert {act.by for act, _ in made.ledger.acts(50)} == {"user in Airflow"}
+
+
+def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow: Airflow):
+    url = f"http://127.0.0.1:{airflow.port}"
+    opened = entered(browser, airflow, "viewer")
+    run = airflow.runs("shop")[0].run_id
+    opened.goto(f"{url}/dags/shop/runs/{run}/plugin/checkpoint")
+    opened.here = FRAME
+    opened.has("Checkpoint #1", "main", timeout=60)
+    opened.goto(f"{url}/plugin/tidegate")
+    opened.has("shop", "main", timeout=60)
+    opened.click("main tbody a")
+    eventually("the DAG's page is there", lambda: "/dags/shop/plugin/checkpoints" in opened.run("location.href"), 60)
+    opened.has("Overview", "nav", timeout=60)
+    assert opened.wrong == []
+
+
+def test_who_may_only_look_is_offered_nothing_and_gets_nothing(browser: Browser, airflow: Airflow):
+    url = f"http://127.0.0.1:{airflow.port}"
+    opened = entered(browser, airflow, "viewer")
+    opened.goto(f"{url}/tidegate/dag/shop")
+    opened.has("Latest completed", "main")
+    assert not opened.there("[id^=act-]")
+    status = opened.run(
+        "fetch('/tidegate/api/v1/dags/shop/actions/suspend', {method: 'POST', body: '{}',"
+        " headers: {'Content-Type': 'application/json'}}).then((answer) => answer.status)"
+    )
+    assert status == 403
+    nobody = entered(browser, airflow, None)
+    nobody.goto(f"{url}/tidegate/dag/shop")
+    assert "Not authenticated" in nobody.text()
+
+
+@pytest.mark.parametrize("role", ["op", "admin"])
+def test_others_who_may_are_offered_the_same(browser: Browser, airflow: Airflow, role: str):
+    opened = entered(browser, airflow, role)
+    opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop")
+    opened.has("Suspend", "header")
+    assert opened.there("#act-trigger")
+
+
+def test_it_is_light_or_dark_as_airflow_is_and_follows(page: Page):
+    theme = f"{FRAME}.documentElement.dataset.theme"
+    for name, other in (("dark", "light"), ("light", "dark")):
+        page.run(f"document.documentElement.classList.replace('{other}', '{name}'); 0")
+        page.run(f"document.documentElement.classList.add('{name}'); 0")
+        eventually(f"the frame is {name}", lambda name=name: page.run(theme) == name)
+
+
+def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: Airflow):
+    opened = entered(browser, airflow, "viewer")
+    opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/overview")
+    opened.has("Latest completed", "main")
+    walked = []
+    for _ in range(4):
+        opened.key("Tab")
+        walked.append(opened.run("document.activeElement.id"))
+    assert walked[:3] == ["tab-overview", "tab-history", "tab-summary"]
+    opened.run("document.getElementById('tab-history').focus()")
+    opened.key("Enter")
+    opened.has("in all", "main")
+    opened.key("/")
+    assert opened.run("document.activeElement.id") == "filter"
+
+
+@pytest.mark.parametrize("where", PAGES)
+def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: Airflow, where: str):
+    opened = entered(browser, airflow, "viewer", width=390, height=800)
+    opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/{where}")
+    opened.has("shop", "h1")
+    assert opened.run("document.documentElement.scrollWidth") <= 390
