@@ -69,6 +69,12 @@ seen = pipeline.stage(seen.job("apart"))(slow)
 """
 """A stage in a job of its own, which waits for as long as the test holds it."""
 
+SLOW_BESIDE = f"""
+seen.sink("fast", DeltaAppend(pipeline.name + "/fast"))
+{SLOW_APART}
+"""
+"""The same, beside a sink that need not wait for it."""
+
 ENDLESS = """
 import os
 (HERE / f"at_work-{os.getpid()}").touch()

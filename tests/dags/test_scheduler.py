@@ -6,7 +6,7 @@ import os
 import signal
 
 from tests.dags import processes
-from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, Made
+from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, SLOW_BESIDE, Made
 from tests.dags.server import Airflow, Run
 from tests.waiting import eventually
 from tidegate.checkpoint.holding import answer
@@ -80,6 +80,29 @@ def test_two_at_once_complete_in_their_order(airflow: Airflow):
     assert (first.ended(), second.ended()) == ("success", "success")
     assert made.outcomes() == ["completed", "completed"]
     made.check(2)
+
+
+def test_checkpoints_go_past_a_slow_job(airflow: Airflow):
+    """And it catches up in one go. (With alignment they wait for it: the story above.)"""
+    settings = {"unaligned": True, "max_concurrent_checkpoints": 2, "interval": "never"}
+    made = airflow.project.pipeline("passed", gate=SLOW_BESIDE, **settings).hold().feed(4)
+    airflow.known("passed")
+    first = airflow.trigger("passed")
+    made.at_work()
+    for count in (2, 3):
+        run = airflow.trigger("passed")
+        assert run.ended() == "success"
+        assert run.tasks()["job_apart"] == "skipped"
+        assert len(made.rows("fast")) == count * made.ROWS, "published while it is at work"
+    assert "does not wait for job 'apart', which is still busy with checkpoint 1" in run.log("job_apart")
+    assert (first.tasks()["job_apart"], made.rows_or_none("every")) == ("running", [])
+    assert made.outcomes() == ["completed"] * 3
+    made.release()
+    assert first.ended() == "success"
+    assert airflow.trigger("passed").ended() == "success"
+    made.check(4)
+    entry = made.entries[-1]
+    assert [each.entry for each in entry.acks["apart"].ack.inputs["main"]] == [2, 3, 4]
 
 
 def test_clearing_an_old_run_changes_nothing(airflow: Airflow):
