@@ -20,7 +20,18 @@ from tidegate.model.records import Decision, Plan
 from tidegate.model.trouble import Trouble
 from tidegate.model.view import Entry, View
 
-__all__ = ["REASONS", "STATES", "Condition", "Seen", "condition", "look", "told"]
+__all__ = [
+    "REASONS",
+    "SPARE_BYTES",
+    "STATES",
+    "Condition",
+    "Seen",
+    "condition",
+    "free_bytes",
+    "local_folders",
+    "look",
+    "told",
+]
 
 REASONS = {
     "CANCELLED": "a person stopped it",
@@ -128,7 +139,7 @@ def look(ledger: Ledger, limits: Limits, gone: Callable[[Plan], str | None]) -> 
         trouble=ledger.trouble(),
         gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
-        full=tuple(folder for folder in dict.fromkeys((limits.root, limits.data)) if _is_full(folder)),
+        full=tuple(at for at in local_folders(limits) if (free := free_bytes(at)) is not None and free < SPARE_BYTES),
     )
 
 
@@ -139,15 +150,18 @@ def _late(ledger: Ledger, entry: Entry) -> bool:
         return False
 
 
-def _is_full(folder: str) -> bool:
-    """Whether the disk of a local folder has no room. A store elsewhere says so itself."""
-    if is_url(folder):
-        return False
+def local_folders(limits: Limits) -> list[str]:
+    """Where it writes on disks of this machine. A store elsewhere says by itself that it is full."""
+    return [folder for folder in dict.fromkeys((limits.root, limits.data)) if not is_url(folder)]
+
+
+def free_bytes(folder: str) -> int | None:
+    """How much room is left on the disk of a folder; None: it cannot be told, or is not there."""
     try:
         found = os.statvfs(folder)
     except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < SPARE_BYTES
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def condition(seen: Seen, command: Command | None = None) -> Condition:

@@ -10,7 +10,8 @@ import msgspec
 from tidegate import offline
 from tidegate.cli.output import Output
 from tidegate.cli.read import count_rows, open_as_of, plain, row_limit, shown
-from tidegate.cli.show import checkpoint_id
+from tidegate.cli.show import checkpoint_id, row_of_entry
+from tidegate.cli.summary import MEASURED, figure_text
 from tidegate.cli.targets import Target, entry_of, find
 from tidegate.errors import Invalid
 from tidegate.model.records import Published
@@ -27,7 +28,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "diff",
         help="what differs between two checkpoints",
-        description="Compare two published checkpoints: where the sources stood, versions and rows of the tables, keys "
+        description="Compare two published checkpoints: durations, rows, sizes and lag, where the sources stood, "
+        "versions and rows of the tables, keys "
         "that operators added, changed and forgot, settings and code. With an operator: these keys, before and after.",
         epilog="examples:\n  tidegate diff orders 3 5\n  tidegate diff orders 3 5 totals --limit 50 --json",
     )
@@ -50,6 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         "pipeline": target.name,
         "before": args.before,
         "after": args.after,
+        "figures": _figures(target, *entries),
         "sources": _sources(*entries),
         "tables": _tables(target, *tables),
         "states": {name: _state(target, *pair) for name, pair in sorted(_pairs(*states).items())},
@@ -78,6 +81,13 @@ def _sources(before: Entry, after: Entry) -> dict[str, Any]:
         }
         for name in sorted(stood[0].keys() | stood[1].keys())
     }
+
+
+def _figures(target: Target, before: Entry, after: Entry) -> dict[str, list[float]]:
+    """What both have measured: durations, rows, sizes, lag."""
+    rows = [row_of_entry(target.ledger, each) for each in (before, after)]
+    measured = {name: [row[name] for row in rows] for name in MEASURED}
+    return {name: both for name, both in measured.items() if None not in both}
 
 
 def _tables(target: Target, before: Published, after: Published) -> dict[str, Any]:
@@ -179,6 +189,10 @@ def _keys(
     return 0
 
 
+def _change(before: float, after: float) -> str:
+    return f"{(after - before) / before * 100:+,.0f} %" if before else ""
+
+
 def _counts(counted: dict[str, int]) -> str:
     told = [f"{count:,} keys {what}" for what, count in counted.items() if count]
     return ", ".join(told) or "the same"
@@ -186,6 +200,14 @@ def _counts(counted: dict[str, int]) -> str:
 
 def _tell(target: Target, found: dict[str, Any], out: Output) -> None:
     out.line(f"{target.name} from checkpoint {found['before']} to {found['after']}", "bold")
+    differ = {name: both for name, both in found["figures"].items() if both[0] != both[1]}
+    if differ:
+        rows = [
+            [MEASURED[name], *(figure_text(name, each) for each in both), _change(*both)]
+            for name, both in differ.items()
+        ]
+        columns = ["measure", f"checkpoint {found['before']}", f"checkpoint {found['after']}", "change"]
+        out.table(columns, rows, right=columns[1:])
     for name, source in found["sources"].items():
         out.line(f"  source {name}: " + ("read on" if source["moved"] else "stood still"))
     for name, table in found["tables"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import os
 import re
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate import seams
+from tidegate.checkpoint.condition import SPARE_BYTES, free_bytes, local_folders
+from tidegate.cli.documents import size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, open_root, pipeline_names
 from tidegate.config import Settings, load_settings
@@ -209,6 +212,7 @@ def _guarded(area: str, check: str, look: Callable[[], str]) -> Finding:
 
 def _storage(settings: Settings) -> Iterator[Finding]:
     yield _guarded("storage", "root", lambda: _create_twice(settings))
+    yield from (_guarded("storage", "space", functools.partial(_space, at)) for at in local_folders(settings))
     if not is_url(settings.data):
         there = Path(settings.data).is_dir()
         detail = settings.data if there else f"{settings.data} is not there yet"
@@ -232,6 +236,21 @@ def _create_twice(settings: Settings) -> str:
     finally:
         store.delete(name)
     return f"{settings.root}: writable, creates each file once"
+
+
+def _space(folder: str) -> str:
+    """Whether its disk has room for a checkpoint."""
+    free = free_bytes(folder)
+    if free is None:
+        return f"{folder}: cannot be told"
+    if free < SPARE_BYTES:
+        raise Invalid(
+            f"the disk that holds {folder} has {size_text(free)} left",
+            expected=f"at least {size_text(SPARE_BYTES)}",
+            help="make room; nothing is lost, the next run goes on by itself",
+            reason="DISK_FULL",
+        )
+    return f"{folder}: {size_text(free)} free"
 
 
 def _could_be_made(root: Path) -> str:

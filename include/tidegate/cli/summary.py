@@ -11,7 +11,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.targets import find
 from tidegate.cli.when import moment
 
-__all__ = ["MEASURED", "add_parser", "run"]
+__all__ = ["MEASURED", "add_parser", "figure_text", "run"]
 
 MEASURED = {
     "seconds": "duration",
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     told = (f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
     out.line(f"Ever: {', '.join(told) or 'nothing yet'}", "bold")
     rows = [
-        [said, f"{found['count']:,}", *(_value(name, found[column]) for column in COLUMNS)]
+        [said, f"{found['count']:,}", *(figure_text(name, found[column]) for column in COLUMNS)]
         for name, said in MEASURED.items()
         if (found := summary.get(name)) is not None
     ]
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _value(name: str, value: float) -> str:
+def figure_text(name: str, value: float) -> str:
+    """A measure's value, with its unit."""
     if name.endswith("seconds"):
         return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
     return size_text(value) if name.endswith(("bytes_out", "state_bytes", "state_delta")) else f"{value:,.0f}"

@@ -185,6 +185,20 @@ def test_explain_in_words(history, tidegate):
     assert all(line.startswith(("- ", "Next: ")) for line in lines[1:])
 
 
+def test_diff_tells_what_took_longer_and_grew(project, tidegate):
+    project.complete(1, None)
+    plan = project.plan(2, 1)
+    project.decide(plan, project.ack(2, rows=12))
+    project.publish(2)
+    found = tidegate("diff", "orders", "1", "2", "--json").json
+    assert found["figures"]["rows_out"] == [3, 12]
+    assert found["figures"]["bytes_out"] == [2048, 2048]
+    assert "state_bytes" not in found["figures"], "nothing is compared that one of them has not measured"
+    lines = [line.split() for line in tidegate("diff", "orders", "1", "2").out.splitlines()]
+    assert ["rows", "out", "3", "12", "+300", "%"] in lines
+    assert not any(line[:2] == ["bytes", "out"] for line in lines), "what is the same is no difference"
+
+
 # -- read ------------------------------------------------------------------------------------------
 
 

@@ -167,6 +167,8 @@ def test_a_full_disk(shop, tidegate, monkeypatch):
     cause, remedy = explained(tidegate, "disk full", "DISK_FULL")
     assert f"The disk that holds {shop.folder}/ledger" in cause
     assert "make room" in remedy
+    said = tidegate("doctor", "--json")
+    assert [each["state"] for each in said.json["findings"] if each["check"] == "space"] == ["bad", "bad"]
     monkeypatch.setattr(os, "statvfs", lambda folder: real)
     is_well(tidegate)
 
