@@ -219,7 +219,7 @@ def _suspended(seen: Seen, say: Command) -> Condition | None:
         resume = f"nothing, if that was meant; to let it go on: {say('resume')}"
     if (ended := control.for_good(seen.view)) is not None:
         resume = f"nothing: it was cancelled for good by entry {ended.id}; savepoints can be forked: {say('fork')}"
-    about = seen.view.last_id if "rejection" in held.by else last.id if last is not None else None
+    about = held.rejected or (last.id if last is not None else None)
     return Condition(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
 
 

@@ -62,6 +62,8 @@ class Suspended:
     """The checkpoints that failed in a row, oldest first; empty if somebody said so."""
     action: Literal["suspend", "stop", "cancel", "drain"] = "suspend"
     """What was said."""
+    rejected: int | None = None
+    """The checkpoint whose rejection it follows from."""
 
 
 def suspended(view: View, tolerable: int) -> Suspended | None:
@@ -85,7 +87,8 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)
         if entry.decision is not None and entry.decision.reason == REJECTED:
-            return Suspended(f"the rejection of checkpoint {entry.id}", entry.decision.detail)
+            by = f"the rejection of checkpoint {entry.id}"
+            return Suspended(by, entry.decision.detail, rejected=entry.id)
     if len(failed) <= tolerable:
         return None
     decision = failed[0].decision

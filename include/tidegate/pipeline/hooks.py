@@ -28,7 +28,7 @@ class Suspension:
 
     pipeline: str
     by: str
-    """The run that found something damaged; empty if too many checkpoints have failed."""
+    """The run that found something damaged, or which checkpoint was rejected; empty if too many have failed."""
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first."""

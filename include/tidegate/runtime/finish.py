@@ -14,6 +14,7 @@ from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
 from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
+from tidegate.checkpoint.verdicts import REJECTED
 from tidegate.errors import Unavailable
 from tidegate.pipeline.hooks import Suspension
 
@@ -46,7 +47,7 @@ def finish(
     while (outcome := coordinator.complete(id, failure)).state == "open":
         end_lower(coordinator, id, give_up)
         wait(outcome.detail or f"checkpoint {id} waits for those that it rests on")
-    suspension = suspended_by(coordinator, id) if outcome.counts else None
+    suspension = suspended_by(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
     step("publishing")
     report = coordinator.publish()
     remember(coordinator.ledger, coordinator.place.options)
@@ -56,13 +57,14 @@ def finish(
 
 
 def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
-    """Whether the pipeline is suspended by failures, of which checkpoint `id` is one; then its hooks are told.
+    """Whether the pipeline is suspended by failures, of which checkpoint `id` is one, or by its rejection; then its
+    hooks are told.
 
     Before anything else is tried that may fail. Asked by everybody who finds the checkpoint aborted: whoever aborted
     it may have died before it could tell.
     """
     found = coordinator.suspended()
-    if found is None or id not in found.failed:
+    if found is None or (id not in found.failed and id != found.rejected):
         return None
     suspension = Suspension(coordinator.graph.name, found.by, found.why, found.failed)
     tell_suspended(coordinator, suspension)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,6 +17,8 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.model.place import Place
 from tidegate.model.records import Json
+from tidegate.pipeline.hooks import Suspension
+from tidegate.runtime.finish import finish
 from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 from tidegate.testing.toys import ToySink, ToySource
 
@@ -220,3 +223,17 @@ def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
     assert [outcome.state for outcome in outcomes] == ["completed"]
     assert Told.waits == ["checkpoint 2 is held by gate 'g1', until somebody approves or rejects it"]
     world.exact()
+
+
+def test_a_rejection_tells_the_hooks_also_when_it_was_the_time_limits(world: GatedWorld) -> None:
+    """Nobody has answered: so there is nobody else who would know that the pipeline is suspended."""
+    world.gates = (Holds(5, hold_for="1 min"),)
+    id = world.held()
+    world.ack_age(id, 61)
+    coordinator = world.coordinator()
+    told: list[Suspension] = []
+    coordinator.graph = replace(coordinator.graph, on_suspended=(told.append,))
+    finished = finish(coordinator, id, None, give_up=lambda plan: None, wait=lambda why: None)
+    assert finished.outcome.reason == "GATE_REJECTED"
+    assert [(each.by, each.failed) for each in told] == [(f"the rejection of checkpoint {id}", ())]
+    assert "nobody answered within 60 s" in told[0].why
