@@ -63,7 +63,7 @@ export function buttons(dag, about) {
     may.edit && !stopped && about.started && button("act-suspend", "Suspend", () => ask({
       title: "Suspend the pipeline?", verb: "Suspend", path: path(dag, "suspend"),
       body: h("p", {}, "No run plans a checkpoint until somebody resumes. What is planned already is brought to its end, and input waits: nothing is lost."), fields: [NOTE], make: (values) => values })),
-    may.edit && about.gates.length > 0 && !about.by_interval && button("act-release", "Quarantine", () => release(dag, about)),
+    may.edit && about.started && about.gates.length > 0 && !about.by_interval && button("act-release", "Quarantine", () => release(dag, about)),
     may.trigger && button("act-trigger", "Trigger", () => ask({
       title: "Make a checkpoint now?", verb: "Trigger", path: path(dag, "trigger"), body: h("p", {}, "A run of the DAG takes what is new."),
       fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, { name: "drain", label: "Drain: it is the last one, event time comes to its end", kind: "checkbox" }, NOTE],

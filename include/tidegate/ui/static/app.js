@@ -90,7 +90,8 @@ async function ofDag(dag) {
     [at.page, at.id] = ["checkpoint", String(found.checkpoint)];
   }
   const page = PAGES[at.page] ?? overview;
-  const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go })]);
+  const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
+  const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
   return { key: [ageless(about), view.key], wait: view.wait, draw: () => [...frame(dag, at, about), ...view.draw(about)] };
 }
 

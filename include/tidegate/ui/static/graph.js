@@ -3,7 +3,7 @@ import { get, of } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 
-const [WIDE, HIGH, ACROSS, DOWN] = [190, 74, 250, 96];
+const [WIDE, HIGH, ACROSS, DOWN] = [178, 74, 214, 96];
 
 export async function graph({ dag }) {
   const data = await get(`${of(dag)}/graph`);
@@ -20,9 +20,15 @@ function drawing(parts, jobs) {
     return depth.get(part);
   };
   parts.forEach(deep);
+  // A source stands right before the first part that takes its rows, so that lines are short.
+  for (const part of parts.filter((each) => !each.inputs.length)) {
+    const users = parts.filter((each) => each.inputs.includes(part.name)).map((each) => depth.get(each));
+    if (users.length) depth.set(part, Math.min(...users) - 1);
+  }
   const filled = new Map();
   const place = new Map();
-  for (const part of [...parts].sort((a, b) => depth.get(a) - depth.get(b))) {
+  const late = (part) => (part.inputs.length ? 0 : 1);
+  for (const part of [...parts].sort((a, b) => depth.get(a) - depth.get(b) || late(a) - late(b))) {
     const column = depth.get(part);
     const wanted = part.inputs.length ? Math.min(...part.inputs.map((name) => place.get(byName.get(name)).row)) : 0;
     const row = Math.max(filled.get(column) ?? 0, wanted);
@@ -43,13 +49,13 @@ function drawing(parts, jobs) {
     const line = (text, dy, kind) => s("text", { x: x + 10, y: y + dy, class: kind }, cut(text));
     return s("g", { class: part.role },
       s("title", {}, `${part.role} ${part.name}`), s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }), line(part.name, 20),
-      line(`${part.role} · ${part.kind}${jobs.length > 1 && part.job ? ` · job ${part.job}` : ""}`, 37, "sub"), line(figures(part)[0], 52, "sub"), line(figures(part)[1], 66, "sub"));
+      line(`${part.role === part.kind ? part.role : `${part.role} · ${part.kind}`}${jobs.length > 1 && part.job ? ` · job ${part.job}` : ""}`, 37, "sub"), line(figures(part)[0], 52, "sub"), line(figures(part)[1], 66, "sub"));
   });
   const arrow = s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0,0 L8,4 L0,8" })));
   return s("svg", { width, height, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
 }
 
-const cut = (text) => (text.length > 28 ? `${text.slice(0, 27)}…` : text);
+const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);
 
 function figures(part) {
   const first = [part.summary, part.rows !== null && `${count(part.rows)} rows`, part.bytes !== null && bytes(part.bytes), part.verdict, part.quarantined ? `${count(part.quarantined)} set aside` : null];
