@@ -44,8 +44,6 @@ def test_a_secret_is_on_no_card():
     assert "canary" not in card(planted)
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "no json", "{}", '{"title": "another"}', json.dumps({"title": "tidegate-card"})]
-)
+@pytest.mark.parametrize("text", [None, "", "no json", "{}", '{"title": "another"}', '{"title": "tidegate-card"}'])
 def test_what_is_no_card_is_none(text):
     assert read_card(text) is None
