@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from jobs import orders_feed
+from tests.dags import postgres
 from tests.dags.up_project import Project
 from tests.example import Expected
 from tidegate.runtime.processes import ProcessId, is_alive
@@ -29,17 +33,42 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 @pytest.fixture(scope="module")
-def first(project: Project) -> Any:
-    """The first call: two checkpoints, then it ends by itself."""
-    return project.json("up", "--checkpoints", "2")
+def first(project: Project) -> Iterator[First]:
+    """The first call: two checkpoints, then it ends by itself.
+
+    Where there is a PostgreSQL, Airflow's metadata are in it, as compose.yaml has it. All later calls have SQLite.
+    """
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(postgres.postgres()) if postgres.programs() else ""
+        env = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url} if url else {}
+        yield First(replace(project, env={**project.env, **env}).json("up", "--checkpoints", "2")["checkpoints"], url)
+
+
+@dataclass(frozen=True)
+class First:
+    """What it has made, and where its metadata are."""
+
+    checkpoints: list[dict[str, Any]]
+    url: str
 
 
 def test_it_ends_by_itself_after_so_many_checkpoints_and_leaves_nothing_running(project, first):
-    assert [(row["pipeline"], row["id"], row["state"]) for row in first["checkpoints"]] == [
+    assert [(row["pipeline"], row["id"], row["state"]) for row in first.checkpoints] == [
         ("orders", 1, "completed"),
         ("orders", 2, "completed"),
     ]
     assert project.left_running() == []
+
+
+def test_its_metadata_are_where_they_were_asked_to_be(project, first):
+    if not first.url:
+        pytest.skip("there is no PostgreSQL: apt-get install postgresql")
+    assert not (project.home.folder / "airflow.db").exists()
+    engine = sqlalchemy.create_engine(first.url)
+    with engine.connect() as connection:
+        states = connection.execute(sqlalchemy.text("SELECT DISTINCT state FROM dag_run WHERE state <> 'queued'"))
+        assert "success" in [state for (state,) in states]
+    engine.dispose()
 
 
 def test_what_it_keeps_is_private(project, first):

@@ -87,10 +87,13 @@ class Judged:
         }
 
 
-def judge(suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keeping: bool = False) -> Judged:
+def judge(
+    suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keeping: bool = False, hashing: bool = True
+) -> Judged:
     """What the suite says of these rows. Of columns that are private no value is told.
 
     keeping: keep the rows in Spark, so that they are computed once. Else they are read again and again.
+    hashing: find repeated rows by hashes of their values, if that proves right.
     """
     known = compiled(suite, frame)
     walk = Walk(known.expectations, frame, known)
@@ -99,7 +102,7 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keep
     noted: Noted | None = None
     held: list[DataFrame] = []
     if keeping:
-        found = note(frame, leaves, FEW_ROWS, FEW)
+        found = note(frame, leaves, FEW_ROWS, FEW, hashing=hashing)
         if found is not None:
             noted, counted = found
             held += noted.kept
@@ -124,8 +127,11 @@ def judge(suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keep
     )
     judged = Judged(suite, rows, findings, frame=frame if keeping else None, noted=noted)
     bad = _bad_rows(frame, judged)
-    _add_samples(frame, bad, judged, private)
-    return replace(judged, bad=bad, kept=(*held, *repeated.values(), *([bad] if bad is not None else ())))
+    held += [*repeated.values(), *([bad] if bad is not None else ())]
+    if _look_at_bad(frame, bad, judged, private):
+        return replace(judged, bad=bad, kept=tuple(held))
+    again = judge(suite, _rows(judged), private, keeping=True, hashing=False)
+    return replace(again, kept=(*held, *again.kept))
 
 
 _compiled: dict[tuple[str, str, int], Compiled] = {}
@@ -166,10 +172,14 @@ def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str
 
 def plain(judged: Judged) -> DataFrame | None:
     """The rows that `judge` has kept, as they were."""
+    return None if judged.frame is None else _rows(judged)
+
+
+def _rows(judged: Judged) -> DataFrame:
     from pyspark.sql import functions as f
 
-    frame = judged.frame
-    return None if frame is None else frame.select(*(f.col(quoted(name)) for name in _plain(frame, judged)))
+    assert judged.frame is not None
+    return judged.frame.select(*(f.col(quoted(name)) for name in _plain(judged.frame, judged)))
 
 
 def _plain(frame: DataFrame, judged: Judged) -> list[str]:
@@ -285,27 +295,38 @@ def _short(value: Any) -> Any:
     return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
 
 
-def _add_samples(frame: DataFrame, bad: DataFrame | None, judged: Judged, private: Collection[str]) -> None:
-    """A few of the values that break each rule, as texts. Never more than that leaves Spark."""
+def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, private: Collection[str]) -> bool:
+    """Add a few of the values that break each rule, as texts. Never more than that leaves Spark.
+
+    In the same pass: whether repeated rows that were found by hashes have as many different values as hashes. False:
+    some have been found only because the hashes of different values are the same.
+    """
     from pyspark.sql import functions as f
 
     findings = judged.findings
+    twice = judged.noted.twice if judged.noted is not None else {}
+    hashed = {n: each.leaf for n, each in enumerate(findings) if isinstance(each.leaf, Repeats) and each.leaf in twice}
     told = {n: each for n, each in enumerate(findings) if each.bad and not private_of(each.rule, private)}
     in_rows = [number for number, each in told.items() if each.repeated is None and each.leaf is not None]
-    if in_rows:
+    if looked_at := sorted({*in_rows, *hashed}):
         if bad is not None:
-            rows, marks = bad, {number: _mark(number) for number in in_rows}
+            rows, marks = bad, {number: _mark(number) for number in looked_at}
         else:
-            rows, marks = _marked(frame, judged, in_rows)
-        values = [_sample(frame, findings[number], mark).alias(f"s{number}") for number, mark in marks.items()]
-        lists = [f.slice(f.collect_list(f"s{number}"), 1, SAMPLES) for number in in_rows]
-        row = rows.withColumn(_BROKEN, f.rand()).select(*values).agg(*lists).collect()[0]
-        for number, samples in zip(in_rows, row, strict=True):
+            rows, marks = _marked(frame, judged, looked_at)
+        values = [_sample(frame, findings[n], marks[n]).alias(f"s{n}") for n in in_rows]
+        values += [f.when(marks[n], f.struct(*map(f.col, leaf.columns))).alias(f"v{n}") for n, leaf in hashed.items()]
+        lists = [f.slice(f.collect_list(f"s{n}"), 1, SAMPLES) for n in in_rows]
+        counts = [f.size(f.collect_set(f"v{n}")) for n in hashed]
+        row = rows.withColumn(_BROKEN, f.rand()).select(*values).agg(*lists, *counts).collect()[0]
+        if any(row[len(lists) + at] > twice[leaf] for at, leaf in enumerate(hashed.values())):
+            return False
+        for number, samples in zip(in_rows, row, strict=False):
             _tell(findings[number], samples)
     for finding in told.values():
         if isinstance(finding.leaf, Repeats) and finding.repeated is not None:
             texts = f.array(*[_text(frame, column) for column in finding.leaf.columns])
             _tell(finding, [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()])
+    return True
 
 
 def _sample(frame: DataFrame, finding: Finding, mark: Column) -> Column:

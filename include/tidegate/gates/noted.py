@@ -25,6 +25,8 @@ __all__ = ["Noted", "note"]
 _BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
 _WORD = 62
 """So many bits are noted in one column."""
+_SURE = 200_000
+"""So many repeated rows are told by their hashes at most: their values are compared in one place."""
 _HASHED = ("boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary")
 _EVERY_ROW = -1
 _COUNTS = -1
@@ -43,21 +45,21 @@ class _Bits:
 class Noted:
     """Rows, kept with what is noted of each."""
 
-    def __init__(self, frame: DataFrame, leaves: Mapping[Any, Leaf]) -> None:
+    def __init__(self, frame: DataFrame, leaves: Mapping[Any, Leaf], *, hashing: bool) -> None:
         from pyspark.sql import functions as f
 
         self._conditions: list[Column] = []
         self._bits = {leaf: self._noted(leaf) for leaf in leaves.values() if isinstance(leaf, Count) and not leaf.alone}
         types = dict(frame.dtypes)
-        unique = [leaf for leaf in leaves.values() if isinstance(leaf, Repeats)]
+        unique = [leaf for leaf in leaves.values() if isinstance(leaf, Repeats) and hashing]
         self._rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
         self._found: DataFrame | None = None
-        self._twice: dict[Repeats, int] = {}
-        """The rules whose repeated rows are told by their hashes, and how many rows these are."""
+        self.twice: dict[Repeats, int] = {}
+        """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
         words = [self._conditions[at : at + _WORD] for at in range(0, len(self._conditions), _WORD)]
         noted = {f"{_BITS}{at}": _word(word) for at, word in enumerate(words)}
         for number, leaf in enumerate(self._rules):
-            hashed = f.xxhash64(*map(f.col, leaf.columns))
+            hashed = _hash([f.col(name) for name in leaf.columns])
             noted[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
         self.names = list(noted)
         self.rows = keep(frame.select("*", *(column.alias(name) for name, column in noted.items())))
@@ -85,17 +87,15 @@ class Noted:
 
         most, share: how many rows, or what share of all, may be repeated to be told by their hashes.
         """
-        counts, twice = self._scan() if self._rules else (self._sums(), {})
+        counts, found = self._scan() if self._rules else (self._sums(), {})
         rows = counts[_EVERY_ROW]
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._bits.items():
             empty = leaf.none_of_none and not counts[bits.passed]
             values[leaf] = None if empty else counts[bits.met]
-        few = {leaf: n for leaf, n in twice.items() if n <= max(most, share * rows)}
-        self._twice = {leaf: n for leaf, n in few.items() if n}
-        if self._twice:
-            self._drop_collisions()
-        return values | {leaf: n for leaf, n in few.items() if not n or leaf in self._twice}
+        few = {leaf: told for leaf, told in found.items() if told[0] <= min(max(most, share * rows), _SURE)}
+        self.twice = {leaf: hashes for leaf, (_, hashes) in few.items() if hashes}
+        return values | {leaf: repeated for leaf, (repeated, _) in few.items()}
 
     def _sums(self) -> list[int]:
         """How many rows have each bit; and, last, how many there are."""
@@ -105,8 +105,9 @@ class Noted:
         row = self.rows.agg(*(each.alias(f"n{at}") for at, each in enumerate([*bits, f.count(f.lit(1))]))).collect()[0]
         return list(row)
 
-    def _scan(self) -> tuple[list[int], dict[Repeats, int]]:
-        """The same, and for each rule of uniqueness how many rows have a hash that another one has, too."""
+    def _scan(self) -> tuple[list[int], dict[Repeats, tuple[int, int]]]:
+        """The same; and for each rule of uniqueness how many rows have a hash that another one has, too, and how many
+        different ones they have."""
         from pyspark.sql import functions as f
 
         spark = self.rows.sparkSession
@@ -114,31 +115,14 @@ class Noted:
         sort = _sorter(len(self._conditions), len(self._rules), split)
         parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
         self._found = keep(parts.repartitionById(split, f.col("bucket")).mapInArrow(_finder(), _FOUND))
-        counts, rows = [0] * (len(self._conditions) + 1), [0] * len(self._rules)
-        told = self._found.select("rule", "rows", f.when(f.col("rule") == _COUNTS, f.col("numbers")))
-        for rule, repeated, numbers in told.collect():
+        counts, found = [0] * (len(self._conditions) + 1), [(0, 0)] * len(self._rules)
+        told = self._found.select("rule", "rows", f.size("numbers"), f.when(f.col("rule") == _COUNTS, f.col("numbers")))
+        for rule, repeated, hashes, numbers in told.collect():
             if rule == _COUNTS:
                 counts = [a + b for a, b in zip(counts, numbers, strict=True)]
             else:
-                rows[rule] += repeated
-        return counts, dict(zip(self._rules, rows, strict=True))
-
-    def _drop_collisions(self) -> None:
-        """Keep those rules of which, among the rows found, equal hashes are equal values."""
-        from pyspark.sql import functions as f
-
-        rows = self.rows
-        found, asked = [], []
-        for leaf in self._twice:
-            rows, twice = self._joined(rows, leaf)
-            found.append(twice)
-            asked += [f.count_distinct(f.when(twice, f.struct(*map(f.col, leaf.columns))))]
-            asked += [f.count_distinct(f.when(twice, f.col(f"{_HASH}{self._rules.index(leaf)}")))]
-        any_twice = reduce(lambda any, one: any | one, found)
-        row = rows.where(any_twice).agg(*(each.alias(f"n{at}") for at, each in enumerate(asked))).collect()[0]
-        values, hashes = row[::2], row[1::2]
-        sure = [a == b for a, b in zip(values, hashes, strict=True)]
-        self._twice = {leaf: n for (leaf, n), is_sure in zip(self._twice.items(), sure, strict=True) if is_sure}
+                found[rule] = (found[rule][0] + repeated, found[rule][1] + hashes)
+        return counts, dict(zip(self._rules, found, strict=True))
 
     # -- telling rows apart -----------------------------------------------------------------------------
 
@@ -149,7 +133,7 @@ class Noted:
         if leaf in self._bits:
             met = self._bits[leaf].met
             return rows, self._has(met) if met != _EVERY_ROW else f.lit(True)
-        return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self._twice else None
+        return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
 
     def _joined(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
         from pyspark.sql import functions as f
@@ -174,12 +158,15 @@ class Noted:
 
 
 def note(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], most: int, share: float
+    frame: DataFrame, leaves: Mapping[Any, Leaf], most: int, share: float, *, hashing: bool = True
 ) -> tuple[Noted, dict[Leaf, int | None]] | None:
-    """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself."""
+    """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself.
+
+    hashing: find repeated rows by hashes, too.
+    """
     noted = None
     try:
-        noted = Noted(frame, leaves)
+        noted = Noted(frame, leaves, hashing=hashing)
         return noted, noted.read(most, share)
     except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
         for each in noted.kept if noted is not None else ():
@@ -190,6 +177,14 @@ def note(
 def _hashes(kind: str | None) -> bool:
     """Whether equal values of this type have equal hashes, and `groupBy` takes the same values for equal."""
     return kind is not None and (kind in _HASHED or kind.startswith("decimal("))
+
+
+def _hash(columns: list[Column]) -> Column:
+    """One number for the values of a row. A null leaves a hash as it is, so of several columns it is told beside."""
+    from pyspark.sql import functions as f
+
+    nulls = [column.isNull() for column in columns] if len(columns) > 1 else []
+    return f.xxhash64(*columns, *nulls)
 
 
 def _word(conditions: list[Column]) -> Column:
