@@ -317,7 +317,7 @@ def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, privat
         values += [f.when(marks[n], f.struct(*map(f.col, leaf.columns))).alias(f"v{n}") for n, leaf in hashed.items()]
         lists = [f.slice(f.collect_list(f"s{n}"), 1, SAMPLES) for n in in_rows]
         counts = [f.size(f.collect_set(f"v{n}")) for n in hashed]
-        row = rows.withColumn(_BROKEN, f.rand()).select(*values).agg(*lists, *counts).collect()[0]
+        row = rows.withColumn(_BROKEN, f.rand(0)).select(*values).agg(*lists, *counts).collect()[0]
         if any(row[len(lists) + at] > twice[leaf] for at, leaf in enumerate(hashed.values())):
             return False
         for number, samples in zip(in_rows, row, strict=False):

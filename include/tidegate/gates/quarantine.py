@@ -46,14 +46,20 @@ def quarantine_name(gate: str) -> str:
     return f"{QUARANTINE}{gate}"
 
 
-def with_origin(rows: DataFrame, checkpoint: int, stream: str) -> DataFrame:
-    """Rows for quarantine, each with an id of its own, and where it came from."""
+def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
+    """Rows for quarantine, each with an id of its own, and where it came from.
+
+    The checkpoint's number is looked up in an array: as a plain one it would be a part of the code that Spark generates,
+    and compiles, for it.
+    """
     from pyspark.sql import functions as f
 
     types = {SETTLED: "string", SETTLED_IN: "long", SETTLED_BY: "string"}
     nothing = {name: f.lit(None).cast(kind) for name, kind in types.items()}
-    origin = {ID: f.expr("uuid()"), CHECKPOINT: f.lit(checkpoint).cast("long"), STREAM: f.lit(stream)}
-    return rows.withColumns({**origin, **nothing})
+    id = f.concat(f.lit(staging.attempt), f.lit("-"), f.monotonically_increasing_id().cast("string"))
+    number = f"{staging.checkpoint}L"
+    checkpoint = f.expr(f"get(array({number}, {number}), CAST(size({RULES}) > 1 AS INT))")
+    return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
 
 
 class QuarantineSink(ExactlyOnceSink):
@@ -87,7 +93,7 @@ class QuarantineSink(ExactlyOnceSink):
         return Returning(rows, requests, checkpoint)
 
     def rows(
-        self, bad: DataFrame | None, frame: DataFrame, checkpoint: int, stream: str, back: Returning | None
+        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: Returning | None
     ) -> DataFrame:
         """What is to be staged: new rows, and those that come back, marked.
 
@@ -97,7 +103,7 @@ class QuarantineSink(ExactlyOnceSink):
 
         if bad is None:  # an interval that is made again replaces what it has set aside before, also by nothing
             bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
-        rows = with_origin(bad, checkpoint, stream)
+        rows = with_origin(bad, staging, stream)
         return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
 
     def target(self, place: Place) -> str:

@@ -124,7 +124,7 @@ class Gating:
     def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame, back: Returning | None) -> None:
         for name, sink in stage.quarantine.items():
             context = self.coordinator.context(name)
-            rows = sink.rows(bad, frame, self.staging.checkpoint, stage.input, back)
+            rows = sink.rows(bad, frame, self.staging, stage.input, back)
             prepare = sink.prepare if back is None else sink.prepare_marked
             self.staged[name] = prepare(rows, context, self.staging)
 

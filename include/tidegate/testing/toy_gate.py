@@ -112,7 +112,7 @@ class ToyQuarantine(ToySink, QuarantineSink):
         return back  # type: ignore[no-any-return]
 
     def rows(
-        self, bad: DataFrame | None, frame: DataFrame, checkpoint: int, stream: str, back: Returning | None
+        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: Returning | None
     ) -> DataFrame:
         new: Any = bad
         returned: Any = back
