@@ -16,7 +16,17 @@ from tidegate.checkpoint.coordinator import Triggered
 from tidegate.checkpoint.holding import answer
 from tidegate.cli.main import main
 from tidegate.errors import Invalid
-from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
+from tidegate.gates import (
+    BrokenRule,
+    Expectations,
+    Freshness,
+    Gate,
+    GateContext,
+    Judgement,
+    SchemaDrift,
+    Unseen,
+    Volume,
+)
 from tidegate.model.records import Ack, Json
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -327,6 +337,72 @@ def test_gates_that_look_beyond_the_rows_of_a_checkpoint(spark, tmp_path):
     played.feed([{"id": 6, "v": 3.0}, {"id": 7, "v": 3.0}])
     ack, outcome = checkpoint(played)
     assert (outcome.state, "most" in outcome.detail) == ("aborted", True), "seven would be in the table"
+
+
+def test_a_key_that_an_operator_knows_already_is_set_aside_before_it_comes_there(spark, tmp_path):
+    policy: Any = "quarantine"
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "a long, b string, v long")
+        new = rows.gate(Unseen(["a", "b"], against="once", on_failure=policy), name="new")
+        new.deduplicate(by=["b", "a"], uid="once").sink("kept", DeltaAppend("tables/kept"))
+
+    played = Play(tmp_path, spark, build)
+    played.feed(
+        [{"a": 1, "b": "x", "v": 1}, {"a": 2, "b": "x", "v": 1}, {"a": 3, "b": "y", "v": 1}, {"a": 3, "b": "y"}]
+    )
+    ack, _ = checkpoint(played)
+    assert [(each.rule, each.rows) for each in ack.gates["new"].broken] == [("repeated", 2)], "nothing is known yet"
+
+    played.feed(
+        [{"a": 1, "b": "x", "v": 2}, {"a": 1, "b": "z", "v": 2}, {"a": 3, "b": "y", "v": 2}, {"v": 2}, {"v": 2}]
+    )
+    policy = "abort"
+    assert checkpoint(played)[1].state == "aborted"
+    policy = "quarantine"
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, ack.gates["new"].rows, ack.gates["new"].quarantined) == ("completed", 5, 1)
+    assert [(each.rule, each.why) for each in ack.gates["new"].broken] == [
+        ("seen", "1 rows have a key that 'once' holds already")
+    ]
+
+    played.feed([{"a": 2, "b": "x", "v": 3}, {"a": 2, "b": "x", "v": 4}])
+    checkpoint(played)
+    kept = sorted((row["a"] or 0, row["b"] or "", row["v"]) for row in played.rows("tables/kept"))
+    assert kept == [(0, "", 2), (1, "x", 1), (1, "z", 2), (2, "x", 1), (3, "y", 2)], "of null keys the operator decides"
+    aside = [(row["a"], row["v"], row["_tidegate_rules"]) for row in played.rows("ledger/play/quarantine/new")]
+    assert sorted(aside, key=str) == sorted(
+        [
+            (3, 1, ["repeated"]),
+            (3, None, ["repeated"]),
+            (1, 2, ["seen"]),
+            *((2, v, ["seen", "repeated"]) for v in (3, 4)),
+        ],
+        key=str,
+    )
+
+
+def test_a_gate_is_against_an_operator_that_never_forgets_in_its_own_job():
+    pipeline = Pipeline("p")
+    rows = sources(pipeline, "id long, at timestamp")
+    given = {
+        "nobody": "'nobody', which is no operator: expected the uid of one (apart, other, short)",
+        "short": "'short', which forgets keys: expected a deduplicate, latest or aggregate without end",
+        "other": "'other', which knows v, and not id: judge by the same columns",
+        "apart": "'apart' of job 'elsewhere', and is in 'main': what is remembered there is only known there",
+    }
+    for number, uid in enumerate(given):
+        rows.gate(Unseen("id", against=uid), name=f"g{number}").sink(f"s{number}", DeltaAppend(f"t{number}"))
+    rows.deduplicate(by="id", within="1 day", uid="short").sink("short", DeltaAppend("short"))
+    rows.deduplicate(by="v", uid="other").sink("other", DeltaAppend("other"))
+    rows.job("elsewhere").deduplicate(by="id", uid="apart").sink("apart", DeltaAppend("apart"))
+    rows.gate(Unseen([], on_failure="stop", at_most=2), name="bad").sink("bad", DeltaAppend("bad"))  # type: ignore[arg-type]
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    for number, why in enumerate(given.values()):
+        assert f"gate 'g{number}' is against {why}" in refused.value.what
+    assert "gate 'bad': policy 'stop' for on_failure" in refused.value.what
+    assert "gate 'bad': at_most is 2: expected a share from 0 to 1" in refused.value.what
 
 
 def test_what_is_wrong_with_a_gate_is_told_with_the_rest_of_the_pipeline():

@@ -3,6 +3,7 @@
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.expectations import Expectations
 from tidegate.gates.ready import Freshness, SchemaDrift, Volume
+from tidegate.gates.unseen import Unseen
 
 __all__ = [
     "BrokenRule",
@@ -12,5 +13,6 @@ __all__ = [
     "GateContext",
     "Judgement",
     "SchemaDrift",
+    "Unseen",
     "Volume",
 ]

@@ -14,7 +14,7 @@ follows it. A gate of your own is a class with `describe` and `judge`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -50,6 +50,8 @@ class GateContext:
     """What the gate told to remember (`Judgement.memory`) in the last completed checkpoint."""
     pinned: tuple[Json, SourceContext] | None = None
     """What `pin` answered when the checkpoint was planned."""
+    held: Callable[[DataFrame], DataFrame | None] | None = None
+    """Of a gate that is `against` an operator: what that holds of these keys, as of the base. None: nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Gate(ABC):
     """What counts when nobody has answered by then."""
     keeps: ClassVar[bool] = False
     """Whether it keeps the rows itself, because it computes something beside each (`Judgement.frame`)."""
+    against: str | None = None
+    """The uid of an operator whose keys it looks at (`GateContext.held`)."""
     remembers: bool = False
     """Whether it goes by earlier checkpoints (`Judgement.memory`), of which interval pipelines have none."""
 

@@ -49,8 +49,8 @@ def quarantine_name(gate: str) -> str:
 def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
     """Rows for quarantine, each with an id of its own, and where it came from.
 
-    The checkpoint's number is looked up in an array: as a plain one it would be a part of the code that Spark generates,
-    and compiles, for it.
+    The checkpoint's number is looked up in an array: a plain one would be a part of the code that Spark generates, and
+    compiles, for it.
     """
     from pyspark.sql import functions as f
 

@@ -63,6 +63,10 @@ class Aggregate(Operator):
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
+    @property
+    def known_by(self) -> list[str] | None:
+        return self.by if self.expiry == NEVER else None
+
     def describe(self) -> Json:
         return {"by": self.by, "functions": self.functions, **self.expiry.describe()}
 

@@ -176,6 +176,11 @@ class Operator(ABC):
         return False
 
     @property
+    def known_by(self) -> list[str] | None:
+        """The columns by which it knows every key that it was ever given. None: it forgets some, or knows none."""
+        return None
+
+    @property
     def arity(self) -> int:
         """How many streams it takes."""
         return 1

@@ -48,6 +48,10 @@ class Deduplicate(Operator):
     def outputs(self) -> tuple[str, ...]:
         return (LATE,) if self.within is not None else ()
 
+    @property
+    def known_by(self) -> list[str] | None:
+        return self.by if self.within is None else None
+
     def describe(self) -> Json:
         return {"by": self.by, "within": self.within, "event_time": self.event_time}
 

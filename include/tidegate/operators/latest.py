@@ -52,6 +52,10 @@ class Latest(Operator):
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
+    @property
+    def known_by(self) -> list[str] | None:
+        return self.by
+
     def describe(self) -> Json:
         return {"by": self.by, "order_by": self.order_by}
 

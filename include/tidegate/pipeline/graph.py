@@ -12,11 +12,12 @@ from tidegate.errors import Invalid
 from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
+from tidegate.pipeline.against import against_problems
 from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
-from tidegate.pipeline.jobs import Job, cut, job_problems, overtakable
+from tidegate.pipeline.jobs import Job, cut, job_problems, jobs_of, overtakable
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
@@ -164,6 +165,7 @@ def build_graph(
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
+        problems += against_problems(ordered, jobs_of(ordered, sinks))
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing
 
-__all__ = ["MAIN", "Job", "cut", "job_problems", "overtakable", "share_of"]
+__all__ = ["MAIN", "Job", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
@@ -126,6 +126,11 @@ def job_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]
         f"jobs {', '.join(sorted(waiting))} wait for each other ({'; '.join(edges)}): "
         "let what lies between be in one of them, with .job(…)"
     ]
+
+
+def jobs_of(ordered: Sequence[Node], sinks: Iterable[Sinking]) -> Mapping[str, str]:
+    """In which job each stage is."""
+    return _places(ordered, sinks).stages
 
 
 def cut(sources: Collection[Sourcing], ordered: Sequence[Node], sinks: Collection[Sinking]) -> tuple[Job, ...]:

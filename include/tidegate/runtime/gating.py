@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -55,8 +56,17 @@ def warm_gates(graph: Graph) -> None:
 class Gating:
     """The gates' side of one attempt."""
 
-    def __init__(self, coordinator: Coordinator, plan: Plan, staging: Staging, prev: Remembered | None) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        plan: Plan,
+        staging: Staging,
+        prev: Remembered | None,
+        held: Callable[[str, DataFrame], DataFrame | None],
+    ) -> None:
+        """held: what an operator holds of some keys, as of the base."""
         self.coordinator = coordinator
+        self.held = held
         self.plan = plan
         self.staging = staging
         self.before: Mapping[str, Json] = prev.memory if prev is not None else {}
@@ -110,6 +120,7 @@ class Gating:
             clock=self.plan.created,
             memory=self.before.get(_remembered(stage), {}),
             pinned=(ledger.unpack(payload), where) if payload is not None else None,
+            held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
 
     def _back(self, stage: Gated, frame: DataFrame) -> Returning | None:

@@ -140,6 +140,18 @@ class Operating:
         base = self.base(state_sink_name(stage.name, part))
         return self._state(stage, part, base.keys, spark, None, None) if base is not None else None
 
+    def held(self, uid: str, keys: DataFrame) -> DataFrame | None:
+        """Of these keys, those that an operator holds as of the base. None: it has never held anything."""
+        name = state_sink_name(uid, "")
+        base = self.base(name)
+        if base is None:
+            return None
+        stage = next(stage for stage in self.job.operators if stage.name == uid)
+        context = self.coordinator.context(name)
+        nowhere = StateFolder(stage.states[name].location(context), self.staging.folder(context), self.plan.id)
+        state = KeyedState(keys.sparkSession, uid, base, nowhere, base.keys, base.groups)
+        return state.of(keys, on=keys.columns)
+
     def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
         """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))

@@ -136,7 +136,7 @@ class Attempt:
         waiting = behind.yet_to_take(entry, base, below, self.job)
         self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting)
         self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
-        self.gating = Gating(self.coordinator, self.plan, self.staging, before)
+        self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
         return None, answer.prev
 
     def _needs_prev(self) -> bool:
