@@ -133,7 +133,7 @@ class Processes:
         self._write_state()
 
     def _write_state(self) -> None:
-        known = {child.name: child.id.to_json() for child in self.children if child.id}
+        known = {child.name: child.id.to_json() for child in self.children if child.id and child.ended is None}
         text = json.dumps({"format": 1, "port": self._port, "processes": known}, indent=1) + "\n"
         self.home.write_private(self.home.state_file, text)
 
