@@ -256,6 +256,10 @@ class Run:
         answer = self.airflow.call("GET", f"{self.path}/taskInstances/{task}/logs/{tries}")
         return json.dumps(answer["content"])
 
+    def links(self, task: str) -> dict[str, str]:
+        """Where the task's details lead to."""
+        return dict(self.airflow.call("GET", f"{self.path}/taskInstances/{task}/links")["extra_links"])
+
     def ended(self, timeout: float = 240) -> str:
         """Wait for the run's end; answers with its state."""
         return str(eventually(f"run {self.run_id} of {self.dag_id} ends", lambda: self._state_if(DONE), timeout))

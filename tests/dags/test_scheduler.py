@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from urllib.parse import quote
 
 from tests.dags import processes
 from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, SLOW_BESIDE, Made
@@ -240,6 +241,10 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     told = run.log("gate_checked")
     assert "GATE_FAILED: gate 'checked' stops checkpoint 1: of 4 rows" in told
     assert "even (critical): 2 rows are odd" in told
+    assert run.links("gate_checked") == {
+        "Checkpoint": f"/dags/shown/runs/{quote(run.run_id, safe='')}/plugin/checkpoint",
+        "Quarantine": "/dags/shown/plugin/checkpoints",
+    }
     run = run_with(airflow, made, "quarantine")
     assert run.ended() == "success"
     assert "QUARANTINE. 4 rows judged, 2 set aside" in run.log("gate_checked")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from tidegate.dag.links import LINKS
 from tidegate.dag.operators import Step
 from tidegate.errors import Fenced, Rejected
 from tidegate.model.records import BrokenRule, Verdict
@@ -37,6 +38,7 @@ class GateOperator(Step):
     """Shows what one gate found, and waits for a person if it says so."""
 
     ui_color = "#f9e79f"
+    operator_extra_links = LINKS
 
     def __init__(self, *, gate: str, job: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from tidegate.dag.links import LINKS
 from tidegate.dag.timetable import Every
 
 __all__ = ["TidegatePlugin"]
@@ -14,3 +15,4 @@ class TidegatePlugin(AirflowPlugin):
 
     name = "tidegate"
     timetables = [Every]
+    operator_extra_links = list(LINKS)

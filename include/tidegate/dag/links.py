@@ -1,0 +1,41 @@
+"""Links from tasks to the pages that tell more. Airflow shows them with a task's details, and answers them by REST."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+__all__ = ["LINKS", "CheckpointLink", "QuarantineLink"]
+
+
+class CheckpointLink(BaseOperatorLink):
+    """From each task to its run's checkpoint."""
+
+    name = "Checkpoint"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        return f"{_root()}/dags/{_path(ti_key.dag_id)}/runs/{_path(ti_key.run_id)}/plugin/checkpoint"
+
+
+class QuarantineLink(BaseOperatorLink):
+    """From the task of a gate to what waits in its quarantine."""
+
+    name = "Quarantine"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        return f"{_root()}/dags/{_path(ti_key.dag_id)}/plugin/checkpoints"
+
+
+LINKS = (CheckpointLink(), QuarantineLink())
+
+
+def _root() -> str:
+    """Where Airflow's pages begin, on whatever host."""
+    return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+
+
+def _path(name: str) -> str:
+    return quote(name, safe="")
