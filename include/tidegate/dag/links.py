@@ -29,12 +29,12 @@ class QuarantineLink(BaseOperatorLink):
         return f"{_root()}/dags/{_path(ti_key.dag_id)}/plugin/checkpoints"
 
 
-LINKS = (CheckpointLink(), QuarantineLink())
+LINKS: tuple[BaseOperatorLink, ...] = (CheckpointLink(), QuarantineLink())
 
 
 def _root() -> str:
     """Where Airflow's pages begin, on whatever host."""
-    return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
 
 
 def _path(name: str) -> str:

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tidegate.dag import asked, reasons
 from tidegate.dag.assets import asset, event_extra
-from tidegate.dag.links import CheckpointLink
+from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, end_anyway, let_go
@@ -41,7 +41,7 @@ class Step(BaseOperator):
     """What all three have in common: errors in Airflow's terms, waiting without a worker, and an end when told so."""
 
     shallow_copy_attrs = ("pipeline",)
-    operator_extra_links = (CheckpointLink(),)
+    operator_extra_links = LINKS[:1]
 
     def __init__(self, *, pipeline: Pipeline, project: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
