@@ -56,7 +56,7 @@ def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
 
     types = {SETTLED: "string", SETTLED_IN: "long", SETTLED_BY: "string"}
     nothing = {name: f.lit(None).cast(kind) for name, kind in types.items()}
-    id = f.concat(f.lit(staging.attempt), f.lit("-"), f.monotonically_increasing_id().cast("string"))
+    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), f.monotonically_increasing_id().cast("string")))
     number = f"{staging.checkpoint}L"
     checkpoint = f.expr(f"get(array({number}, {number}), CAST(size({RULES}) > 1 AS INT))")
     return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
