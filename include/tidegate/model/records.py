@@ -17,6 +17,7 @@
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
+    audit/<time>-<attempt>.json Act           what somebody has done from the pages; .done.json: Acted (model/act.py)
     trouble.json             Trouble          a hint: the last error that no checkpoint tells of (model/trouble.py)
 
 `format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.

@@ -128,7 +128,7 @@ class Journal:
         low, high = rows[self.number][0].as_py(), rows[self.number][-1].as_py()
         path = f"{low:012d}-{high:012d}-{attempt}.parquet"
         with self.location.create(path) as out:
-            pq.write_table(rows, out, compression="zstd")
+            pq.write_table(rows, out, compression="zstd", use_dictionary=False, write_statistics=False)
         self.location.sync([path])
         stats = {"numRecords": rows.num_rows, "minValues": {self.number: low}, "maxValues": {self.number: high}}
         size = self.location.size(path)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
+from tidegate.model.act import Act, Acted
 from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
 from tidegate.model.records import (
@@ -256,6 +257,8 @@ SAMPLES: dict[str, Record] = {
         expected="sum(amount)",
         help="give it another uid",
     ),
+    "act": Act(**STAMP, action="rollback", by="ann in Airflow", asked={"to": 42, "note": "wrong prices"}),
+    "acted": Acted(**STAMP, done=False, told="checkpoint 42 is claimed by retention"),
 }
 
 # -- any record ------------------------------------------------------------------------------------------
@@ -296,6 +299,8 @@ acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
 origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
 
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
+    "act": st.builds(Act, **stamps, action=texts, by=texts, asked=objects),
+    "acted": st.builds(Acted, **stamps, done=st.booleans(), told=texts),
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
     "forked": st.builds(
         PipelineRecord,
