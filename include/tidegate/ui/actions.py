@@ -145,7 +145,6 @@ def suspend(of: Of, asked: Asked, user: GetUserDep) -> Done:
     """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
 
     def do(ledger: Ledger, by: str) -> Done:
-        _started(of, ledger)
         return Done(told=f"The pipeline is suspended, by entry {control.suspend(ledger, by, asked.note)} of its log.")
 
     return _audited(of, "suspend", asked, user.get_name(), do)
@@ -156,7 +155,6 @@ def resume(of: Of, asked: AskedResume, user: GetUserDep) -> Done:
     """Let runs plan checkpoints again."""
 
     def do(ledger: Ledger, by: str) -> Done:
-        _started(of, ledger)
         entry = control.resume(ledger, by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
@@ -189,7 +187,6 @@ def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
     """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
 
     def do(ledger: Ledger, by: str) -> Done:
-        _started(of, ledger)
         if asked.gate not in of.card.gates or of.card.by_interval:
             raise Invalid(
                 f"the pipeline has no gate {asked.gate!r} whose rows could go on",
@@ -222,7 +219,7 @@ def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
 def _audited(of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledger, str], Done]) -> Done:
     """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it."""
     ledger = of.ledger()
-    _started(of, ledger)
+    ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
     by = f"{user} in Airflow"
     words: dict[str, Any] = asked.model_dump(exclude_defaults=True)
     key = ledger.create_act(Act(**stamp(seams.new_id()), action=action, by=by, asked=words))
@@ -234,12 +231,6 @@ def _audited(of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledg
         raise
     ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=True, told=done.told))
     return done
-
-
-def _started(of: Known, ledger: Ledger) -> None:
-    """Nothing is written into a folder that is no pipeline yet: it would be taken for a damaged one."""
-    if ledger.identity() is None:
-        ledger.start()
 
 
 def _run(of: Known, conf: dict[str, Any], user: str, what: str) -> Done:

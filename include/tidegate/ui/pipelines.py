@@ -20,7 +20,7 @@ from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.place import is_url
 from tidegate.pipeline.card import Card, read_card
 
-__all__ = ["Known", "KnownDep", "known_pipelines"]
+__all__ = ["Known", "known", "known_pipelines"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
@@ -106,6 +106,3 @@ def _card(session: Session, dag_id: str) -> Card | None:
     with _lock:
         _cards[dag_id] = version, card
     return card
-
-
-KnownDep = known

@@ -1,0 +1,179 @@
+"""What the API answers: pages of the history, one checkpoint, comparisons, previews, and errors that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate.checkpoint import control
+from tidegate.checkpoint.history import remember
+
+ORDERS = "/tidegate/api/v1/dags/orders"
+
+
+@pytest.fixture(scope="module")
+def ids(world: World) -> list[int]:
+    """Three completed checkpoints, and one that failed; the first one is only in the history."""
+    if control.suspended(world.ledger.view(), 10**6) is not None:
+        control.resume(world.ledger, "somebody", "")
+    made = [world.checkpoint(f"airflow:orders:run {n}", rows=3) for n in range(3)]
+    made.append(world.trigger("airflow:orders:bad (cleared 2)"))
+    world.coordinator().abort(made[-1], "JOB_FAILED", "the file is gone\n  Help: put it back")
+    remember(world.ledger, {})
+    return made
+
+
+@pytest.fixture
+def get(client: Any, tokens: dict[str, str], ids: list[int]) -> Any:
+    def ask(path: str, status: int = 200, **query: Any) -> Any:
+        client.cookies.set("_token", tokens["viewer"])
+        answer = client.get(f"{ORDERS}{path}", params=query)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    return ask
+
+
+@pytest.fixture
+def act(client: Any, tokens: dict[str, str], ids: list[int]) -> Any:
+    def ask(action: str, status: int = 200, **body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {tokens['user']}"}
+        answer = client.post(f"{ORDERS}/actions/{action}", json=body, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    return ask
+
+
+def test_the_list_is_paged_sorted_and_filtered(get, ids):
+    newest = get("/checkpoints", limit=2)
+    assert [row["id"] for row in newest["checkpoints"]] == [ids[3], ids[2]]
+    assert newest["total"] >= 4
+    assert get("/checkpoints", text="(cleared 2)")["checkpoints"][0]["state"] == "aborted"
+    assert {row["state"] for row in get("/checkpoints", state="aborted")["checkpoints"]} == {"aborted"}
+    ascending = [row["id"] for row in get("/checkpoints", sort="id", order="asc", limit=200)["checkpoints"]]
+    assert ascending == sorted(ascending)
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": 201}, {"limit": 0}, {"offset": -1}, {"sort": "details"}, {"state": "odd"}, {"since": "now"}]
+)
+def test_a_list_that_makes_no_sense_is_refused(get, query):
+    get("/checkpoints", 422, **query)
+
+
+def test_a_checkpoint_tells_its_run_and_its_neighbours(get, ids):
+    told = get(f"/checkpoints/{ids[3]}")
+    assert (told["run_id"], told["before"], told["reason"]) == ("bad", ids[2], "JOB_FAILED")
+    assert told["details"]["detail"].endswith("Help: put it back")
+    assert told["details"]["missing"] == ["main"]
+    assert get("/runs/bad")["checkpoint"] == ids[3]
+    assert get("/runs/none of ours")["checkpoint"] is None
+    assert get(f"/checkpoints/{ids[0]}/manifest")["manifest"]["id"] == ids[0]
+    assert get(f"/checkpoints/{ids[3]}/manifest")["manifest"] is None
+
+
+def test_what_is_not_there_says_so(get):
+    error = get("/checkpoints/99999999", 404)["error"]
+    assert error["reason"] == "NO_SUCH_CHECKPOINT"
+    assert error["help"]
+    get("/checkpoints/0", 422)
+    get("/checkpoints/1/gates/enough", 404)
+
+
+def test_a_dag_that_is_no_pipeline_says_so(client, tokens):
+    client.cookies.set("_token", tokens["viewer"])
+    answer = client.get("/tidegate/api/v1/dags/nobodys/overview")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["reason"] == "NO_SUCH_PIPELINE"
+
+
+def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
+    told = get("/overview")
+    assert told["condition"]["state"] == "failed"
+    assert told["condition"]["remedy"][0] == "put it back"
+    assert told["latest"]["completed"]["id"] == ids[2]
+    assert told["latest"]["failed"]["id"] == ids[3]
+    assert told["may"] == {"trigger": False, "edit": False, "answer": False, "rollback": False}
+
+
+def test_the_pipelines_are_listed_with_what_matters(client, tokens, ids):
+    client.cookies.set("_token", tokens["viewer"])
+    (row,) = client.get("/tidegate/api/v1/pipelines").json()["pipelines"]
+    assert (row["dag"], row["state"], row["failures"], row["last_completed"]["id"]) == ("orders", "failed", 1, ids[2])
+    assert row["age_seconds"] >= 0
+
+
+def test_two_checkpoints_side_by_side(get, ids):
+    told = get("/compare", before=ids[0], after=ids[2])
+    assert told["measures"]["rows_out"] == {"before": 6, "after": 6}
+    assert told["sources"]["in"]["before"]["end"] != told["sources"]["in"]["after"]["end"]
+    assert not told["code_changed"]
+
+
+def test_measures_are_summed_up_and_plotted(get, ids):
+    assert get("/summary")["measures"]["rows_out"]["p50"] == 6
+    points = get("/plots", limit=2, name="rows_out")
+    assert (points["id"], points["rows_out"], points["state"]) == (ids[2:], [6, None], ["completed", "aborted"])
+    get("/plots", 422, name="details")
+
+
+def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
+    told = get("/graph")
+    assert told["checkpoint"] == ids[2]
+    sink = next(part for part in told["parts"] if part["role"] == "sink")
+    assert (sink["name"], sink["rows"], sink["inputs"]) == ("a", 3, ["enough"])
+
+
+def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids):
+    shown = get("/rollback", to=ids[0])
+    assert shown["undone"] == [ids[2], ids[1]]
+    assert set(shown["tables"]) == {"a", "b"}
+    refused = act("rollback", 409, to=ids[0], undone=[ids[1]])["error"]
+    assert refused["reason"] == "MORE_SINCE"
+    assert str(ids[2]) in refused["what"]
+    get("/rollback", 409, to=ids[3])
+    made = act("rollback", to=ids[0], undone=shown["undone"], note="wrong prices")
+    assert made["run_id"] in made["told"]
+
+
+def test_what_people_do_is_written_down_also_if_it_fails(get, act):
+    act("savepoint", name="once", note="for the audit")
+    act("approve", 409, checkpoint=1)
+    newest, before = get("/audit")["acts"][:2]
+    assert (newest["action"], newest["done"], newest["by"]) == ("approve", False, "user in Airflow")
+    assert (before["action"], before["done"], before["asked"]) == (
+        "savepoint",
+        True,
+        {"name": "once", "note": "for the audit"},
+    )
+    act("dispose", name="once")
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [
+        ("trigger", {"unknown": 1}),
+        ("trigger", {"savepoint": "Not A Name"}),
+        ("savepoint", {}),
+        ("savepoint", {"name": "../x"}),
+        ("approve", {"checkpoint": 0}),
+        ("rollback", {"to": "x"}),
+        ("suspend", {"note": "x" * 1001}),
+        ("release", {"gate": "a/b"}),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_written(get, act, action, body):
+    before = get("/audit")["acts"]
+    act(action, 422, **body)
+    assert get("/audit")["acts"] == before
+
+
+def test_the_api_describes_itself(client, tokens):
+    client.cookies.set("_token", tokens["viewer"])
+    told = client.get("/tidegate/api/v1/openapi.json").json()
+    assert len(told["paths"]) > 20
+    for path, methods in told["paths"].items():
+        assert all(each.get("description") for each in methods.values()), path
