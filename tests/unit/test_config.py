@@ -123,6 +123,9 @@ def test_max_unpublished_follows_num_retained_unless_given(project):
 def test_min_pause_forces_one_checkpoint_at_a_time(project):
     assert load(project, cli={"min_pause": "5"}).max_concurrent_checkpoints == 1
     assert load(project, cli={"min_pause": "0", "max_concurrent_checkpoints": "3"}).max_concurrent_checkpoints == 3
+    message = refusal(project, cli={"unaligned": "true"})
+    assert "max_concurrent_checkpoints = 1 (default): expected 2 or more, because of unaligned = true (-D" in message
+    assert load(project, cli={"unaligned": "true", "max_concurrent_checkpoints": "2"}).unaligned
     message = refusal(project, cli={"min_pause": "5"}, code={"max_concurrent_checkpoints": 2})
     assert "max_concurrent_checkpoints = 2 (code): expected 1" in message
     assert "min_pause = 5 s (-D)" in message

@@ -11,6 +11,7 @@ from datetime import MAXYEAR, UTC, datetime
 
 import msgspec
 
+from tidegate.checkpoint.progress import behind
 from tidegate.model.records import Ack, Answer, Json, Published, Range, Struct, Verdict
 from tidegate.model.view import Entry
 
@@ -170,7 +171,8 @@ def details_of(entry: Entry, published: Published | None, states: Mapping[str, S
         "drain": msgspec.to_builtins(plan.drain) if plan.drain is not None else None,
         "sources": {name: _source(part) for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
-        "missing": [job for job in plan.acks if job not in entry.acks],
+        "missing": [job for job in plan.acks if job not in entry.acks and job not in behind(entry)],
+        "behind": behind(entry),
         "gates": {name: _gate(said, entry.answers.get(name)) for name, said in verdicts_of(entry)},
         "states": {name: msgspec.to_builtins(size) for name, size in sorted(states.items())},
         "tables": msgspec.to_builtins(published.tables) if published is not None else {},

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.model.records import Handle, InFlight
 from tidegate.model.view import Acked, Entry
 
-__all__ = ["Progress", "is_loose", "missing", "not_waited_for", "progress_of"]
+__all__ = ["Progress", "behind", "is_loose", "missing", "not_waited_for", "progress_of"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,19 @@ def _not_taken(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFligh
                 return None
             rest = [each for each in rest if each.job != maker or each not in waiting[: len(handles)]]
     return rest
+
+
+def behind(entry: Entry) -> dict[str, dict[str, Any]]:
+    """For people: the jobs that a completed checkpoint went past, how far they were (None: nowhere), and from which
+    checkpoints' rows they had yet to take."""
+    if entry.manifest is None or entry.restart is not None:
+        return {}
+    told = {}
+    for job, left in entry.manifest.in_flight.items():
+        at = entry.manifest.jobs.get(job)
+        ids = sorted({each.ack.entry for each in left})
+        told[job] = {"at": at.entry if at is not None else None, "in_flight": ids}
+    return told
 
 
 # -- who is waited for -------------------------------------------------------------------------------------

@@ -254,8 +254,9 @@ def on_job(
     loose = bool(after) and is_loose(line)
     if entry.decision is not None and not (loose and entry.completed):
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
-    if base is not None and base.aborted:
-        return Stop(f"checkpoint {base.id}, the base of {entry.id}, was aborted")
+    if dead := next((each for each in line[1:] if each.aborted), None):
+        what = "the base of" if dead is base else "on which rests"
+        return Stop(f"checkpoint {dead.id}, {what} {entry.id}, was aborted")
     if after and (refused := gate_failure(entry)):
         return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
     waits_for_rollback = base is not None and base.restart is not None and base.open

@@ -74,7 +74,10 @@ def _state(target: Target, name: str, entries: Sequence[Entry], repair: bool) ->
     snapshot = open_table(location)
     live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
     settled = target.ledger.view().settled
-    orphans = [path for path in there if path not in named and path not in live and 0 < _checkpoint(path) <= settled]
+    # A job that checkpoints have gone past may still be at work in one that is settled.
+    busy = {entry.id for entry in entries if not set(entry.overtakable) <= set(entry.acks)}
+    unnamed = (path for path in there if path not in named and path not in live)
+    orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= settled and id not in busy]
     if repair:
         location.remove_files(orphans)
     yield _told(target, f"left over in {name}", orphans, repair)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.checkpoint import holding
+from tidegate.checkpoint.progress import behind
 from tidegate.errors import TidegateError
 from tidegate.gates.examples import examples_of
 from tidegate.ledger.ledger import Ledger
@@ -56,7 +57,7 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         if act
         else ""
     )
-    aborted = entry.aborted and entry.control is None
+    aborted, past = entry.aborted and entry.control is None, behind(entry)
     return {
         "id": entry.id,
         "state": "rolled back" if undone is not None else state_of(entry, published),
@@ -74,8 +75,8 @@ def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
         "gates": {name: _gate(said, examples(ledger, said)) for name, said in _verdicts(entry)},
-        "missing_acks": [job for job in plan.acks if job not in entry.acks and job not in entry.overtaken],
-        "overtaken": sorted(entry.overtaken),
+        "missing_acks": [job for job in plan.acks if job not in entry.acks and job not in past],
+        "behind": past,
         "rows": _rows(entry),
         "tables": {
             name: {"uri": table.uri, "version": table.version, "rows": table.rows, "log_hash": table.log_hash}
@@ -99,6 +100,7 @@ def summary_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": details["jobs"],
         "gates": details["gates"],
         "missing_acks": details["missing"],
+        "behind": details.get("behind", {}),
         "rows": rows,
         "tables": details["tables"],
     }

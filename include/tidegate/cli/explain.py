@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.checkpoint import holding
 from tidegate.checkpoint.condition import REASONS
+from tidegate.checkpoint.progress import behind
 from tidegate.cli.documents import clock, examples, rows_text, seconds_between, state_of
 from tidegate.cli.explain_past import measured, past_events
 from tidegate.cli.output import Output
@@ -218,6 +219,10 @@ def _acked(ledger: Ledger, entry: Entry) -> Iterator[str]:
         )
         yield from _judged(ledger, ack)
         yield from _event_time(ack)
+    for job, past in behind(entry).items():
+        at = f"stands as of checkpoint {past['at']}" if past["at"] else "has taken nothing yet"
+        ids = ", ".join(map(str, past["in_flight"]))
+        yield f"It did not wait for job {job}, which {at}: what it had yet to take of {ids} is in flight."
     for gate, said in entry.answers.items():
         what = f"{'approved' if said.approve else 'rejected'} it at gate {gate}{f': {said.note}' if said.note else ''}"
         yield f"At {clock(said.created)} UTC {said.by} {what}."

@@ -176,6 +176,10 @@ def _jobs(summary: dict[str, Any], out: Output) -> None:
             size = size_text(ack["bytes"].get(sink, 0))
             sinks.append([sink, job, f"{ack['rows'][sink]:,}", ack["files"].get(sink, 0), size])
     jobs += [[job, "no ack yet", "", "", "", ""] for job in summary["missing_acks"]]
+    jobs += [
+        [job, f"not waited for, at checkpoint {past['at']}", "", "", "", f"{len(past['in_flight'])} in flight"]
+        for job, past in summary["behind"].items()
+    ]
     if jobs:
         columns = ["job", "attempt", "begun after", "acked after", "seconds", "longest step"]
         out.table(columns, jobs, right=["begun after", "acked after", "seconds"])
