@@ -96,6 +96,7 @@ def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
     assert told["condition"]["remedy"][0] == "put it back"
     assert told["latest"]["completed"]["id"] == ids[2]
     assert told["latest"]["failed"]["id"] == ids[3]
+    assert "tidegate " not in " ".join(told["condition"]["remedy"]), "here are buttons, not commands"
     assert told["may"] == {"trigger": False, "edit": False, "answer": False, "rollback": False}
 
 

@@ -247,24 +247,27 @@ def way_back(known: Known, to: int) -> Json:
 
 
 def _condition(known: Known, ledger: Ledger) -> Json:
-    found = condition.condition(condition.look(ledger, known, lambda plan: None), _said)
+    found = condition.condition(condition.look(ledger, known, lambda plan: None), _say(known.card.pipeline))
     told = {"state": found.state, "good": found.good, "said": found.said, "cause": found.cause}
     return told | {"remedy": list(found.remedy), "entry": found.entry, "reason": found.reason}
 
 
-def _said(verb: str, *words: object) -> str:
+def _say(pipeline: str) -> condition.Command:
     """What the command line calls a command is a button or a page here."""
-    told = " ".join(map(str, words))
-    known = {
-        "resume": "the button Resume"
-        + (", with what a gate would hold set aside" if "--quarantine-all" in told else ""),
-        "explain": f"the page of checkpoint {told}",
-        "list": "the history",
-        "approve": f"the button Approve on the page of checkpoint {told}",
-        "reject": f"the button Reject on the page of checkpoint {told}",
-        "quarantine": "the button Quarantine",
-    }
-    return known.get(verb, f"tidegate {verb} {told}".rstrip())
+
+    def say(verb: str, *words: object) -> str:
+        told = " ".join(map(str, words))
+        aside = ", with what a gate would hold set aside" if "--quarantine-all" in told else ""
+        known = {
+            "resume": f"the button Resume{aside}",
+            "explain": f"the page of checkpoint {told}",
+            "approve": f"the button Approve on the page of checkpoint {told}",
+            "reject": "the button Reject there",
+            "watch": "this page",
+        }
+        return known.get(verb, f"tidegate {verb} {pipeline} {told}".rstrip())
+
+    return say
 
 
 def _short(row: Json | None) -> Json | None:

@@ -59,7 +59,9 @@ export function buttons(dag, about) {
     may.edit && stopped && button("act-resume", "Resume", () => ask({
       title: "Let runs plan checkpoints again?", verb: "Resume", path: path(dag, "resume"),
       body: h("p", {}, `It is ${about.condition.state}. ${about.suspended.why || about.suspended.by || ""}`),
-      fields: [{ name: "quarantine_all", label: "Set aside what a gate would hold again", kind: "checkbox" }, NOTE], make: (values) => values }), "main"),
+      fields: [{ name: "quarantine_all", label: "Set aside what a gate would hold again", kind: "checkbox" },
+        ...(about.suspended.action === "drain" ? [{ name: "after_end", label: "Although it is finished: all rows are late then", kind: "checkbox" }] : []), NOTE],
+      make: (values) => values }), "main"),
     may.edit && !stopped && about.started && button("act-suspend", "Suspend", () => ask({
       title: "Suspend the pipeline?", verb: "Suspend", path: path(dag, "suspend"),
       body: h("p", {}, "No run plans a checkpoint until somebody resumes. What is planned already is brought to its end, and input waits: nothing is lost."), fields: [NOTE], make: (values) => values })),
