@@ -357,6 +357,8 @@ def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
         "GATE_REJECTED": f"correct what writes the source, or set the rows aside: {say('resume', '--quarantine-all')}",
         "CHECKPOINT_EXPIRED": "raise timeout, or take less input per checkpoint; under Airflow, look whether tasks "
         "wait for a slot",
+        "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "
+        "it more (spark.memory), or less input per checkpoint",
         "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
     }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
 

@@ -159,6 +159,17 @@ def test_a_killed_worker(project, tidegate):
     assert "spark.memory" in remedy
 
 
+def test_a_killed_worker_under_airflow(project, tidegate):
+    """Its tries are over, and `complete` has found that it left no word."""
+    project.complete(1, None)
+    project.plan(2, 1, run="airflow:orders:scheduled__2026-03-01")
+    project.abort(2, detail="task job_main is failed, and left no word: its process was killed; see its log")
+    cause, remedy = explained(tidegate, "suspended", "JOB_FAILED")
+    assert "left no word: its process was killed" in cause
+    assert "spark.memory" in remedy
+    assert "tidegate resume orders" in remedy
+
+
 def test_a_full_disk(shop, tidegate, monkeypatch):
     """Nothing can be written, so nobody can leave word of it either: the disk itself is asked."""
     real = os.statvfs(shop.folder)

@@ -1,0 +1,38 @@
+"""Why a run is red, in words: what `complete` makes of what the other tasks have left."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate.checkpoint.condition import told
+from tidegate.dag.reasons import failure
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "expected"),
+    [
+        ("failed", "STAGE_FAILED: it broke\n  Help: mend it", "task job_main is failed: STAGE_FAILED: it broke"),
+        ("failed", None, "task job_main is failed, and left no word: its process was killed, or never started"),
+        ("success", None, "task job_main is success (by hand?), but has not acked"),
+        ("skipped", None, "task job_main is skipped"),
+    ],
+)
+def test_a_task_that_was_killed_is_told_as_that(world: World, state: str, left: str | None, expected: str):
+    """kill -9 leaves no word: that there is none says what happened."""
+    world.feed_more(1)
+    id = world.trigger("one")
+    task = SimpleNamespace(
+        coordinator=world.coordinator(), states=lambda: {"job_main": state}, pulled=lambda task_id, key: left
+    )
+    reason, detail = failure(task, id)
+    assert reason == "JOB_FAILED"
+    assert detail.startswith(expected)
+    assert told(detail)[2] == (("mend it",) if left else ())
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
