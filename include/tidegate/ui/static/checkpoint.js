@@ -58,11 +58,15 @@ const short = (value) => { const text = JSON.stringify(value) ?? ""; return text
 const staged = (d, name) => Object.values(d.jobs).map((job) => job.rows[name]).find((rows) => rows !== undefined);
 
 function jobs(d, row, log) {
-  const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null])];
+  const passed = Object.entries(d.behind ?? {}).filter(([name]) => !(name in d.jobs)).map(([name, at]) => [name, null, at]);
+  const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
+  const state = ([, told, at]) => (told ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted"));
+  const inFlight = ([name]) => { const at = d.behind?.[name]; return at ? `${at.in_flight.map((id) => `#${id}`).join(", ")}, it was at ${at.at ? `#${at.at}` : "nothing"}` : none; };
   return table([
-    { head: "Job", cell: ([name]) => name }, { head: "State", cell: ([, told]) => badge(told ? "completed" : row.decided === null ? "open" : "aborted") },
+    { head: "Job", cell: ([name]) => name }, { head: "State", cell: state },
     { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) }, { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
     { head: "Rows", right: true, cell: ([, told]) => count(told && sum(told.rows)) }, { head: "Bytes", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
+    ...(Object.keys(d.behind ?? {}).length ? [{ head: "In flight", title: "from which checkpoints it has yet to take rows", cell: inFlight }] : []),
     { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" }, { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") }, { head: "", cell: ([name]) => log(`job_${name}`) },
   ], rows, { empty: "This entry has no jobs." });
 }

@@ -65,6 +65,6 @@ const TONES = {
   aborted: "bad", failed: "bad", damaged: "bad", abort: "bad", troubled: "bad", "disk full": "bad", cancelled: "bad",
   open: "busy", working: "busy", rollback: "info", new: "info", finished: "info",
   held: "warn", hold: "warn", suspended: "warn", late: "warn", quarantine: "warn", unpublished: "warn",
-  warn: "warn", stopped: "warn", orphaned: "warn",
+  passed: "warn", warn: "warn", stopped: "warn", orphaned: "warn",
 };
 export const badge = (state) => (state ? h("span", { class: `badge ${TONES[state] ?? "plain"}` }, state) : "");

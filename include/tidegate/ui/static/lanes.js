@@ -24,9 +24,10 @@ export function lanes(row, now) {
       part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(told.acked)}`));
   };
   const missing = (name) => lane(name, true, row.decided === null && part(begin, end, "process-part", "no ack yet"));
+  const passed = Object.keys(row.details.behind ?? {}).filter((name) => !(name in row.details.jobs)).map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint went past it")));
   const decided = moment(row.decided);
   return h("div", { class: "lanes" },
-    Object.entries(row.details.jobs).map(job), row.details.missing.map(missing),
+    Object.entries(row.details.jobs).map(job), row.details.missing.map(missing), passed,
     decided && lane("decide, publish", false, part(begin, decided, "wait-part", `decided at ${clock(row.decided)}`), part(decided, moment(row.published) ?? decided, "done-part", `published at ${clock(row.published)}`)),
     h("p", { class: "quiet small" }, `${clock(row.planned)} to ${clock(row.published ?? row.decided ?? now)} UTC`,
       [["wait-part", "waiting"], ["process-part", "computing"], ["stage-part", "staging"], ["done-part", "publishing"]].map(([kind, title]) => [h("span", { class: `key ${kind}` }), title])));
