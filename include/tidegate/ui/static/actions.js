@@ -35,7 +35,7 @@ function ask({ title, body = [], fields = [], verb, danger = false, path, make }
   } }, verb);
   const dialog = h("dialog", { "aria-label": title }, h("h2", {}, title), body,
     fields.map((field) => h("label", {}, field.kind === "checkbox" ? [inputs.get(field.name), " ", field.label] : [field.label, inputs.get(field.name)])),
-    said, h("div", { class: "bar" }, h("button", { id: "dialog-cancel", onclick: () => dialog.close() }, "Cancel"), send));
+    said, h("div", { class: "bar" }, h("button", { id: "dialog-cancel", autofocus: true, onclick: () => dialog.close() }, "Cancel"), send));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();

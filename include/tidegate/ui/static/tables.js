@@ -57,7 +57,7 @@ function compared(data) {
       { head: "", cell: ([name]) => MEASURES[name][0] }, { head: head(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) }, { head: head(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
       { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) }], measures)),
     pairs("Where sources stood", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
-    pairs("Tables", Object.entries(data.tables).filter(changed), (at) => (at ? `version ${at.version}, ${at.rows ?? "?"} rows` : none)),
+    pairs("Tables", Object.entries(data.tables).filter(changed), (at) => (at ? `version ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}` : none)),
     pairs("State", Object.entries(data.states).filter(changed), (size) => (size ? `${size.rows} rows, ${size.bytes} bytes` : none)),
     pairs("Gates", Object.entries(data.gates).filter(changed), (said) => (said ? `${said.outcome}: ${said.rows} rows, ${said.quarantined} set aside` : none)),
     pairs("Settings", Object.entries(data.settings), text),
