@@ -18,6 +18,11 @@
   };
   const apply = () => {
     root.dataset.theme = wanted();
+    const around = outer()?.ownerDocument.body;
+    const colour = around ? getComputedStyle(around).backgroundColor : "";
+    // No seam between the page and the frame in it.
+    if (/^rgb\(/.test(colour)) root.style.setProperty("--bg", colour);
+    else root.style.removeProperty("--bg");
   };
   apply();
   const watched = outer();
