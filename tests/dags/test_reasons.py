@@ -9,6 +9,8 @@ import pytest
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint.condition import told
 from tidegate.dag.reasons import failure
+from tidegate.dag.task import Task
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,24 @@ def test_a_task_that_was_killed_is_told_as_that(world: World, state: str, left: 
     assert reason == "JOB_FAILED"
     assert detail.startswith(expected)
     assert told(detail)[2] == (("mend it",) if left else ())
+
+
+@pytest.mark.parametrize(
+    ("error", "told_of"),
+    [
+        (Invalid("no such folder", reason="NO_FOLDER"), True),
+        (Unavailable("Spark is gone"), True),
+        (Invalid("the run was given 'x'", reason="UNKNOWN_CONF"), False),
+        (Rejected("not now"), False),
+        (Fenced("others lead"), False),
+    ],
+)
+def test_word_is_left_of_the_pipelines_troubles_not_of_a_runs(world: World, error: TidegateError, told_of: bool):
+    world.ledger.start()
+    measured: list[bool] = []
+    task = SimpleNamespace(coordinator=world.coordinator(), run="one", measure=lambda: measured.append(True))
+    Task.note(task, "trigger", error)
+    assert (world.ledger.trouble() is not None, measured == [True]) == (told_of, told_of)
 
 
 @pytest.fixture

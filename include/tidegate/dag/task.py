@@ -143,10 +143,11 @@ class Task:
             self.context["ti"].xcom_push("failure", why[:2000])
 
     def note(self, step: str, error: TidegateError) -> None:
-        """Leave word for whoever looks at the pipeline, unless others lead or there is nothing to do."""
+        """Leave word for whoever looks at the pipeline, unless others lead, there is nothing to do, or just this run
+        was asked for something that cannot be."""
         from tidegate.checkpoint import troubles
 
-        if not isinstance(error, Fenced | Rejected):
+        if not isinstance(error, Fenced | Rejected) and error.reason != "UNKNOWN_CONF":
             troubles.note(self.coordinator.ledger, self.run, step, error)
             self.measure()
 
