@@ -19,6 +19,7 @@ from tidegate.errors import Corrupt, Fenced, Rejected
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.model.place import Place
 from tidegate.model.records import Json
+from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 from tidegate.runtime.run_job import Attempt, run_job
 from tidegate.sinks.channel import Channel, Rows, Sent
 from tidegate.tables import StagedFile
@@ -207,3 +208,32 @@ def test_in_these_lives_much_is_passed_by_published_late_and_rolled_back(tmp_pat
     assert told.count("end") > 100
     assert told.count("go_back") > 5
     assert any(len(handles) > 1 for life in lives for handles in taken(life)), "in one go"
+
+
+class NoSpark:
+    """Toys need none."""
+
+    def __call__(self) -> Any:
+        return None
+
+    def drop(self) -> None:
+        """Nothing to let go of."""
+
+
+def test_tidegate_run_goes_past_a_job_at_which_another_process_works(tmp_path: Path) -> None:
+    life = Life(tmp_path, 0)
+    life.feed.available = 2
+    life.plan()
+    life.main()
+    life.feed.available = 4
+    attempt = Attempt(life.coordinator(), 1, "slow", lambda _: None)
+    _, prev = attempt.ask()
+    staged = attempt.stage(attempt.read(None))
+    attempt.exchange.finish()
+    outcomes = run_checkpoints(life.coordinator(), NoSpark(), Schedule(checkpoints=1), Observer())
+    assert [(each.id, each.state) for each in outcomes] == [(2, "completed")]
+    assert [life.ledger.entry(id).completed for id in (1, 2)] == [True, True]  # type: ignore[union-attr]
+    assert (life.shown("a"), life.shown("b")) == ([1, 2, 3, 4], [])
+    attempt.ack(staged, prev)
+    life.settle()
+    assert life.shown("a") == life.shown("b") == life.shown("c") == list(range(1, life.feed.available + 1))
