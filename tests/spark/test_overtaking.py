@@ -17,7 +17,7 @@ from tidegate.model.records import Drain
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-TABLES = ("clean", "scored", "totals", "sizes")
+TABLES = ("clean", "scored", "totals", "again", "sizes")
 JOBS = ("main", "slow", "later")
 
 
@@ -30,6 +30,7 @@ def build(pipeline: Pipeline, slow: str = "slow", later: str = "later") -> None:
     scored.sink("scored", DeltaAppend("tables/scored"))
     totals = scored.aggregate(by="k", n="count(*)", s="sum(score)", uid="totals")
     totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+    totals.job(later).sink("again", DeltaUpsert("tables/again", keys=["k"]))  # has no use for rows that are replaced
     sizes = totals.job(later).aggregate(by="n", keys="count(*)", uid="sizes")
     sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["n"]))
 
