@@ -85,5 +85,5 @@ def test_a_malformed_record_fails_the_checkpoint_and_says_where(crew: Crew, worl
 def test_the_records_of_a_checkpoint_can_be_read_by_anyone(world: World) -> None:
     """JSON with the format first: readable with `cat`, and nobody needs tidegate for it."""
     for path in (world.root / "ledger").rglob("*.json"):
-        if "blobs" not in path.parts:
+        if not {"blobs", "_delta_log"} & set(path.parts):
             assert next(iter(json.loads(path.read_text()))) == "format", path

@@ -1,4 +1,4 @@
-"""Five checkpoints under a real scheduler while somebody kills processes: tasks, workers, and the Spark server.
+"""Three checkpoints under a real scheduler while somebody kills processes: tasks, workers, and the Spark server.
 
 Whom and when is drawn from a seed; what it meets there is chance. KILLS_SEED replays the draws.
 """
@@ -16,12 +16,12 @@ from tests.waiting import eventually
 from tidegate.runtime import connect_server
 
 SEED = int(os.environ.get("KILLS_SEED", "1"))
-FILES = 5
-KILLS = 8
+FILES = 3
+KILLS = 5
 VICTIMS = ("task", "task", "worker", "spark")
 
 
-def test_five_checkpoints_under_blind_kills_equal_the_reference(airflow: Airflow):
+def test_three_checkpoints_under_blind_kills_equal_the_reference(airflow: Airflow):
     made = airflow.project.pipeline("blind", interval="2 s").feed(FILES)
     airflow.known("blind")
     draw = random.Random(SEED)
