@@ -106,7 +106,7 @@ def _what_one_job_says_to_the_next(four: Play) -> None:
     entry = four.ledger.entry(2)
     assert entry is not None
     assert acks["main"].inputs == {}
-    assert acks["hours"].inputs == {"paying": entry.acks["paying"].handle}
+    assert acks["hours"].inputs == {"paying": [entry.acks["paying"].handle]}
     assert {job: sorted(ack.channels) for job, ack in acks.items()} == {
         "main": ["clean"],
         "paying": ["paid"],
