@@ -49,16 +49,16 @@ def quarantine_name(gate: str) -> str:
 def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
     """Rows for quarantine, each with an id of its own, and where it came from.
 
-    The checkpoint's number is looked up in an array: a plain one would be a part of the code that Spark generates, and
-    compiles, for it.
+    The checkpoint's number is looked up in an array, at a place that Spark cannot know beforehand: a plain one would be
+    a part of the code that Spark generates, and compiles, for it.
     """
     from pyspark.sql import functions as f
 
     types = {SETTLED: "string", SETTLED_IN: "long", SETTLED_BY: "string"}
     nothing = {name: f.lit(None).cast(kind) for name, kind in types.items()}
-    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), f.monotonically_increasing_id().cast("string")))
-    number = f"{staging.checkpoint}L"
-    checkpoint = f.expr(f"get(array({number}, {number}), CAST(size({RULES}) > 1 AS INT))")
+    place = f.monotonically_increasing_id()
+    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), place.cast("string")))
+    checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (place < 0).cast("int"))
     return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
 
 
