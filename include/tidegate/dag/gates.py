@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tidegate.dag.links import LINKS
 from tidegate.dag.operators import Step
 from tidegate.errors import Fenced, Rejected
+from tidegate.gates.examples import examples_of
 from tidegate.model.records import BrokenRule, Verdict
 
 if TYPE_CHECKING:
@@ -199,7 +200,9 @@ def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) 
         f"| {_cell(e.rule)} | {e.severity} | {'' if e.rows is None else f'{e.rows:,}'} | {_cell(e.why)} | {e.policy} |"
         for e in verdict.broken
     )
-    samples = "\n".join(f"- {_cell(rule)}: {_cell(values)}" for rule, values in _samples(verdict, results))
+    told = {each.rule for each in verdict.broken}
+    found = examples_of(results) if isinstance(results, dict) else {}
+    samples = "\n".join(f"- {_cell(rule)}: {_cell(', '.join(each))}" for rule, each in found.items() if rule in told)
     limit = verdict.hold.limit_s if verdict.hold is not None else None
     default = verdict.hold.default if verdict.hold is not None else "reject"
     until = "It waits until somebody answers." if limit is None else f"After {limit:g} s without an answer: {default}."
@@ -212,18 +215,6 @@ def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) 
         f"resume {pipeline} --quarantine-all`. {until}",
     ]
     return "\n\n".join(filter(None, parts))
-
-
-def _samples(verdict: Verdict, results: Any) -> list[tuple[str, str]]:
-    """A few of the bad values of each broken rule, where there are any that may be told."""
-    found = []
-    broken = {each.rule for each in verdict.broken}
-    for each in results.get("results", []) if isinstance(results, dict) else []:
-        name = each.get("expectation_config", {}).get("id")
-        values = each.get("result", {}).get("partial_unexpected_list") or []
-        if name in broken and values:
-            found.append((name, ", ".join(map(str, values[:5]))))
-    return found
 
 
 def _cell(text: str) -> str:
