@@ -9,22 +9,10 @@ from tidegate.cli.documents import clock, size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target
 from tidegate.cli.when import moment
+from tidegate.model.states import KINDS, STATES
 
-__all__ = ["KINDS", "STATES", "add_filters", "asks_for_past", "list_past"]
+__all__ = ["add_filters", "asks_for_past", "list_past"]
 
-STATES = (
-    "completed",
-    "aborted",
-    "open",
-    "held",
-    "rollback",
-    "rolled back",
-    "suspended",
-    "resumed",
-    "stopped",
-    "cancelled",
-)
-KINDS = ("scheduled", "manual", "control", "restart", "fork")
 SHOWN = {
     "id": "id",
     "state": "state",

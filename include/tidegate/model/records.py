@@ -37,6 +37,7 @@ from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.payload import Blob as Blob
 from tidegate.model.payload import Payload as Payload
+from tidegate.model.states import Kind
 from tidegate.model.stats import JobStats as JobStats
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha
@@ -124,7 +125,7 @@ class Plan(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "plan.json"
 
     id: Id
-    kind: Literal["scheduled", "manual", "control", "restart", "fork"]
+    kind: Kind
     run: str
     generation: int = 0
     base: Id | None

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 
 from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
 from tidegate.model.act import Act, Acted
+from tidegate.model.states import Kind, State
 from tidegate.ui import quarantined, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.pipelines import Known, known, known_pipelines
@@ -22,19 +23,6 @@ router = APIRouter()
 
 Of = Annotated[Known, Depends(known)]
 Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
-State = Literal[
-    "completed",
-    "aborted",
-    "open",
-    "held",
-    "rollback",
-    "rolled back",
-    "suspended",
-    "resumed",
-    "stopped",
-    "cancelled",
-]
-Kind = Literal["scheduled", "manual", "control", "restart", "fork"]
 
 
 def _example(body: Any) -> dict[int | str, dict[str, Any]]:
