@@ -61,7 +61,11 @@ class Browser:
         told = Path(self.profile, "DevToolsActivePort")
         eventually("Chromium answers", lambda: told.exists() and told.read_text().count("\n") >= 1, 60)
         port, path = told.read_text().split("\n")[:2]
-        self.socket = self.open.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None))
+        # Between two commands nobody reads: a bounded queue of events would stop the reading of pongs, too, and a ping
+        # that is not answered closes the connection.
+        self.socket = self.open.enter_context(
+            connect(f"ws://127.0.0.1:{port}{path}", max_size=None, max_queue=None, ping_interval=None)
+        )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
