@@ -20,7 +20,7 @@ from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Plan
-from tidegate.pipeline.declare import Stream
+from tidegate.pipeline import Stream
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toy_gate import ToyGate
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables

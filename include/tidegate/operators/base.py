@@ -160,6 +160,11 @@ class Operator(ABC):
         return False
 
     @property
+    def gives_all(self) -> bool:
+        """Whether each checkpoint gives all that it holds, to be looked up, not what is new."""
+        return False
+
+    @property
     def takes_updates(self) -> bool:
         """Whether it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False

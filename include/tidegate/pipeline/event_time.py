@@ -30,9 +30,12 @@ def origins(sources: Mapping[str, Sourcing], ordered: Sequence[Node]) -> dict[st
             for source, behind in found.get(name, {}).items():
                 into[source] = max(behind, into.get(source, 0.0))
         operator = _operator(stage)
+        found[input_of(stage.name)] = into
+        if operator is not None and operator.gives_all:
+            found |= {made: {} for made in stage.produces}  # what is looked up is of any time: it holds nothing back
+            continue
         held = operator.lag_s if operator is not None else 0.0
         found |= {made: {source: behind + held for source, behind in into.items()} for made in stage.produces}
-        found[input_of(stage.name)] = into
     return found
 
 

@@ -18,6 +18,7 @@ from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.pipeline.jobs import Job, cut, job_problems, jobs_of, overtakable
+from tidegate.pipeline.lookups import lookup_problems
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
@@ -166,6 +167,7 @@ def build_graph(
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
         problems += against_problems(ordered, jobs_of(ordered, sinks))
+        problems += lookup_problems(ordered, sinks, jobs_of(ordered, sinks), updating_streams(ordered))
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
     if problems:

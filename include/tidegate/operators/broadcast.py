@@ -1,0 +1,51 @@
+"""A small table on every machine: the newest row of each key, given whole in each checkpoint, to be looked up.
+
+What a checkpoint changes is written as for `latest`. All of it is given, with Spark's hint: rows beside it stay where
+they are. It is as of the checkpoint, in each attempt and after a restore: the rows that the state holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate.model.names import quoted
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.inputs import recalled, same
+from tidegate.operators.latest import Latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Broadcast"]
+
+
+class Broadcast(Latest):
+    """The row of each key that is the greatest in `order_by`, of all keys that ever came."""
+
+    kind: ClassVar[str] = "broadcast"
+
+    @property
+    def gives_all(self) -> bool:
+        return True
+
+    @property
+    def updates(self) -> bool:
+        return False
+
+    @property
+    def takes_updates(self) -> bool:
+        return False
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        from pyspark.sql import functions as F
+
+        new = super().run(inputs, context)[""]
+        state = context.state(self.by)
+        before = state.rows()
+        if before is None:
+            return {"": F.broadcast(new)}
+        keys = (F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(self.by))
+        changed = new.select(*keys)
+        stays = before.join(changed, same(self.by, changed.columns, nulls=True), "left_anti")
+        return {"": F.broadcast(recalled(state, stays, new, context).unionByName(new))}
