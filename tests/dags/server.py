@@ -59,6 +59,8 @@ class Airflow:
         self.env = dict(os.environ) | self._environment() | settings
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._token = ""
+        self.local_settings = WARM
+        """What each of its processes runs when it starts."""
 
     def _environment(self) -> dict[str, str]:
         url = f"http://127.0.0.1:{self.port}"
@@ -93,7 +95,7 @@ class Airflow:
 
     def __enter__(self) -> Airflow:
         (self.home / "config").mkdir()
-        (self.home / "config" / "airflow_local_settings.py").write_text(WARM)
+        (self.home / "config" / "airflow_local_settings.py").write_text(self.local_settings)
         migrate(self.env)
         for name in COMPONENTS:
             self.start(name)

@@ -94,6 +94,7 @@ def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
     told = get("/overview")
     assert told["condition"]["state"] == "failed"
     assert told["condition"]["remedy"][0] == "put it back"
+    assert (told["condition"]["run_id"], told["condition"]["task"]) == ("bad", "job_main"), "whose log says more"
     assert told["latest"]["completed"]["id"] == ids[2]
     assert told["latest"]["failed"]["id"] == ids[3]
     assert "tidegate " not in " ".join(told["condition"]["remedy"]), "here are buttons, not commands"

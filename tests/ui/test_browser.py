@@ -15,6 +15,7 @@ import pytest
 
 from tests.dags.project import ODD_IS_BAD, Made
 from tests.dags.server import Airflow
+from tests.ui.broken import Walk
 from tests.ui.browser import Browser, Page
 from tests.waiting import eventually
 
@@ -39,8 +40,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def airflow(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """A real Airflow in which roles matter."""
+def walk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """A real Airflow in which roles matter, with a pipeline that is well, and five that are going to break."""
     home = tmp_path_factory.mktemp("airflow")
     (home / "passwords.json").write_text(json.dumps({role: f"{role}-pw" for role in ROLES}))
     made = Airflow(
@@ -53,10 +54,32 @@ def airflow(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     )
     made.project.pipeline("shop", gate=ODD_IS_BAD, interval="never").feed()
     (made.project.folder / "shop" / "policy").write_text("quarantine")
+    walk = Walk(made)
+    walk.declare()
     with made as started:
         started._token = token(started, "admin")
         started.known("shop")
-        yield started
+        yield walk
+
+
+@pytest.fixture(scope="module")
+def airflow(walk: Walk) -> Airflow:
+    return walk.airflow
+
+
+@pytest.fixture(scope="module")
+def broken(walk: Walk) -> Walk:
+    """All five, broken."""
+    for name in walk.made:
+        walk.airflow.known(name)
+    walk.breaks()
+    return walk
+
+
+@pytest.fixture(scope="module")
+def newcomer(browser: Browser, airflow: Airflow) -> Page:
+    """Somebody who may act, and has never seen any of it."""
+    return entered(browser, airflow, "user")
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +235,7 @@ def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow
     opened.has("Checkpoint #1", "main", timeout=60)
     opened.goto(f"{url}/plugin/tidegate")
     opened.has("shop", "main", timeout=60)
-    opened.click("main tbody a")
+    opened.click("#pipeline-shop")
     eventually("the DAG's page is there", lambda: "/dags/shop/plugin/checkpoints" in opened.run("location.href"), 60)
     opened.has("Overview", "nav", timeout=60)
     assert opened.wrong == []
@@ -272,3 +295,51 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: Airflow, where
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/{where}")
     opened.has("shop", "h1")
     assert opened.run("document.documentElement.scrollWidth") <= 390
+
+
+# What broke: where the cause is told, and what to do about it.
+WALK = {
+    "bad_rows": (
+        ("4 of 4 rows are bad, at most 0.2 may be", "expect_column_values_to_be_between(file)", "For example: 1"),
+        ("correct what writes the source, or the gate's rules and limits", "then let it go on: the button Resume"),
+    ),
+    "lost_file": (("JOB_FAILED", "00001.json"), ("put them back as they were", "the button Resume")),
+    "killed": (("left no word: its process was killed",), ("spark.memory", "the button Resume")),
+    "full_disk": (("The disk that holds", "full_disk/ledger", "too little"), ("make room on the disk that holds",)),
+    "changed": (
+        ("STATE_CHANGED", "deduplicate 'once': by is file, and was id"),
+        ("change it back; or give a changed result another name",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WALK)
+def test_a_newcomer_finds_out_with_one_click_what_broke_and_what_to_do(newcomer: Page, broken: Walk, name: str):
+    """From the page of the DAG that is red, and from that of its run."""
+    run = broken.runs[name].run_id
+    for page, tab in ((name, "checkpoints"), (f"{name}/runs/{run}", "checkpoint")):
+        newcomer.here = "document"
+        newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/dags/{page}")
+        newcomer.click(f"a[href$='/plugin/{tab}']")
+        newcomer.here = FRAME
+        causes, remedies = WALK[name]
+        for text in causes:
+            newcomer.has(text, ".banner", timeout=60)
+        for text in remedies:
+            newcomer.has(text, ".banner ol")
+
+
+def test_all_that_is_broken_stands_on_the_list_with_its_cause(newcomer: Page, broken: Walk):
+    newcomer.here = "document"
+    newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/pipelines")
+    for causes, _ in WALK.values():
+        newcomer.has(causes[0], "tbody")
+
+
+def test_what_is_mended_as_told_goes_on(newcomer: Page, broken: Walk):
+    broken.marker.unlink()
+    newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/dag/killed")
+    done(newcomer, "act-resume", note="it has more memory now")
+    newcomer.has("Suspend", "header")
+    newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/dag/full_disk")
+    newcomer.has("is well: checkpoint 1 is completed", ".banner", timeout=120)

@@ -31,6 +31,8 @@ __all__ = [
 
 SAMPLES, LETTERS = 20, 256
 """So many values of a broken rule are shown, each cut after so many letters."""
+_TELLING = frozenset({"hold", "abort"})
+"""Verdicts that a person is to look at."""
 _RUN = re.compile(r"airflow:([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
@@ -247,9 +249,26 @@ def way_back(known: Known, to: int) -> Json:
 
 
 def _condition(known: Known, ledger: Ledger) -> Json:
-    found = condition.condition(condition.look(ledger, known, lambda plan: None), _say(known.card.pipeline))
+    seen = condition.look(ledger, known, lambda plan: None)
+    found = condition.condition(seen, _say(known.card.pipeline))
     told = {"state": found.state, "good": found.good, "said": found.said, "cause": found.cause}
-    return told | {"remedy": list(found.remedy), "entry": found.entry, "reason": found.reason}
+    told |= {"remedy": list(found.remedy), "entry": found.entry, "reason": found.reason}
+    return told | _whose(known, seen, found)
+
+
+def _whose(known: Known, seen: condition.Seen, found: condition.Condition) -> Json:
+    """Whose log says more: Airflow's run and its task; and which gates have found what is to be told."""
+    if found.state == "troubled" and seen.trouble is not None:
+        return {"run_id": _run_id(seen.trouble.run), "task": seen.trouble.step, "gates": []}
+    entry = seen.view.get(found.entry) if found.entry is not None else None
+    if entry is None or entry.control is not None:
+        return {"run_id": None, "task": None, "gates": []}
+    gates = [
+        name for acked in entry.acks.values() for name, said in acked.ack.gates.items() if said.outcome in _TELLING
+    ]
+    failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if found.reason else None
+    task = _tasks(known)["jobs"].get(failed, "complete")
+    return {"run_id": _run_id(entry.plan.run), "task": None if found.good else task, "gates": gates}
 
 
 def _say(pipeline: str) -> condition.Command:

@@ -1,6 +1,7 @@
 // What people may do: each asks first, and says what it will do. What they may not do is not offered; the server asks again.
 import { get, of, post } from "./api.js";
 import { facts, h, table } from "./dom.js";
+import { examples } from "./overview.js";
 
 const changed = () => window.dispatchEvent(new CustomEvent("tidegate:changed"));
 
@@ -111,11 +112,11 @@ export function goBack(dag, row, about) {
   } }, "Roll back to here");
 }
 
-export function answers(dag, row, about) {
+export function answers(dag, row, about, found) {
   const held = Object.entries(row.details.gates).filter(([, said]) => said.outcome === "hold" && !said.answer).map(([name]) => name);
   const button = (action, title, body) => h("button", { id: `act-${action}`, class: action === "approve" ? "main" : "danger", onclick: () => ask({
     title, verb: title, danger: action === "reject", path: path(dag, action), body: h("p", {}, body), fields: [NOTE], make: ({ note }) => ({ checkpoint: row.id, note }) }) }, title);
-  return h("div", { class: "banner wait" }, h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for a person."),
+  return h("div", { class: "banner wait" }, h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for a person."), examples(found),
     about.may.answer && h("div", { class: "bar" },
       button("approve", "Approve", "Exactly what was judged is published."), button("reject", "Reject", "The checkpoint is aborted and the pipeline suspended: the next one would have the same rows.")));
 }

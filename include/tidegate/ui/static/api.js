@@ -1,4 +1,6 @@
 // The API below /tidegate/api/v1, and the way from a frame to Airflow's own pages.
+import { h } from "./dom.js";
+
 export const base = document.body.dataset.base;
 const airflow = base.replace(/\/tidegate$/, "");
 
@@ -44,6 +46,9 @@ export function toAirflow(path) {
   link.click();
   link.remove();
 }
+
+// A link to one of Airflow's own pages, from a frame or not.
+export const outside = (path, text, id) => h("a", { id, href: airflowHref(path), onclick: window.parent === window ? null : (event) => { event.preventDefault(); toAirflow(path); } }, text);
 
 export const runPath = (dag, run) => `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
 export const airflowHref = (path) => airflow + path;

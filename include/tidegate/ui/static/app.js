@@ -3,7 +3,7 @@ import { get, of, base, Refused } from "./api.js";
 import { h, replace, badge } from "./dom.js";
 import { buttons } from "./actions.js";
 import { pipelines } from "./pipelines.js";
-import { overview } from "./overview.js";
+import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
 import { checkpoint } from "./checkpoint.js";
 import { summary, configuration, audit, compare } from "./tables.js";
@@ -83,16 +83,24 @@ async function listed() {
 async function ofDag(dag) {
   const at = place();
   if (path[0] === "run" && !location.hash) {
-    const found = await get(`${of(dag)}/runs/${encodeURIComponent(decodeURIComponent(path.slice(2).join("/")))}`);
-    if (found.checkpoint === null) {
-      return { key: found, wait: 3000, draw: () => [h("p", { class: "quiet" }, "This run has made no checkpoint (yet).")] };
-    }
+    const run = decodeURIComponent(path.slice(2).join("/"));
+    const found = await get(`${of(dag)}/runs/${encodeURIComponent(run)}`);
+    if (found.checkpoint === null) return without(dag, run);
     [at.page, at.id] = ["checkpoint", String(found.checkpoint)];
   }
   const page = PAGES[at.page] ?? overview;
   const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
   const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
   return { key: [ageless(about), view.key], wait: view.wait, draw: () => [...frame(dag, at, about), ...view.draw(about)] };
+}
+
+// A run that has made no checkpoint: if that is because something is wrong, what, and what to do.
+async function without(dag, run) {
+  const { condition } = await get(`${of(dag)}/overview`);
+  const told = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
+  const mine = condition.run_id === run;
+  return { key: condition, wait: 3000, draw: () => [
+    h("p", { class: mine ? "" : "quiet" }, `This run has made no checkpoint${mine ? "" : " (yet)"}. `, h("a", { href: "#/overview" }, "The pipeline's overview")), told] };
 }
 
 const ageless = (about) => ({ ...about, now: null });

@@ -1,19 +1,31 @@
 // One checkpoint: what it read, what each job, operator and gate did with it, and where it is now.
-import { airflowHref, get, of, runPath, toAirflow } from "./api.js";
+import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
 import { answers, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
+import { banner, examples, findings } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
   const row = await get(`${of(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
   const open = row.decided === null;
-  return { key: open ? row : { ...row, now: null }, wait: open ? 1500 : 8000, draw: (about) => drawn(dag, row, about) };
+  const gates = Object.entries(row.details.gates).filter(([, said]) => row.kept && ["hold", "abort"].includes(said.outcome)).map(([name]) => name);
+  const found = await findings(dag, { entry: row.id, gates });
+  return { key: [open ? row : { ...row, now: null }, found], wait: open ? 1500 : 8000, draw: (about) => drawn(dag, row, about, found) };
 }
 
-const outside = (path, text) => h("a", { href: airflowHref(path), onclick: window.parent === window ? null : (event) => { event.preventDefault(); toAirflow(path); } }, text);
+// If it is what keeps the pipeline from going on, then also what to do about it.
+function why(dag, row, about, found) {
+  if (row.state === "held") return answers(dag, row, about, found);
+  const { condition } = about;
+  const mine = condition.entry === row.id && (row.state !== "completed" || condition.state === "unpublished");
+  if (mine && !condition.good) return banner(dag, condition, found);
+  const { detail } = row.details;
+  return (row.reason || detail) && h("div", { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` }, h("b", {}, row.reason), detail && h("pre", {}, detail), examples(found),
+    h("p", { class: "quiet" }, "How the pipeline is now: ", h("a", { href: "#/overview" }, "overview")));
+}
 
-function drawn(dag, row, about) {
+function drawn(dag, row, about, found) {
   const d = row.details;
   const run = row.run_id && runPath(dag, row.run_id);
   const log = (task) => run && outside(`${run}/tasks/${encodeURIComponent(task)}`, "log");
@@ -23,8 +35,7 @@ function drawn(dag, row, about) {
       row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)), h("span", { class: "grow" }), step(row.before, "‹ before"), step(row.after, "after ›"),
       row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the one before"),
       nameIt(dag, row, about), goBack(dag, row, about)),
-    row.state === "held" && answers(dag, row, about),
-    (row.reason || d.detail) && h("div", { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` }, h("b", {}, row.reason), d.detail && h("pre", {}, d.detail)),
+    why(dag, row, about, found),
     card("Barriers", lanes(row, row.now)),
     h("div", { class: "grid" },
       card("What it is", facts([

@@ -1,28 +1,44 @@
 // How the pipeline is, counts, what is open, and the latest of each kind: what Flink's overview shows, and what to do.
-import { get, of } from "./api.js";
+import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
   const [about, aside] = await Promise.all([get(`${of(dag)}/overview`), get(`${of(dag)}/quarantine`)]);
+  const found = await findings(dag, about.condition);
   const wait = about.open.length ? 1500 : 4000;
-  return { key: [about.counts, about.open, about.condition, aside], wait, draw: () => drawn(about, aside) };
+  return { key: [about.counts, about.open, about.condition, aside, found], wait, draw: () => drawn(dag, about, aside, found) };
 }
 
-export function banner(found) {
-  const kind = found.good ? "" : ["held", "suspended", "stopped", "late", "orphaned", "unpublished"].includes(found.state) ? "wait" : "wrong";
+// Values that broke a rule say most. Who may not see rows gets the rule alone.
+export async function findings(dag, { entry, gates }) {
+  const all = await Promise.all((gates ?? []).map((gate) => get(`${of(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch(() => ({ rules: [] }))));
+  return all.flatMap(({ rules }) => rules.filter((rule) => !rule.success && rule.values.length > 0));
+}
+
+export function examples(broken) {
+  const values = [...new Set(broken.flatMap((rule) => rule.values))].slice(0, 5);
+  return values.length > 0 && h("p", {}, "For example: ", values.map((value, n) => [n > 0 && ", ", h("code", {}, value)]));
+}
+
+const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "unpublished"];
+
+export function banner(dag, found, broken = []) {
+  const kind = found.good ? "" : WAITS.includes(found.state) ? "wait" : "wrong";
+  const log = found.run_id && found.task && !found.good && outside(`${runPath(dag, found.run_id)}/tasks/${encodeURIComponent(found.task)}`, `the log of ${found.task}`);
   return h("div", { class: `banner ${kind}`, role: "status" },
-    h("div", {}, h("b", {}, found.said), found.entry && [" ", h("a", { href: `#/checkpoint/${found.entry}` }, "look at it")]),
+    h("div", {}, h("b", {}, found.said), found.entry && [" ", h("a", { href: `#/checkpoint/${found.entry}` }, `checkpoint #${found.entry}`)], log && [" · ", log]),
     found.cause && h("p", { class: "cause" }, found.cause),
+    examples(broken),
     found.remedy.length > 0 && [h("b", {}, "What to do"), h("ol", {}, found.remedy.map((each) => h("li", {}, each)))]);
 }
 
-function drawn(about, aside) {
+function drawn(dag, about, aside, found) {
   const told = [["triggered", "Triggered"], ["in_progress", "In progress"], ["completed", "Completed"], ["failed", "Failed"], ["restored", "Restored"], ["rolled_back", "Rolled back"]];
   const waiting = Object.entries(aside.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
   return [
-    banner(about.condition),
+    banner(dag, about.condition, found),
     about.history_problem && h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${about.history_problem}`),
     h("div", { class: "counts" }, told.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title))),
     about.open.map((each) => card(["Checkpoint ", h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), " ", badge(each.state)], lanes(each, about.now))),

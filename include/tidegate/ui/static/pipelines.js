@@ -1,17 +1,13 @@
 // All pipelines that the user may see.
-import { base, toAirflow, airflowHref } from "./api.js";
+import { base, outside } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { ago, count, none, seconds } from "./format.js";
 
 export function pipelines(data) {
   const worst = (row) => (row.good ? 1 : 0);
   const rows = [...data.pipelines].sort((a, b) => worst(a) - worst(b) || a.pipeline.localeCompare(b.pipeline));
-  const open = (row) => (event) => {
-    event.preventDefault();
-    toAirflow(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`);
-  };
   return table([
-    { head: "Pipeline", cell: (row) => h("a", { href: airflowHref(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`), onclick: window.parent === window ? null : open(row) }, row.pipeline) },
+    { head: "Pipeline", cell: (row) => outside(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`, row.pipeline, `pipeline-${row.dag}`) },
     { head: "State", cell: (row) => badge(row.state) },
     { head: "What is to be known", text: true, cell: (row) => [row.good ? row.said : row.cause || row.said, !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0])] },
     { head: "Last completed", right: true, cell: (row) => (row.last_completed ? [h("a", { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` }, `#${row.last_completed.id}`), ` ${ago(row.age_seconds)}`] : none) },
