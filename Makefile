@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz soak cuts lives clean
+.PHONY: help setup run test lint bench fuzz soak cuts lives matrix clean
 export PYTHON
 
 BIN := .venv/bin
@@ -40,6 +40,9 @@ cuts: setup ## operators on real Spark: random events, cuts and crashes, against
 
 lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code. SEEDS=50, SEED=7 to replay one
 	$(BIN)/python -m tests.spark.lives --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
+
+matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part
+	$(BIN)/python -m tests.crash.matrix $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -32,6 +32,8 @@ FAULT_POINTS: dict[str, str] = {
     "S5.gate.after": "judged and set aside, no ack says so",
     "S6.ack.before": "everything is staged and durable, no ack",
     "S6.ack.after": "the ack exists",
+    "S6.overtaken.before": "a job is found busy, nobody knows that the checkpoint goes past it",
+    "S6.overtaken.after": "the ledger says that the checkpoint goes past the job",
     "S7.answer.before": "a checkpoint is held, nobody has answered",
     "S7.answer.after": "the answer exists, nothing follows from it yet",
     "Q1.request.before": "rows wait in quarantine, nobody has asked for them",

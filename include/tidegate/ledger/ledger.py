@@ -174,7 +174,9 @@ class Ledger(Log):
 
     def create_overtaken(self, overtaken: Overtaken) -> None:
         """Say that the checkpoint does not wait for the job."""
+        seams.fault("S6.overtaken.before")
         self._create(f"{folder(overtaken.id)}/overtaken/{overtaken.job}.json", overtaken)
+        seams.fault("S6.overtaken.after")
 
     def create_manifest(self, manifest: Manifest) -> str:
         """Write the manifest under its own hash. It means nothing until a decision names it."""
