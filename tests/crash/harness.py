@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
+from tests.crash.once import OnceWorld
 from tests.crash.stateful import StatefulWorld
 from tests.crash.world import World, check
 from tidegate import seams
@@ -53,6 +54,7 @@ class Crew:
             "intervals": isinstance(world, IntervalWorld),
             "gated": isinstance(world, GatedWorld),
             "stateful": isinstance(world, StatefulWorld),
+            "once": isinstance(world, OnceWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

@@ -225,6 +225,7 @@ def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list
 
 def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
     return Settings(
+        mode=values["mode"],
         interval=values["interval"],
         initial_delay=values["initial_delay"],
         timeout=values["timeout"],
