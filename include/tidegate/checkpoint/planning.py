@@ -166,7 +166,7 @@ class Plans:
 
 def _overtaking(graph: Graph, config: Json) -> Overtaking | None:
     """Which jobs the checkpoint may go past, if the settings allow it at all."""
-    if not config.get("unaligned", False) or not graph.overtakable:
+    if not config.get("unaligned", False) or not graph.overtakable or _mode(config) != MODES[0]:
         return None
     after_s = KEYS["aligned_timeout"].parse(config.get("aligned_timeout", 0))
     return Overtaking(jobs=list(graph.overtakable), after_s=after_s)

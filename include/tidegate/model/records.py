@@ -196,6 +196,8 @@ class Ack(Record, frozen=True, kw_only=True):
     gates: dict[str, Verdict] = {}
     inputs: dict[str, list[Handle]] = {}
     """By job whose channels it takes, the acks that it has taken: all since its own last one, in their order."""
+    ahead: list[Handle] = []
+    """At least once: what it has taken, in this checkpoint or before, of later ones."""
     channels: dict[str, Payload] = {}
     """What it has sent to other jobs, by stream (sinks/channel.py)."""
     through: dict[str, PublishedTable] = {}

@@ -137,7 +137,8 @@ class Attempt:
                 raise
             return self.ask()
         waiting = behind.yet_to_take(entry, base, below, self.job)
-        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting)
+        look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
+        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
         self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
         self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
         self.through = Through(self.coordinator, self.plan, self.staging, self.refuse_ended)
@@ -176,6 +177,7 @@ class Attempt:
         except (Corrupt, Invalid, Unavailable) as error:
             with contextlib.suppress(Corrupt, Invalid, Rejected, Unavailable):
                 self.refuse_ended()
+            self.exchange.refuse_ended()
             raise error
 
     def _fenced(self, why: str) -> Fenced:
@@ -287,6 +289,7 @@ class Attempt:
             memory=self.operating.remembered() | self.gating.memory,
             gates=self.gating.verdicts,
             inputs=self.exchange.inputs,
+            ahead=self.exchange.ahead,
             channels=self.exchange.sent,
             through=self.through.written,
             stats=JobStats(

@@ -56,6 +56,9 @@ class ToyFrame:
     def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
 
+    def limit(self, most: int) -> ToyFrame:
+        return ToyFrame(self.rows[:most])
+
 
 # -- source ------------------------------------------------------------------------------------------------
 

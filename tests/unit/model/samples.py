@@ -122,6 +122,7 @@ SAMPLES: dict[str, Record] = {
             )
         },
         inputs={"scoring": [Handle(entry=42, sha="0f" * 32)]},
+        ahead=[Handle(entry=43, sha="1f" * 32)],
         channels={"clean": Payload(blob=BLOB)},
         through={"rejects": PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3)},
         stats=JobStats(
