@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.crash import intervals
+from tests.crash import four, intervals
 from tests.crash.gated import GatedWorld
-from tests.crash.once import OnceWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
@@ -19,12 +18,13 @@ from tidegate.testing.faults import Fault, lose_answers
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, or go back to a checkpoint; the fault is armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
-    kinds = {"gated": GatedWorld, "stateful": StatefulWorld, "once": OnceWorld}
-    kind = next((made for name, made in kinds.items() if request[name]), World)
+    kind = GatedWorld if request["gated"] else StatefulWorld if request["stateful"] else World
     if request["stateful"]:
         compaction.FAN_IN = FAN_IN
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
+    if request["four"] is not None:
+        world, run_of = four.FourWorld(root, four.Unaligned(unaligned=request["four"])), four.dag_run
     fault = request.get("fault")
     armed = seams.Seams()
     if fault is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.crash.four import Unaligned
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
-from tests.crash.once import OnceWorld
 from tests.crash.stateful import StatefulWorld
 from tests.crash.world import World, check
 from tidegate import seams
@@ -53,8 +55,8 @@ class Crew:
             "root": str(world.root),
             "intervals": isinstance(world, IntervalWorld),
             "gated": isinstance(world, GatedWorld),
+            "four": world.limits.unaligned if isinstance(world.limits, Unaligned) else None,
             "stateful": isinstance(world, StatefulWorld),
-            "once": isinstance(world, OnceWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,
@@ -107,6 +109,11 @@ class Child:
         """Ended, though nobody has asked for its status yet."""
         stat = Path(f"/proc/{self.pid}/stat")
         return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    def kill(self) -> int:
+        """SIGKILL, wherever it hangs."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.ended()
 
     def resume(self) -> int:
         """Let it go on from its fault point, to its end."""

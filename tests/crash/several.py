@@ -25,9 +25,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.crash.world import check_history
 from tests.simulation.simulate import decoded_once
+from tests.ticking import TickingStore
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.ledger import Ledger, LocalStore
+from tidegate.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.sinks import DeltaAppend, channel, delta
@@ -141,20 +142,6 @@ class Limits:
 
     def record(self) -> Json:
         return {"num_retained": self.num_retained, **self.mode.settings}
-
-
-class TickingStore(LocalStore):
-    """Real files, whose age is told by the simulated clock."""
-
-    made: dict[str, float] = {}
-
-    def create(self, path: str, data: bytes) -> bool:
-        self.made.setdefault(f"{self.root}/{path}", seams.monotonic())
-        return super().create(path, data)
-
-    def age(self, path: str) -> float | None:
-        made = self.made.get(f"{self.root}/{path}")
-        return None if made is None else seams.monotonic() - made
 
 
 @dataclass

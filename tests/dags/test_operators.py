@@ -10,6 +10,7 @@ from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pendulum
 import pytest
@@ -19,6 +20,7 @@ from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tidegate import Pipeline
+from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
 from tidegate.dag import asset, build_dag, retries
@@ -160,7 +162,9 @@ def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
         known = context(dag, run_id, conf={"savepoint": "good"})
         return known | {"params": {"savepoint": "good", "note": "before prices"}, "outlet_events": defaultdict(Told)}
 
-    id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
+    with mock.patch.object(Coordinator, "trigger", autospec=True, side_effect=Coordinator.trigger) as triggered:
+        id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
+    assert triggered.call_args.kwargs["aligned"], "so that it can be copied"
     task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
     ledger = task.coordinator.ledger
     attempt = f"{ledger.plan(id).attempt}-by-hand"

@@ -108,6 +108,7 @@ class Coordinator:
         reprocess: bool = False,
         standing: bool = False,
         drain: Drain | None = None,
+        aligned: bool = False,
     ) -> Triggered | Covered | None:
         """The run's checkpoint: the one that it has already, or a new one planned on the last.
 
@@ -115,6 +116,7 @@ class Coordinator:
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
         standing: read nothing; the sources stay where they are. For what changes state by hand.
         drain: let event time come to its end: the pipeline is finished when this is completed.
+        aligned: go past no job, whatever the settings say: for what is to be copied (O4).
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
@@ -141,7 +143,7 @@ class Coordinator:
                     publish.publish_or_wait(self)
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted, standing, drain)
+                plan = self._plan(answer, view, run, kind, wanted, standing, drain, aligned)
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 if self._create(plan, view):
@@ -162,11 +164,12 @@ class Coordinator:
         wanted: protocol.Wanted | None,
         standing: bool,
         drain: Drain | None,
+        aligned: bool,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
         plans = Plans(self.graph, self.ledger, self.limits, self.place)
-        return plans.make(answer, view, run, kind, wanted, standing, drain)
+        return plans.make(answer, view, run, kind, wanted, standing, drain, aligned)
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""

@@ -83,8 +83,9 @@ def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, not
             f"in checkpoint {id} of {parent.pipeline!r}, job {', '.join(sorted(entry.manifest.in_flight))} was behind: "
             "what it had yet to take lies in channels, which are not copied",
             expected="a checkpoint in which every job has taken all",
-            help="choose another one, or let one wait for all jobs: -D unaligned=false for one run. To keep this one "
-            "where it is, name it without --copy",
+            help="choose another one, or have one made that waits for all jobs: `tidegate savepoint create "
+            "MODULE:PIPELINE NAME --new`, or a run with a savepoint in Airflow. To keep this one where it is, name it "
+            "without --copy",
             reason="IN_FLIGHT",
         )
     origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note)

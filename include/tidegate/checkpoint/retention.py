@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.ages import Ages
 from tidegate.checkpoint.lines import lowest_ack
 from tidegate.checkpoint.references import blobs_of, states_as_of, states_of
+from tidegate.checkpoint.voids import completed_above, is_past, void_attempts
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.gates.quarantine import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
@@ -236,7 +237,8 @@ def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
     rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None
     named = entry.manifest.jobs.values() if entry.manifest is not None else ()
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
-    late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners  # live by another one
+    late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
+    late -= void_attempts(coordinator.ledger, entry)  # what is left is live by another one
     for name, sinking in coordinator.graph.tables.items():
         if coordinator.graph.job_of(name) in without:
             continue
@@ -266,7 +268,7 @@ def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
     """
     ledger = coordinator.ledger
     gone = states_of(entry) if entry.completed else {}
-    above = next((each for each in _completed_above(ledger, entry.id) if _is_past(each, entry.id)), None)
+    above = next((each for each in completed_above(ledger, entry.id) if is_past(each, entry.id)), None)
     if not gone or above is None:
         return
     unpack, others = ledger.unpack, [states_as_of(ledger, each) for each in (above, *_pinned(ledger, entry.id))]
@@ -282,7 +284,7 @@ def _clear_quarantines(coordinator: Coordinator, entry: Entry) -> None:
     """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states, what
     neither that one's version of the table has, nor a pinned one's, comes back by no rollback."""
     ledger = coordinator.ledger
-    above = next(_completed_above(ledger, entry.id), None) if entry.completed else None
+    above = next(completed_above(ledger, entry.id), None) if entry.completed else None
     for name, sinking in coordinator.graph.tables.items():
         sink = sinking.sink
         if above is None or not isinstance(sink, QuarantineSink):
@@ -299,17 +301,6 @@ def _pinned(ledger: Ledger, but: int) -> list[Entry]:
     return [entry for entry in found if entry is not None]
 
 
-def _completed_above(ledger: Ledger, below: int) -> Iterator[Entry]:
-    entries = (ledger.entry(id) for id in range(below + 1, ledger.view().settled + 1))
-    return (entry for entry in entries if entry is not None and entry.completed)
-
-
-def _is_past(entry: Entry, id: int) -> bool:
-    """Whether all jobs have gone past entry `id` there: none goes on from it any more."""
-    jobs = entry.manifest.jobs.values() if entry.manifest is not None and entry.restart is None else ()
-    return all(handle.entry > id for handle in jobs)
-
-
 def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
     """Side files that other entries name. Positions carry theirs on from plan to plan, so what the entries up to
     the next completed one do not name, no later one does: all behind that rest on it, or on one that is pinned.
@@ -321,6 +312,6 @@ def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
         entry = ledger.entry(id)
         if entry is not None:
             kept |= blobs_of(entry)
-            if entry.completed and _is_past(entry, below):
+            if entry.completed and is_past(entry, below):
                 break
     return kept

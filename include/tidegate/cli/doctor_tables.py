@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from tidegate.checkpoint.voids import void_attempts
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
@@ -27,7 +28,7 @@ def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
     if target.pipeline is None or identity is None:
         return []
     place = target.settings.place()
-    graph = target.pipeline.graph(place, target.settings.mode)
+    graph = target.pipeline.graph(place)
     return [
         (s, SinkContext(target.name, identity.uid, name, place, graph.by_interval, home=target.ledger.home))
         for name, s in graph.tables.items()
@@ -137,6 +138,7 @@ def _left_over(
     try:
         for entry in entries:
             counting = {acked.ack.attempt for acked in entry.acks.values()} if not entry.aborted else set()
+            counting -= void_attempts(target.ledger, entry)
             attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
             found = [attempt for attempt in attempts if attempt not in counting]
             if entry.aborted:

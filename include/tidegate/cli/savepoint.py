@@ -14,12 +14,15 @@ from tidegate.cli.documents import clock, size_text
 from tidegate.cli.fork import is_folder
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
+from tidegate.cli.progress import progress_for
 from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.run import refuse_submit, run_loop
 from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, find
 from tidegate.config import load_settings
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Rejected
 from tidegate.model.place import is_url
+from tidegate.runtime.loop import Schedule
 
 __all__ = ["add_parser", "run"]
 
@@ -44,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "  tidegate savepoint verify jobs.orders:pipeline before-prices\n"
         "  tidegate rollback jobs.orders:pipeline --to before-prices\n"
         "  tidegate savepoint create orders before-prices --copy ./copies/before-prices\n"
+        "  tidegate savepoint create jobs.orders:pipeline before-prices --new --copy ./copies/before-prices\n"
         "  tidegate savepoint verify ./copies/before-prices",
     )
     below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -59,7 +63,11 @@ def add_parser(subparsers: Any) -> None:
             each.add_argument(
                 "--copy", metavar="FOLDER", help="not by reference: copy all that it takes to go on from it"
             )
-            each.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="this one")
+            which = each.add_mutually_exclusive_group()
+            which.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="this one")
+            which.add_argument(
+                "--new", action="store_true", help="one made for it now, which waits for every job (needs the code)"
+            )
             each.add_argument("--note", default="", metavar="TEXT", help="what it is for")
         if verb == "dispose":
             each.add_argument("--yes", action="store_true", help="do not ask")
@@ -70,6 +78,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.verb == "verify" and is_folder(args.pipeline):
         return _verify_copy(args, out)
     target = find(args.pipeline, args.settings)
+    if args.verb == "create" and args.new:
+        args.checkpoint = _made(target, args.name, out)
     if args.verb == "create" and args.copy is not None:
         return _copy(target, args, out)
     if args.verb == "create":
@@ -91,6 +101,24 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.document({"pipeline": target.name, **_document(found), "disposed": True})
     out.line(f"Savepoint {found.name} is no more. Checkpoint {found.entry} goes when it is retired.")
     return 0
+
+
+def _made(target: Target, name: str, out: Output) -> int:
+    """One more checkpoint, in this process; none of its jobs is behind."""
+    savepoint.check_free(target.ledger, name, None)
+    coordinator, progress = coordinator_of(target), progress_for(out)
+    refuse_submit(target.settings)
+    run_loop(coordinator, [Schedule(checkpoints=1, aligned=True)], progress, target.settings, out)
+    made = progress.checkpoints[-1] if progress.checkpoints else None
+    if made is None or made["state"] != "completed":
+        raise Rejected(
+            f"the checkpoint that was to be savepoint {name!r} of pipeline {target.name!r} is not completed",
+            expected="one that is",
+            help=f"mend the cause ({target.command('list')} tells it), then call again",
+            reason="NOT_COMPLETED",
+        )
+    id: int = made["id"]
+    return id
 
 
 def _document(found: Savepoint) -> dict[str, Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.dag.task import Task
     from tidegate.model.records import Drain
 
-__all__ = ["drain_of", "go_back", "keep_word", "params", "refuse_taken"]
+__all__ = ["drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken"]
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def params() -> dict[str, Param]:
             type="string",
             pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
             title="Savepoint",
-            description="A name for this run's checkpoint: it stays until it is disposed of.",
+            description="A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
         ),
         "drain": Param(
             False,
@@ -61,6 +61,11 @@ def drain_of(task: Task) -> Drain | None:
 
     given = task.context["params"]
     return Drain(by=task.run, reason=given.get("note") or "") if given.get("drain") else None
+
+
+def is_named(task: Task) -> bool:
+    """Whether the run's checkpoint is to be a savepoint: then it waits for every job, so that it can be copied."""
+    return bool(task.context["params"].get("savepoint"))
 
 
 def refuse_taken(task: Task) -> None:

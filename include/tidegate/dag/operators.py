@@ -113,6 +113,7 @@ class Step(BaseOperator):
                     interval=task.interval,
                     reprocess=task.reprocess,
                     drain=asked.drain_of(task),
+                    aligned=asked.is_named(task),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:

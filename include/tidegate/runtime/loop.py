@@ -87,6 +87,8 @@ class Schedule:
     """Make the interval again if it is done."""
     drain: Drain | None = None
     """Let event time come to its end, in one more checkpoint: the last one."""
+    aligned: bool = False
+    """Wait for every job, whatever the settings say."""
     stop: Callable[[], bool] = lambda: False
     """Asked between checkpoints: the running one is always brought to its end."""
 
@@ -174,6 +176,7 @@ def _triggered(
             interval=schedule.interval,
             reprocess=schedule.reprocess,
             drain=schedule.drain,
+            aligned=schedule.aligned,
         ),
         lambda error, left: observer.waiting(str(error)),
     )

@@ -85,3 +85,49 @@ def test_scenario_13_the_only_one_that_can_be_restored_stays_however_few_are_ret
     assert ids(shop) == [3]
     shop.checkpoint()
     assert ids(shop) == [3, 4]
+
+
+@pytest.fixture
+def loop(shop, monkeypatch):
+    """In place of Spark: makes the checkpoint that is asked for, or aborts it."""
+
+    def install(state="completed"):
+        asked = []
+
+        def run_loop(coordinator, schedules, progress, settings, out):
+            (schedule,) = schedules
+            asked.append(schedule)
+            if state == "completed":
+                id = shop.checkpoint(aligned=schedule.aligned)
+            else:
+                id = shop.coordinator.abort(shop.trigger(aligned=schedule.aligned).id, "GATE_FAILED").id
+            progress.checkpoints.append({"id": id, "state": state})
+
+        monkeypatch.setattr("tidegate.cli.savepoint.run_loop", run_loop)
+        return asked
+
+    return install
+
+
+def test_one_may_be_made_for_it_that_waits_for_every_job(shop, tidegate, loop):
+    asked = loop()
+    said = tidegate("savepoint", "create", CODE, "whole", "--new", "--json")
+    assert (said.code, said.json["checkpoint"]) == (0, 4), said.err
+    assert [(each.checkpoints, each.aligned) for each in asked] == [(1, True)]
+    copied = tidegate("savepoint", "create", CODE, "copied", "--new", "--copy", "copies/it", "--json")
+    assert (copied.code, copied.json["checkpoint"]) == (0, 5), copied.err
+    assert tidegate("savepoint", "verify", "copies/it", "--json").json["whole"]
+    taken = tidegate("savepoint", "create", CODE, "whole", "--new", "--json")
+    assert (taken.code, taken.json["error"]["reason"], len(asked)) == (1, "NAME_TAKEN", 2), "before anything is made"
+
+
+def test_if_that_is_not_completed_nothing_has_a_name(shop, tidegate, loop):
+    loop("aborted")
+    said = tidegate("savepoint", "create", CODE, "whole", "--new", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "NOT_COMPLETED")
+    assert tidegate("savepoint", "list", "orders", "--json").json["savepoints"] == []
+
+
+def test_one_can_only_be_made_by_the_code_and_is_no_other_one(shop, tidegate):
+    assert tidegate("savepoint", "create", "orders", "whole", "--new", "--json").json["error"]["reason"] == "NEEDS_CODE"
+    assert tidegate("savepoint", "create", CODE, "whole", "--new", "--checkpoint", "2").code == 2

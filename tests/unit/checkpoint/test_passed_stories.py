@@ -1,0 +1,279 @@
+"""Stories of jobs that checkpoints go past: how long they are waited for, what becomes of them, and of savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ticking import TickingStore
+from tests.unit.checkpoint import test_passed_lives
+from tests.unit.checkpoint.test_passed_lives import SLOW, Life, Unaligned
+from tidegate import seams
+from tidegate.checkpoint.copies import copy_out, open_copy, verify
+from tidegate.checkpoint.held import held_by
+from tidegate.checkpoint.savepoint import create, dispose
+from tidegate.checkpoint.voids import void_attempts
+from tidegate.errors import Fenced, Rejected
+from tidegate.ledger import Ledger
+from tidegate.model.records import Ack, Handle, Json
+from tidegate.runtime.run_job import Attempt, run_job
+
+_toy_channels = test_passed_lives._toy_channels
+
+
+class Clock:
+    """What time it is, for the ledger's store."""
+
+    now = 1_000.0
+
+
+@pytest.fixture(autouse=True)
+def clock() -> Iterator[Clock]:
+    clock = Clock()
+    with seams.installed(replace(seams.Seams(), monotonic=lambda: clock.now)):
+        yield clock
+
+
+class Timed(Unaligned):
+    """Patient, for a minute."""
+
+    def record(self) -> Json:
+        return {**super().record(), "aligned_timeout": "1 min"}  # type: ignore[dict-item]
+
+
+class Aligned(Timed):
+    """The same timeout, and nothing that it is for."""
+
+    unaligned = False
+
+
+class Story(Life):
+    """Told step by step."""
+
+    def __init__(self, root: Path, limits: Unaligned | None = None) -> None:
+        super().__init__(root, 0)
+        self.limits = limits or Unaligned(max_concurrent_checkpoints=3, num_retained=2)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(TickingStore(self.root / "shop"), "shop")
+
+    def planned(self, rows: int = 1, **options: Any) -> int:
+        """Rows have come, and `main` has done its part of a checkpoint with them."""
+        self.feed.available += rows
+        self.runs += 1
+        triggered = self.coordinator().trigger(f"run {self.runs}", **options)
+        run_job(self.coordinator(), triggered.plan.id, "main", None)  # type: ignore[union-attr, arg-type]
+        return int(triggered.plan.id)  # type: ignore[union-attr]
+
+    def began(self, id: int, job: str, at_work: bool = True) -> tuple[Attempt, Any, Handle | None]:
+        """The job is busy with a checkpoint: all is staged, nothing said."""
+        attempt = Attempt(self.coordinator(), id, job, lambda _: None, lambda plan, job: at_work)
+        _, prev = attempt.ask()
+        staged = attempt.stage(attempt.read(None))  # type: ignore[arg-type]
+        attempt.exchange.finish()
+        return attempt, staged, prev
+
+    def ended(self, work: tuple[Attempt, Any, Handle | None]) -> None:
+        attempt, staged, prev = work
+        attempt.refuse_ended()
+        attempt.ack(staged, prev)
+
+    def work(self, id: int, job: str, at_work: bool = True) -> Ack:
+        return run_job(self.coordinator(), id, job, None, at_work=lambda plan, job: at_work)  # type: ignore[arg-type]
+
+    def all_done(self, id: int) -> None:
+        for job in SLOW:
+            self.work(id, job)
+        self.completed(id)
+
+    def completed(self, *ids: int) -> None:
+        for id in ids:
+            assert self.coordinator().complete(id).state == "completed", id
+        self.coordinator().publish()
+
+    def refused(self, id: int, job: str = "slow") -> str:
+        """Why the job's task does not begin."""
+        with pytest.raises(Rejected) as told:
+            self.work(id, job)
+        return told.value.reason
+
+    def in_flight(self, id: int, job: str = "slow") -> list[int]:
+        entry = self.ledger.entry(id)
+        assert entry is not None
+        assert entry.manifest is not None
+        return [each.ack.entry for each in entry.manifest.in_flight.get(job, ())]
+
+
+def busy(tmp_path: Path, limits: Unaligned | None = None) -> tuple[Story, tuple[Attempt, Any, Handle | None]]:
+    """One checkpoint went well; in the second, `slow` is at work."""
+    story = Story(tmp_path, limits)
+    story.all_done(story.planned())
+    second = story.planned()
+    story.work(second, "slower")
+    return story, story.began(second, "slow")
+
+
+# -- for how long it is waited for ----------------------------------------------------------------------
+
+
+def test_a_busy_job_is_waited_for_until_the_time_is_over_and_no_longer(tmp_path: Path, clock: Clock) -> None:
+    story, work = busy(tmp_path, Timed(max_concurrent_checkpoints=3))
+    third = story.planned()
+    story.work(third, "slower")
+    clock.now += 59.9
+    assert story.refused(third) == "BASE_IN_PROGRESS"
+    assert story.coordinator().complete(2).state == "open"
+    clock.now += 0.1
+    assert story.refused(third) == "PASSED_BY"
+    story.completed(2, third)
+    assert story.in_flight(third) == [2, 3]
+    story.ended(work)
+
+
+def test_if_it_is_done_in_time_it_is_aligned(tmp_path: Path, clock: Clock) -> None:
+    story, work = busy(tmp_path, Timed(max_concurrent_checkpoints=3))
+    third = story.planned()
+    assert story.refused(third) == "BASE_IN_PROGRESS"
+    story.ended(work)
+    story.completed(2)
+    clock.now += 300
+    story.all_done(third)
+    assert story.in_flight(third) == []
+    assert [handle.entry for handle in story.ledger.entry(third).manifest.jobs.values()] == [3, 3, 3]  # type: ignore[union-attr]
+
+
+def test_without_a_timeout_it_is_not_waited_for_at_all(tmp_path: Path) -> None:
+    """0: nothing ever switches, for nothing is aligned first."""
+    story, _ = busy(tmp_path)
+    assert story.refused(story.planned()) == "PASSED_BY"
+
+
+def test_aligned_no_timeout_ever_switches(tmp_path: Path, clock: Clock) -> None:
+    story, work = busy(tmp_path, Aligned(max_concurrent_checkpoints=3))
+    third = story.planned()
+    clock.now += 300
+    assert story.refused(third) == "BASE_IN_PROGRESS"
+    story.ended(work)
+    story.completed(2)
+    story.all_done(third)
+
+
+# -- what becomes of it ---------------------------------------------------------------------------------
+
+
+def test_past_its_own_checkpoints_timeout_a_job_that_was_passed_still_counts(tmp_path: Path, clock: Clock) -> None:
+    """The timeout is the checkpoint's, and that is completed."""
+    story, work = busy(tmp_path)
+    third = story.planned()
+    assert {story.refused(third), story.refused(third, "slow")} == {"PASSED_BY"}
+    story.work(third, "slower")
+    story.completed(2, third)
+    clock.now += 1_000
+    fourth = story.planned()
+    assert story.ledger.entry(third).completed, "nobody has taken it for overdue"  # type: ignore[union-attr]
+    story.ended(work)
+    story.all_done(fourth)
+    assert story.shown("b") == story.shown("a") == [1, 2, 3, 4]
+
+
+def test_one_that_fails_is_made_up_for_by_the_next_with_all_that_is_in_flight(tmp_path: Path) -> None:
+    story, (attempt, _, _) = busy(tmp_path)
+    third = story.planned()
+    story.refused(third)
+    story.work(third, "slower")
+    story.completed(2, third)
+    attempt.release()  # what a failed attempt does
+    fourth = story.planned()
+    ack = story.work(fourth, "slow", at_work=False)
+    assert [handle.entry for handle in ack.inputs["main"]] == [2, 3, 4]
+    story.work(fourth, "slower")
+    story.completed(fourth)
+    assert story.shown("b") == story.shown("a") == [1, 2, 3, 4]
+    with pytest.raises(Fenced, match="without job 'slow', which is further now"):
+        story.work(2, "slow", at_work=False)
+
+
+def voided(tmp_path: Path) -> tuple[Story, str]:
+    """`slow` was taken for gone at checkpoint 2, and went on in 4 from the same ack: only one of both counts."""
+    story, late = busy(tmp_path)
+    third = story.planned()
+    story.refused(third)
+    story.work(third, "slower")
+    story.completed(2, third)
+    fourth = story.planned()
+    story.work(fourth, "slow", at_work=False)
+    story.work(fourth, "slower")
+    story.ended(late)
+    story.completed(fourth)
+    return story, late[0].staging.attempt
+
+
+def staged_by(story: Story, attempt: str) -> list[str]:
+    return [name for name in story.tables["b"].files if f"/{attempt}/" in name]
+
+
+def test_what_counts_nowhere_is_removed_with_its_checkpoint(tmp_path: Path) -> None:
+    story, lost = voided(tmp_path)
+    assert story.shown("b") == [1, 2, 3, 4]
+    assert staged_by(story, lost)
+    second = story.ledger.entry(2)
+    assert second is not None
+    assert void_attempts(story.ledger, second) == {lost}
+    for _ in range(3):
+        story.all_done(story.planned())
+        story.coordinator().retire()
+    assert story.ledger.entry(2) is None
+    assert not staged_by(story, lost)
+    assert story.shown("b") == story.shown("a") == list(range(1, 8))
+
+
+def test_what_may_have_counted_in_a_checkpoint_that_is_retired_is_not_removed(tmp_path: Path) -> None:
+    """A savepoint outlives the one above it, whose manifest had taken what was done late."""
+    story, late = busy(tmp_path)
+    third = story.planned()
+    story.refused(third)
+    story.work(third, "slower")
+    story.completed(2, third)
+    create(story.ledger, "kept", 2, "mia")
+    story.ended(late)
+    for _ in range(5):
+        story.all_done(story.planned())
+        story.coordinator().retire()
+    assert story.ledger.ids()[:2] == [1, 2], "the savepoint goes on from the first"
+    assert story.ledger.entry(4) is None
+    dispose(story.ledger, "kept")
+    story.coordinator().retire()
+    assert story.ledger.entry(2) is None
+    assert story.shown("b") == story.shown("a") == list(range(1, 9))
+
+
+# -- savepoints -----------------------------------------------------------------------------------------
+
+
+def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp_path: Path, clock: Clock) -> None:
+    """O4: alignment is forced, whatever else is set, and so it is for those behind."""
+    story, work = busy(tmp_path)
+    third = story.planned()
+    story.refused(third)
+    story.work(third, "slower")
+    story.completed(2, third)
+    with pytest.raises(Rejected, match="slow was behind") as refused:
+        held_by(story.ledger, third, {}, by="mia")
+    assert refused.value.reason == "IN_FLIGHT"
+    fourth, fifth = story.planned(aligned=True), story.planned()
+    clock.now += 500
+    assert (story.refused(fourth), story.refused(fifth)) == ("BASE_IN_PROGRESS", "BASE_IN_PROGRESS")
+    assert story.coordinator().complete(fourth).state == "open"
+    story.ended(work)
+    story.all_done(fourth)
+    assert story.in_flight(fourth) == []
+    create(story.ledger, "good", fourth, "mia")
+    copied = copy_out(held_by(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
+    assert verify(open_copy(copied.ledger.home, {})) == []
+    story.all_done(fifth)
+    assert story.shown("b") == story.shown("a") == [1, 2, 3, 4, 5]
