@@ -30,6 +30,8 @@ FAULT_POINTS: dict[str, str] = {
     "S4.state.after": "an operator's files exist, of a merge too; nobody names them",
     "S5.gate.before": "a gate has its rows, nothing is judged or set aside",
     "S5.gate.after": "judged and set aside, no ack says so",
+    "S5.through.before": "at least once: rows are staged, no table names them",
+    "S5.through.after": "at least once: a table shows rows, no ack says so",
     "S6.ack.before": "everything is staged and durable, no ack",
     "S6.ack.after": "the ack exists",
     "S6.overtaken.before": "a job is found busy, nobody knows that the checkpoint goes past it",

@@ -2,7 +2,9 @@
 
 Rows are those of a real checkpoint, with details as long as theirs. Most are written in batches, the last ones one by
 one, as runs do: so files lie as they would. What a page costs is asked of a process that has just started, of one that
-has shown a page before, and after each new checkpoint, sorted and filtered in turn.
+has shown a page before, and after each new checkpoint, sorted and filtered in turn. Then by whoever looks at it:
+through Airflow's web server (http), and in a browser from the navigation to the list (first), or from a click within
+the page (turned).
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
+from tests.bench import page_web as web
 from tests.bench.harness import Budget, Options, Result
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import past as reading
@@ -49,8 +53,10 @@ def run(options: Options) -> Result:
         written.append(timed(lambda: remember(world.ledger, {})))
         more.append(timed(lambda: page(world, Wanted())))
     told = Past(world.ledger, {})
+    files = len(list((world.folder / HISTORY).glob("*.parquet")))
     found, total = told.page(Wanted(limit=1)).rows[0]["id"], told.page(Wanted()).total
     wrong = "" if (found, total) == (count + rounds, count + rounds) else f"{total} rows, the last is {found}"
+    looked = by_people(world, options.folder("page-airflow"), count, 2 if options.quick else rounds)
     pages = cold + warm + more
     return Result(
         "page",
@@ -63,15 +69,37 @@ def run(options: Options) -> Result:
             "cold_p95_s": p95(cold),
             "warm_p95_s": p95(warm),
             "behind_a_new_one_p95_s": p95(more),
+            **{f"{name}_{what}_s": of(times) for name, times in looked.items() for what, of in FIGURES.items()},
             "one_p95_s": p95(one),
             "summary_p95_s": p95(summary),
-            "written_p50_s": sorted(written)[len(written) // 2],
+            "written_p50_s": p50(written),
             "written_p95_s": p95(written),
             "rows": rows,
-            "files": len(list((world.folder / HISTORY).glob("*.parquet"))),
+            "files": files,
         },
-        budgets=(Budget("page_p95_s", 0.200), Budget("written_p50_s", 0.010)),
+        budgets=(
+            *(Budget(f"{name}_p95_s", 0.200) for name in ("page", "http", "first", "turned")),
+            Budget("written_p50_s", 0.010),
+        ),
     )
+
+
+def by_people(world: World, home: Path, count: int, rounds: int) -> dict[str, list[float]]:
+    """What they wait for, while checkpoints are made all the time."""
+    http: list[float] = []
+    first: list[float] = []
+    turned: list[float] = []
+    with web.Web(home, world.root) as server, web.viewer(server) as viewer:
+        caller = web.Caller(server)
+        caller.page("")
+        for number in range(rounds):
+            world.checkpoint(f"looked{number}", rows=3)
+            remember(world.ledger, {})
+            http += [timed(lambda query=query: caller.page(query)) for query in web.asked(count)]
+            if viewer is not None:
+                first.append(web.opened(viewer, server))
+                turned += [web.turned(viewer, query) for query in web.asked(count)]
+    return {name: times for name, times in (("http", http), ("first", first), ("turned", turned)) if times}
 
 
 def page(world: World, asked: Wanted) -> bytes:
@@ -129,3 +157,10 @@ def timed(do: Callable[[], object]) -> float:
 
 def p95(values: list[float]) -> float:
     return sorted(values)[int(len(values) * 0.95)]
+
+
+def p50(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+FIGURES = {"p50": p50, "p95": p95}

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.crash import four, intervals
 from tests.crash.gated import GatedWorld
+from tests.crash.once import OnceWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
@@ -18,7 +19,8 @@ from tidegate.testing.faults import Fault, lose_answers
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, or go back to a checkpoint; the fault is armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
-    kind = GatedWorld if request["gated"] else StatefulWorld if request["stateful"] else World
+    kinds = {"gated": GatedWorld, "stateful": StatefulWorld, "once": OnceWorld}
+    kind = next((made for name, made in kinds.items() if request[name]), World)
     if request["stateful"]:
         compaction.FAN_IN = FAN_IN
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)

@@ -14,6 +14,7 @@ from typing import Any
 from tests.crash.four import Unaligned
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
+from tests.crash.once import OnceWorld
 from tests.crash.stateful import StatefulWorld
 from tests.crash.world import World, check
 from tidegate import seams
@@ -57,6 +58,7 @@ class Crew:
             "gated": isinstance(world, GatedWorld),
             "four": world.limits.unaligned if isinstance(world.limits, Unaligned) else None,
             "stateful": isinstance(world, StatefulWorld),
+            "once": isinstance(world, OnceWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

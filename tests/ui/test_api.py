@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.ui.known import set_aside
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
 from tidegate.checkpoint.history import remember
@@ -153,6 +154,27 @@ def test_what_people_do_is_written_down_also_if_it_fails(get, act):
         {"name": "once", "note": "for the audit"},
     )
     act("dispose", name="once")
+
+
+def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, act, world):
+    rows = set_aside(world, {"amount": [-1, -2, None]}, rules=["positive"])
+    told = get("/quarantine/enough", limit=2)
+    assert (told["total"], told["columns"], len(told["rows"])) == (3, ["amount"], 2)
+    assert told["rows"][0] == {"id": rows[0], "checkpoint": 1, "rules": ["positive"], "values": {"amount": "-1"}}
+    assert get("/quarantine/enough", offset=2)["rows"][0]["values"] == {"amount": None}
+    assert get("/quarantine/enough", rule="none")["total"] == 0
+    get("/quarantine/nobody", 404)
+    wrong = {"amount": "much"}, {"nothing": "1"}
+    assert [act("release", 400, gate="enough", correct=wrong[0])["error"]["reason"]] == ["BAD_VALUE"]
+    act("release", 404, gate="enough", correct=wrong[1])
+    act("release", 404, gate="enough", ids=["ff"])
+    assert act("release", 409, gate="enough", rules=["none"])["error"]["reason"] == "NO_ROWS"
+    assert world.ledger.requests("enough") == []
+    told = act("release", gate="enough", ids=[rows[1]], correct={"amount": "2"}, note="a typing error")["told"]
+    assert told == "Request 1: 1 rows go on behind the gate with the next checkpoint."
+    (made,) = world.ledger.requests("enough")
+    assert (made.ids, made.correct, made.action, made.by) == ([rows[1]], {"amount": "2"}, "release", "user in Airflow")
+    assert get("/quarantine")["gates"]["enough"]["requests"][0]["number"] == 1
 
 
 @pytest.mark.parametrize(

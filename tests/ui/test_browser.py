@@ -22,7 +22,18 @@ from tests.waiting import eventually
 PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
 ROLES = ("viewer", "user", "op", "admin")
 FRAME = "document.querySelector('iframe')?.contentDocument"
-PAGES = ("overview", "history", "checkpoint/1", "summary", "graph", "plots", "compare", "configuration", "audit")
+PAGES = (
+    "overview",
+    "history",
+    "checkpoint/1",
+    "summary",
+    "graph",
+    "plots",
+    "compare",
+    "quarantine",
+    "configuration",
+    "audit",
+)
 
 
 def token(airflow: Airflow, role: str) -> str:
@@ -152,6 +163,7 @@ def test_every_page_shows_what_it_is_for(page: Page, airflow: Airflow, made: Mad
         "graph": "gate · even",
         "plots": "as numbers",
         "compare?before=1&after=2": "Where sources stood",
+        "quarantine": "4 rows here",
         "configuration": "tolerable_failed_checkpoints",
         "audit": "the first one",
     }
@@ -203,19 +215,23 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     at(page, "history")
     page.has("rolled back", "tbody")
     page.has("rollback", "tbody")
-
-
-def test_rows_in_quarantine_are_released(page: Page, airflow: Airflow, made: Made):
     at(page, "overview")
-    done(page, "act-release", gate="checked", note="they are fine")
+    done(page, "act-dispose-before-sale")
+    page.has("No checkpoint has a name", "main")
+
+
+def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Airflow, made: Made):
+    at(page, "quarantine")
+    page.has("even", "tbody")
+    page.click("tbody input")
+    done(page, "act-release-rows", column="id", value="4200", note="it is fine like that")
     eventually("the request is there", lambda: made.ledger.requests("checked"))
     before = len(airflow.runs("shop"))
     done(page, "act-trigger")
     assert ended(airflow, before + 1) == "success"
     at(page, f"checkpoint/{made.entries[-1].id}")
-    page.has("let back in", "main")
-    released = [said.released for acked in made.entries[-1].acks.values() for said in acked.ack.gates.values()]
-    assert sum(released) > 0
+    page.has("1 let back in", "main")
+    assert [id for id, _ in made.rows("every") if id == 4200] == [4200]
 
 
 def test_all_of_it_is_written_down(page: Page, made: Made):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ui.browser import Browser, Page
+from tests.ui.known import set_aside
 from tests.unit.checkpoint.kit import World
 from tests.waiting import eventually
 from tidegate import seams
@@ -204,10 +205,24 @@ def test_a_dialog_shows_what_people_have_written_as_text(page: Page, served: str
     control.resume(world.ledger, "somebody", "")
     world.checkpoint("fine", rows=3)
     savepoint.create(world.ledger, "named", None, PAYLOADS[1], PAYLOADS[0])
+    control.suspend(world.ledger, PAYLOADS[0], PAYLOADS[1])
     page.goto(f"{served}/tidegate/dag/orders#/overview")
     page.has("named", "main")
-    page.click("#act-release")
-    page.has("What is to become", "dialog")
+    page.click("#act-resume")
+    page.has(PAYLOADS[1], "dialog")
+    page.click("#dialog-cancel")
+    control.resume(world.ledger, "somebody", "")
+    assert page.run("window.hits") == 0
+    assert page.wrong == []
+
+
+def test_rows_in_quarantine_are_shown_as_text(page: Page, served: str, world: World):
+    set_aside(world, {PAYLOADS[2]: PAYLOADS}, rules=PAYLOADS)
+    page.goto(f"{served}/tidegate/dag/orders#/quarantine")
+    for payload in PAYLOADS[:3]:
+        page.has(payload, "main")
+    page.click("#act-release-rows")
+    page.has(PAYLOADS[2], "dialog")
     assert page.run("window.hits") == 0
     assert page.wrong == []
 

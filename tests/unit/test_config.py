@@ -343,7 +343,7 @@ def test_a_bad_value_is_refused_even_where_a_later_layer_overrides_it(project):
             "tidegate.toml line 1): there is no such setting; did you mean spark.mode?",
         ),
         ({"toml": "[spark]\nmaster_ = 'x'\n"}, "did you mean spark.master?"),
-        ({"code": {"xyzzy": 1}}, "there is no such setting; the settings are interval, initial_delay, timeout,"),
+        ({"code": {"xyzzy": 1}}, "there is no such setting; the settings are mode, interval, initial_delay,"),
         (
             {"env": {"TIDEGATE_TIMEOUTS": "1"}},
             "TIDEGATE_TIMEOUTS is no setting of tidegate; did you mean TIDEGATE_TIMEOUT?",

@@ -9,7 +9,7 @@ from tidegate.checkpoint import protocol
 from tidegate.checkpoint.progress import is_loose, progress_of
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, Handle, InFlight, Manifest, Position, TablePart
+from tidegate.model.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 from tidegate.model.view import Entry
 
 __all__ = ["manifest_flaws", "manifest_of"]
@@ -28,7 +28,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
         after = protocol.after_publish([before], name) if before else None
-        tables[name] = TablePart(after=after, committables=staged)
+        tables[name] = TablePart(after=after, committables=staged, through=_through(name, entry, acks, before))
     manifest = Manifest(
         **stamp(seams.new_id()),
         id=entry.id,
@@ -47,6 +47,15 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
             reason="BAD_MANIFEST",
         )
     return manifest
+
+
+def _through(name: str, entry: Entry, acks: Sequence[Ack], before: Manifest | None) -> PublishedTable | None:
+    """Where a table stood once jobs had written to it themselves: the last of them, or as before."""
+    if name not in (entry.plan.through or ()):
+        return None
+    part = before.tables.get(name) if before is not None else None
+    found = (ack.through[name] for ack in reversed(acks) if name in ack.through)
+    return next(found, part.through if part is not None else None)
 
 
 def _counted(line: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[str, list[InFlight]]]:

@@ -11,7 +11,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
-from tidegate.config.keys import KEYS
+from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
@@ -60,7 +60,7 @@ class Plans:
         base = view.get(answer.base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
-            self._refuse(config, base)
+            self._refuse(config, base, view)
         sources = self._sources(view, base, interval, standing=standing)
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
@@ -83,13 +83,16 @@ class Plans:
             takes=dict(self.graph.takes),
             overtaking=None if standing or drain or aligned else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
+            through=_through(self.graph, config),
             timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
             config=config,
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
         )
 
-    def _refuse(self, config: Json, base: Entry) -> None:
+    def _refuse(self, config: Json, base: Entry, view: View) -> None:
+        if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.restart is None:
+            raise control.busy((base.id,))  # what is owed comes first: else older rows would come over newer ones
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
             raise control.busy((base.id,))  # what will be in flight then, this code must know
         for name in left_behind(self.graph, base):
@@ -164,10 +167,21 @@ class Plans:
 
 def _overtaking(graph: Graph, config: Json) -> Overtaking | None:
     """Which jobs the checkpoint may go past, if the settings allow it at all."""
-    if not config.get("unaligned", False) or not graph.overtakable:
+    if not config.get("unaligned", False) or not graph.overtakable or _mode(config) != MODES[0]:
         return None
     after_s = KEYS["aligned_timeout"].parse(config.get("aligned_timeout", 0))
     return Overtaking(jobs=list(graph.overtakable), after_s=after_s)
+
+
+def _mode(config: Json) -> str:
+    return str(config.get("mode", MODES[0]))
+
+
+def _through(graph: Graph, config: Json) -> list[str] | None:
+    """The sinks whose rows jobs commit themselves, if the mode is at least once."""
+    if _mode(config) == MODES[0]:
+        return None
+    return [name for name, sinking in graph.sinks.items() if sinking.sink.writes_through]
 
 
 def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -14,7 +14,7 @@ from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailab
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Json, Payload, PublishedTable, Restored
 from tidegate.model.view import Entry, View, rolled_back_by
-from tidegate.sinks.base import WayBack
+from tidegate.sinks.base import Sink, WayBack
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Change:
     way: WayBack = field(default_factory=WayBack)
     state: Payload | None = None
     """Of a keyed state: what it holds then."""
+    written_through: bool = False
+    """At least once: its rows stay as they are, those that are read again are there twice."""
 
     @property
     def restored(self) -> Restored | None:
@@ -208,6 +210,9 @@ def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapp
         sinking = coordinator.graph.tables.get(name)
         if sinking is None:
             continue  # nothing was put there since, or it is a problem
+        if name in (target.plan.through or ()):
+            yield _stays(coordinator, name, sinking.sink)
+            continue
         to = protocol.after_publish([target.manifest], name)
         known: PublishedTable | None = told.tables.get(name) if told is not None else None
         state = states.get(name)
@@ -221,6 +226,13 @@ def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapp
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
 
 
+def _stays(coordinator: Coordinator, name: str, sink: Sink) -> Change:
+    """A table to which jobs had written themselves: which of its rows were there by then is no checkpoint's to tell."""
+    through = replace(coordinator.context(name), through=True)
+    version = sink.head(through).version
+    return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
+
+
 def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
     assert target.manifest is not None
     acks = (ledger.chosen_ack(handle, job) for job, handle in target.manifest.jobs.items())
@@ -229,6 +241,9 @@ def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
 
 def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     """Where somebody has to choose, or has chosen what cannot be."""
+    if change.written_through and choices.get(change.table, "keep") != "keep":
+        yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
+        return
     if change.how == "retract" and change.way.no_retract:
         yield f"table {change.table!r}: its own rows cannot be taken out alone, for {change.way.no_retract}"
     if change.how != "restore" or not change.way.foreign:

@@ -198,8 +198,8 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
         sinking = coordinator.graph.tables.get(name)
         if found is None and protocol.owes(part) and sinking is not None:
             found = sinking.sink.locate(entry.id, coordinator.context(name))
-        if not protocol.owes(part) and before is not None:
-            found = before.tables.get(name)
+        if not protocol.owes(part):
+            found = part.through or (before.tables.get(name) if before is not None else None)
         if found is not None:
             tables[name] = found
     published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables)

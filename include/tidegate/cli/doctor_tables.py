@@ -28,7 +28,7 @@ def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
     if target.pipeline is None or identity is None:
         return []
     place = target.settings.place()
-    graph = target.pipeline.graph(place)
+    graph = target.pipeline.graph(place, target.settings.mode)
     return [
         (s, SinkContext(target.name, identity.uid, name, place, graph.by_interval, home=target.ledger.home))
         for name, s in graph.tables.items()

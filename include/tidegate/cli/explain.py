@@ -185,6 +185,8 @@ def _planned(entry: Entry) -> Iterator[str]:
     yield f"It was planned at {clock(plan.created)} UTC ({plan.kind}), {on}, by {_runner(plan)}."
     if entry.interval is not None:
         yield f"Its run's data interval is {entry.interval} UTC.{_replaces(plan)}"
+    if plan.through is not None:
+        yield f"At least once: jobs write to {', '.join(plan.through) or 'no table'} at once, before it is decided."
     if plan.set_aside:
         yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
     for name, part in plan.sources.items():
@@ -281,7 +283,10 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
 def _decided(ledger: Ledger, entry: Entry) -> Iterator[str]:
     decision = entry.decision
     if decision is None:
-        yield "It is not decided yet: nothing of it is visible anywhere."
+        seen = (
+            "nothing of it is visible anywhere" if entry.plan.through is None else "its rows are visible as they come"
+        )
+        yield f"It is not decided yet: {seen}."
     elif entry.completed:
         yield f"It was completed at {clock(decision.created)} UTC: from then on it counts, whatever crashes."
     else:
@@ -295,7 +300,9 @@ def _decided(ledger: Ledger, entry: Entry) -> Iterator[str]:
             return
         retaken = _retaken(ledger, entry)
         where = f"checkpoint {retaken} took" if retaken else "the next checkpoint takes"
-        yield f"Nothing of it became visible; {where} the same input."
+        stays = "What its jobs had written to tables stays there, and comes again"
+        told = "Nothing of it became visible" if entry.plan.through is None else stays
+        yield f"{told}; {where} the same input."
 
 
 def _retaken(ledger: Ledger, entry: Entry) -> int | None:

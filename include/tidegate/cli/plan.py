@@ -15,6 +15,12 @@ from tidegate.pipeline.picture import picture
 __all__ = ["add_parser", "run"]
 
 
+_MEANS = {
+    "exactly_once": "rows are staged, and become visible with the decision, each once",
+    "at_least_once": "jobs write to their tables at once; after a failure some rows may be there twice, none is lost",
+}
+
+
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
@@ -29,10 +35,14 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
-    graph = coordinator_of(find(args.pipeline, args.settings, started=False)).graph
+    target = find(args.pipeline, args.settings, started=False)
+    graph = coordinator_of(target).graph
     jobs = [_told(graph, job) for job in graph.jobs]
-    out.document({"pipeline": graph.name, "code": graph.code_fingerprint(), "jobs": jobs})
+    mode = target.settings.mode
+    out.document({"pipeline": graph.name, "code": graph.code_fingerprint(), "mode": mode, "jobs": jobs})
     out.line(picture(graph))
+    out.line()
+    out.line(f"mode {mode}: {_MEANS[mode]}")
     for job in jobs:
         out.line()
         after = f", behind {', '.join(job['after'])}" if job["after"] else ""

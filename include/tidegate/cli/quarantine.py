@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.checkpoint.asking import ask, taken_up
-from tidegate.cli.aside import Aside, gates_of, open_aside
+from tidegate.cli.aside import gates_of, open_aside
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
 from tidegate.cli.read import plain, shown
@@ -17,6 +17,7 @@ from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import quarantine as q
+from tidegate.gates.aside import Aside
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Request
 

@@ -18,8 +18,9 @@ from tidegate.errors import Invalid
 from tidegate.model.records import Published, PublishedTable
 from tidegate.state.table import STATE
 from tidegate.tables import Snapshot
+from tidegate.tables.dataset import dataset
 
-__all__ = ["add_parser", "dataset", "open_as_of", "plain", "row_limit", "run", "shown"]
+__all__ = ["add_parser", "open_as_of", "plain", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -139,24 +140,6 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
 def count_rows(snapshot: Snapshot) -> int:
     """How many rows there are."""
     return int(dataset(snapshot).count_rows())
-
-
-def dataset(snapshot: Snapshot) -> Any:
-    """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
-    import pyarrow.fs
-    from deltalake.exceptions import DeltaError
-
-    location = snapshot.location
-    system = pyarrow.fs.SubTreeFileSystem(location.url, pyarrow.fs.LocalFileSystem()) if location.is_local else None
-    try:
-        return snapshot.handle.to_pyarrow_dataset(filesystem=system)
-    except DeltaError as error:
-        raise Invalid(
-            f"{location.url} cannot be read here: {str(error).splitlines()[0]}",
-            expected="a table whose features delta-rs can read",
-            help=f"read it with Spark: spark.read.format('delta').option('versionAsOf', {snapshot.version})",
-            reason="UNREADABLE_FEATURES",
-        ) from error
 
 
 def plain(value: Any) -> Any:

@@ -86,7 +86,7 @@ def coordinator_of(target: Target) -> Coordinator:
             reason="NEEDS_CODE",
         )
     place = target.settings.place()
-    return Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+    return Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
 
 
 def checkpoint_or_savepoint(text: str, target: Target) -> int:
@@ -132,6 +132,7 @@ def _table(change: Change) -> dict[str, Any]:
         "version": change.way.version,
         "back_to": to.version if to is not None else None,
         "foreign": list(change.way.foreign),
+        "written_through": change.written_through,
     }
 
 
@@ -161,12 +162,16 @@ def _tell(target: Target, proposal: Proposal, out: Output) -> None:
     )
     if proposal.lacking:
         out.line(f"Published first, for they lack something yet: {', '.join(proposal.lacking)}.")
+    if stays := [change.table for change in proposal.changes if change.written_through]:
+        out.line(f"What jobs have written through stays, and what is read again is added: {', '.join(stays)}.")
     out.line("Readers see each table change by one commit, one table after the other. No file is removed.", "dim")
     for problem in proposal.problems:
         out.line(f"It cannot be done: {problem}", "red")
 
 
 def _goal(change: Change) -> str:
+    if change.written_through:
+        return "stays: it was written to at least once"
     if change.how is None or change.how == "keep":
         return "stays"
     if change.state is not None:

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     assert target.pipeline is not None
     refuse_submit(target.settings)
     place = target.settings.place()
-    coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+    coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
     schedule = _schedule(args, target.settings)
     progress = progress_for(out)
     stopped = False

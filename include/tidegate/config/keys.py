@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.model.place import is_url
 
-__all__ = ["ENV_PREFIX", "KEYS", "RETENTIONS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
+__all__ = ["ENV_PREFIX", "KEYS", "MODES", "RETENTIONS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
 
 ENV_PREFIX = "TIDEGATE_"
 
@@ -176,6 +176,10 @@ def parse_entry(key: Key, name: str, value: object) -> str:
     return _entry(value)
 
 
+MODES = ("exactly_once", "at_least_once")
+"""Whether rows become visible with the decision, each once; or as soon as a job has them: then some may be there twice
+after a failure, but none is lost."""
+
 RESTARTS = ("exponential", "fixed", "failure_rate", "none")
 """How a failed job is tried again under Airflow: after `delay`, twice that and so on up to `max_delay`; after `delay`
 each time; as often as the checkpoint's timeout allows, but only `attempts` times `per` so long; not at all."""
@@ -190,6 +194,7 @@ _PATH = "a folder (relative paths start from the project folder) or a URL withou
 KEYS: Mapping[str, Key] = {
     key.name: key
     for key in (
+        Key("mode", "exactly_once", '"exactly_once" or "at_least_once"', _one_of(*MODES)),
         Key("interval", "5 min", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("initial_delay", "0 s", _SPAN.format("0"), _duration(0)),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),

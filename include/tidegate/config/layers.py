@@ -197,6 +197,11 @@ def _check_together(values: dict[str, Any], origins: dict[str, str], problems: l
             f" because min_pause = {duration_text(values['min_pause'])} ({origins['min_pause']}) spaces"
             " checkpoints, which leaves one at a time"
         )
+    if values["unaligned"] and values["mode"] == "at_least_once":
+        problems.append(
+            f"unaligned = true ({origins['unaligned']}): expected false, because of mode = 'at_least_once'"
+            f" ({origins['mode']}): jobs block nothing there, and write to their tables before the decision"
+        )
     if values["unaligned"] and at_once < 2:
         problems.append(
             f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 2 or more,"
@@ -225,6 +230,7 @@ def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list
 
 def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
     return Settings(
+        mode=values["mode"],
         interval=values["interval"],
         initial_delay=values["initial_delay"],
         timeout=values["timeout"],

@@ -68,6 +68,8 @@ class Shown:
 class Settings:
     """The effective settings of one pipeline, or of none in particular. Durations are in seconds."""
 
+    mode: str
+    """What becomes of rows before the decision (config/keys.py: MODES)."""
     interval: float | None
     """None: never by itself."""
     initial_delay: float

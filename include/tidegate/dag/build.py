@@ -32,7 +32,7 @@ def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None =
     file = sys._getframe(1).f_code.co_filename
     folder = project or _project(Path(file))
     settings = load_settings(code=pipeline.settings, start=Path(folder))
-    graph = pipeline.graph(settings.place())
+    graph = pipeline.graph(settings.place(), settings.mode)
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs))
     dag.fileloc = file
     _add_tasks(dag, pipeline, folder, graph, settings)

@@ -115,6 +115,11 @@ class Gate(ABC):
         person who rejects it may choose so."""
         return False
 
+    @property
+    def policies(self) -> frozenset[Policy]:
+        """What may follow from what it finds; if it does not say so, anything."""
+        return frozenset(POLICIES)
+
     def quarantine(self, name: str) -> QuarantineSink:
         """The table for the rows that are set aside by the gate of this name."""
         from tidegate.gates.quarantine import QuarantineSink

@@ -186,6 +186,10 @@ class Expectations(Gate):
         new = frame.selectExpr(*(f"{quoted(key)} AS {aside}" for key, aside in zip(self.keys, asides, strict=True)))
         return rows.join(new, same(self.keys, asides, nulls=True), "left_anti")
 
+    @property
+    def policies(self) -> frozenset[Policy]:
+        return frozenset(self._policies().values())
+
     def _policy(self, finding: Finding) -> Policy:
         """What follows from a broken rule."""
         policy = self._policies()[finding.rule.severity]

@@ -43,6 +43,10 @@ class Remembering(Gate):
     def quarantines(self) -> bool:
         return self.on_failure == "hold"
 
+    @property
+    def policies(self) -> frozenset[Policy]:
+        return frozenset([self.on_failure])
+
     def describe(self) -> Json:
         return {"on_failure": self.on_failure}
 

@@ -58,6 +58,10 @@ class Unseen(Gate):
     def quarantines(self) -> bool:
         return self.on_failure in ("quarantine", "hold")
 
+    @property
+    def policies(self) -> frozenset[Policy]:
+        return frozenset([self.on_failure])
+
     def describe(self) -> Json:
         told = {"by": self.by, "against": self.against, "on_failure": self.on_failure, "at_most": self.at_most}
         return told | ({"hold_for": self.hold_for, "unanswered": self.unanswered} if self.on_failure == "hold" else {})

@@ -44,6 +44,9 @@ from tidegate.model.struct import Id, Sha
 from tidegate.model.struct import Json as Json
 from tidegate.model.struct import Record as Record
 from tidegate.model.struct import Struct as Struct
+from tidegate.model.verdict import BrokenRule as BrokenRule
+from tidegate.model.verdict import Hold as Hold
+from tidegate.model.verdict import Verdict as Verdict
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -154,6 +157,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """By job, the streams that it takes, and the jobs that make them."""
     overtaking: Overtaking | None = None
     commits: list[str]
+    through: list[str] | None = None
+    """At least once: the sinks whose rows jobs commit to their tables before the decision. None: exactly once."""
     timeout_s: float
     config: Json
     config_fingerprint: str
@@ -175,42 +180,6 @@ class Plan(Record, frozen=True, kw_only=True):
         return None
 
 
-class BrokenRule(Struct, frozen=True, kw_only=True):
-    """A gate's rule that failed, and what follows from it."""
-
-    rule: str
-    policy: Literal["abort", "hold", "quarantine", "warn"]
-    severity: str
-    rows: int | None
-    """How many rows broke it; None if it speaks of no rows."""
-    why: str
-
-
-class Hold(Struct, frozen=True, kw_only=True):
-    """How long a verdict waits for a person, and what counts if nobody answers."""
-
-    limit_s: float | None
-    default: Literal["approve", "reject"]
-
-
-class Verdict(Struct, frozen=True, kw_only=True):
-    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete; `hold`: not before
-    somebody approves."""
-
-    outcome: Literal["pass", "warn", "quarantine", "hold", "abort"]
-    rows: int
-    quarantined: int
-    released: int = 0
-    """Rows from quarantine that went on with those that passed."""
-    hold: Hold | None = None
-    why: str = ""
-    """What beside its rules led to the outcome."""
-    broken: list[BrokenRule]
-    policy: Json
-    results: Payload
-    """All that was found, for people: of expectations it is Great Expectations' own result."""
-
-
 class Ack(Record, frozen=True, kw_only=True):
     """ "Everything that job did for checkpoint `id` is durable, and this is all of it." First one wins, whole."""
 
@@ -227,8 +196,12 @@ class Ack(Record, frozen=True, kw_only=True):
     gates: dict[str, Verdict] = {}
     inputs: dict[str, list[Handle]] = {}
     """By job whose channels it takes, the acks that it has taken: all since its own last one, in their order."""
+    ahead: list[Handle] = []
+    """At least once: what it has taken, in this checkpoint or before, of later ones."""
     channels: dict[str, Payload] = {}
     """What it has sent to other jobs, by stream (sinks/channel.py)."""
+    through: dict[str, PublishedTable] = {}
+    """At least once: where the tables stood once it had written to them."""
     stats: JobStats
 
 
@@ -281,6 +254,8 @@ class TablePart(Struct, frozen=True, kw_only=True):
     committables: list[Payload]
     restore: Restored | None = None
     """Of a rollback. It comes after whatever is there, and is always committed: so it fences what was cancelled."""
+    through: PublishedTable | None = None
+    """At least once: where the table stood once jobs had written to it, up to this checkpoint."""
 
 
 class Manifest(Record, frozen=True, kw_only=True):

@@ -117,9 +117,9 @@ class Pipeline:
         """
         self._hooks.append(make_hook(name, on_trigger, on_restore, on_reset, timeout))
 
-    def graph(self, place: Place | None = None) -> Graph:
-        """The checked graph; Invalid lists every problem at once."""
-        graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place)
+    def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
+        """The checked graph; Invalid lists every problem at once. mode: the setting's value, as all layers have it."""
+        graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place, mode)
         hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
         return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
 

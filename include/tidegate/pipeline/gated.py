@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.gates.base import Gate, hold_problems
+from tidegate.gates.base import POLICIES, Gate, hold_problems
 from tidegate.gates.quarantine import QuarantineSink, quarantine_name
 
 __all__ = ["Gated", "gate_problems"]
@@ -39,8 +39,8 @@ class Gated:
         return {quarantine_name(self.name): self.gate.quarantine(self.name)} if self.gate.quarantines else {}
 
 
-def gate_problems(stages: Iterable[object], *, by_interval: bool) -> list[str]:
-    """What is wrong with the gates' declarations."""
+def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once: bool = False) -> list[str]:
+    """What is wrong with the gates' declarations. at_least_once: rows are written before any decision."""
     problems = []
     for stage in stages:
         if not isinstance(stage, Gated):
@@ -51,6 +51,12 @@ def gate_problems(stages: Iterable[object], *, by_interval: bool) -> list[str]:
                 found += [
                     f"in a pipeline that reads by data interval: {each}" for each in stage.gate.interval_problems()
                 ]
+            more = [each for each in POLICIES[:-1] if at_least_once and not found and each in stage.gate.policies]
+            if more:
+                found.append(
+                    f"it may {' or '.join(more)}, but in mode at_least_once rows are in the tables before anything is "
+                    'decided: let it "warn", or say mode = "exactly_once"'
+                )
             problems += [f"gate {stage.name!r}: {problem}" for problem in found]
         else:
             problems.append(f"gate {stage.name!r} is a {type(stage.gate).__name__}, not a Gate such as Expectations(…)")

@@ -41,6 +41,7 @@ class Graph:
     hooks: tuple[Hook, ...] = ()
     aligned: frozenset[str] = frozenset()
     """Jobs that every checkpoint waits for, because the code says so."""
+    at_least_once: bool = False
 
     @property
     def by_interval(self) -> bool:
@@ -145,14 +146,17 @@ def build_graph(
     sinks: list[Sinking],
     settings: Mapping[str, object],
     place: Place | None,
+    mode: str | None = None,
 ) -> Graph:
-    """The graph, or Invalid with every problem that it has, each with its remedy."""
+    """The graph, or Invalid with every problem that it has, each with its remedy. mode: as all settings say."""
+    by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
+    at_least_once = (mode or settings.get("mode")) == "at_least_once"
     problems = [
         *_bad_names(name, sources, stages, sinks),
-        *_declaration_problems(sources, sinks),
+        *_declaration_problems(sources, sinks, at_least_once=at_least_once),
         *_operator_problems(sources, stages),
-        *gate_problems(stages, by_interval=any(getattr(s.source, "by_interval", False) for s in sources)),
-        *_interval_problems(sources, sinks),
+        *gate_problems(stages, by_interval=by_interval, at_least_once=at_least_once),
+        *_interval_problems(sources, sinks, at_least_once=at_least_once),
     ]
     ordered: list[Node] = []
     cycle: list[str] = []
@@ -177,7 +181,8 @@ def build_graph(
             help="fix all of them; nothing has been read or written",
             reason="BAD_PIPELINE",
         )
-    return Graph(name, {s.name: s for s in sources}, tuple(ordered), {s.name: s for s in sinks}, dict(settings))
+    streams, targets = {s.name: s for s in sources}, {s.name: s for s in sinks}
+    return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once)
 
 
 def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
@@ -211,7 +216,7 @@ def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sin
     return problems
 
 
-def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[str]:
+def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_least_once: bool) -> list[str]:
     problems = []
     for s in sources:
         if not isinstance(s.source, Source):
@@ -223,10 +228,10 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list
             problems.append(f"sink {k.name!r} is a {type(k.sink).__name__}, not a Sink such as DeltaAppend(…)")
             continue
         problems += [f"sink {k.name!r}: {problem}" for problem in k.sink.problems()]
-        if isinstance(k.sink, AtLeastOnceSink) and not k.at_least_once:
+        if isinstance(k.sink, AtLeastOnceSink) and not (k.at_least_once or at_least_once):
             problems.append(
                 f"sink {k.name!r} can repeat rows after a failure, but the pipeline promises exactly once: "
-                "use another sink, or accept it by name with .sink(…, at_least_once=True)"
+                'use another sink, accept it by name with .sink(…, at_least_once=True), or say mode = "at_least_once"'
             )
     return problems
 
@@ -246,7 +251,7 @@ def _operator_problems(sources: list[Sourcing], stages: list[Node]) -> list[str]
     return problems
 
 
-def _interval_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[str]:
+def _interval_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_least_once: bool) -> list[str]:
     """All sources read by interval, or none; and then each sink can replace one interval's rows."""
     known = [s for s in sources if isinstance(s.source, Source)]
     by_interval = [s.name for s in known if s.source.by_interval]
@@ -257,6 +262,11 @@ def _interval_problems(sources: list[Sourcing], sinks: list[Sinking]) -> list[st
         return [
             f"source {', '.join(by_interval)} reads by data interval, {', '.join(others)} reads whatever is new: "
             "let all sources of a pipeline do the one or the other"
+        ]
+    if at_least_once:
+        return [
+            f"source {', '.join(by_interval)} reads by data interval, whose rows replace those that it had in the "
+            'tables: that is one commit per table, after the decision, so say mode = "exactly_once"'
         ]
     return [
         f"sink {k.name!r}, in a pipeline that reads by data interval: {problem}"

@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
+from tidegate.checkpoint.ahead import Taking, taking
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.lines import beyond
 from tidegate.checkpoint.overtaking import unfinished
 from tidegate.checkpoint.progress import is_loose, progress_of
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import InFlight, Overtaken, Plan
+from tidegate.model.records import Handle, InFlight, Overtaken, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Job
 
-__all__ = ["PASSED_BY", "NotItsTurn", "asked", "passed_by", "waiting", "yet_to_take"]
+__all__ = ["PASSED_BY", "NotItsTurn", "asked", "looks_ahead", "passed_by", "waiting", "yet_to_take"]
 
 PASSED_BY = "PASSED_BY"
 """The reason with which a job is skipped: the checkpoint does not wait for it."""
@@ -56,6 +57,27 @@ def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: J
         return list(progress_of(line).in_flight.get(job.name, ()))
     made = ((maker, entry.acks[maker]) for maker in job.after)
     return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in made]
+
+
+def looks_ahead(
+    coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
+) -> Callable[[], Taking] | None:
+    """At least once: what the job takes is what is there. None: its own checkpoint's, no more.
+
+    A stream that replaces rows is not taken ahead: of what comes again, it would take back the same rows twice.
+    """
+    line = [entry, *([base] if base is not None else ()), *below]
+    updates = not coordinator.graph.updating.isdisjoint(job.takes)
+    if entry.plan.through is None or not job.after or updates or is_loose(line):
+        return None
+    ledger, streams = coordinator.ledger, coordinator.graph.takes[job.name]
+    before = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
+
+    def look() -> Taking:
+        view = ledger.view()
+        return taking(entry, [each for each in view.entries if each.id > entry.id], before, streams)
+
+    return look
 
 
 def waiting(coordinator: Coordinator, entry: Entry, answer: protocol.Wait, what: str) -> NotItsTurn:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.checkpoint.ahead import Taking
 from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Handle, InFlight, Json, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Job
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.channel import Sent, channel_name
+from tidegate.sinks.nothing import nothing
 from tidegate.tables import Syncing
 
 if TYPE_CHECKING:
@@ -29,20 +31,32 @@ class Exchange:
     """One attempt's side of the channels."""
 
     def __init__(
-        self, coordinator: Coordinator, job: Job, staging: Staging, entry: Entry, waiting: Sequence[InFlight]
+        self,
+        coordinator: Coordinator,
+        job: Job,
+        staging: Staging,
+        entry: Entry,
+        waiting: Sequence[InFlight],
+        look: Callable[[], Taking] | None = None,
     ) -> None:
-        """waiting: what it has yet to take, in order."""
+        """waiting: what it has yet to take, in order. look: at least once, what is there when it begins to."""
         self.coordinator = coordinator
         self.job = job
         self.staging = staging
         self.entry = entry
         self.waiting = waiting
-        self.inputs = {name: [each.ack for each in waiting if each.job == name] for name in job.after}
+        self.ahead: list[Handle] = []
         """For the ack."""
+        self._look = look
         self.sent: dict[str, Payload] = {}
         """For the ack."""
         self._unsettled: dict[str, Sent] = {}
         self._syncing: list[Syncing] = []
+
+    @property
+    def inputs(self) -> dict[str, list[Handle]]:
+        """For the ack."""
+        return {name: [each.ack for each in self.waiting if each.job == name] for name in self.job.after}
 
     @property
     def memory(self) -> dict[str, Json]:
@@ -68,22 +82,39 @@ class Exchange:
         """The streams that other jobs have made, and what they replace."""
         streams = {}
         made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
+        if self._look is not None:
+            taking = self._look()
+            self.waiting, self.ahead = taking.now, list(taking.ahead)
         for stream in self.job.takes:
             found = [each.channels.get(stream) for each in self.waiting if each.job == made[stream]]
-            if not found or found[-1] is None:
+            own = self.entry.acks[made[stream]].ack.channels.get(stream)
+            if own is None or None in found:
                 raise Invalid(
                     f"job {made[stream]!r} of checkpoint {self.entry.id} was done by other code",
                     expected=f"one that sends {stream!r} to job {self.job.name!r}",
                     help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
                     reason="CODE_CHANGED",
                 )
-            unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None]
+            unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None] or [own]
             sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
-            streams[stream], replaced = channel.take_all(sent, context, spark)
+            rows, replaced = channel.take_all(sent, context, spark)
+            streams[stream] = rows if found else nothing(rows)  # it has taken all of it before
             if replaced is not None:
                 streams[withdrawn_name(stream)] = replaced
         return streams
+
+    def refuse_ended(self) -> None:
+        """Unavailable if a later checkpoint whose rows it has begun to take was ended: they are taken from it."""
+        for id in sorted({each.ack.entry for each in self.waiting if each.ack.entry > self.entry.id}):
+            later = self.coordinator.real_entry(id)
+            if later is None or later.aborted:
+                raise Unavailable(
+                    f"checkpoint {id}, whose rows job {self.job.name!r} of checkpoint {self.entry.id} had begun to "
+                    "take, was ended",
+                    help="it is tried again by itself, without them",
+                    reason="AHEAD_ENDED",
+                )
 
     def send(self, stream: str, streams: Mapping[str, DataFrame]) -> None:
         """Stage a stream for the jobs that take it."""

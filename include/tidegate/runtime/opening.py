@@ -22,4 +22,4 @@ def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Set
     settings = load_settings(code=pipeline.settings, start=Path(project))
     place = settings.place()
     ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
-    return Coordinator(pipeline.graph(place), ledger, settings, place), settings
+    return Coordinator(pipeline.graph(place, settings.mode), ledger, settings, place), settings

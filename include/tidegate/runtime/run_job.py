@@ -4,6 +4,7 @@
     read     the plan's ranges, verified, as DataFrames          nothing runs yet
     run      the stages, on DataFrames                           nothing runs yet, but for operators with state
     stage    every sink's rows, out of sight                     Spark works here
+             at least once: each is committed at once            its table shows it, whatever comes now
     ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
     ack      one record that names all of it; the first counts   the job's only effect
 
@@ -14,7 +15,6 @@ own that nobody names.
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,9 @@ from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
 from tidegate.runtime.operating import Operating
 from tidegate.runtime.runs import gone
-from tidegate.runtime.spark_errors import translate, translated
+from tidegate.runtime.spark_errors import translated
+from tidegate.runtime.stages import called, results
+from tidegate.runtime.through import Through
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.state.kept import keep, let_go
@@ -108,6 +110,7 @@ class Attempt:
         self.exchange: Exchange
         self.operating: Operating
         self.gating: Gating
+        self.through: Through
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
@@ -134,9 +137,11 @@ class Attempt:
                 raise
             return self.ask()
         waiting = behind.yet_to_take(entry, base, below, self.job)
-        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting)
+        look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
+        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
         self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
         self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
+        self.through = Through(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
 
     def _needs_prev(self) -> bool:
@@ -172,6 +177,7 @@ class Attempt:
         except (Corrupt, Invalid, Unavailable) as error:
             with contextlib.suppress(Corrupt, Invalid, Rejected, Unavailable):
                 self.refuse_ended()
+            self.exchange.refuse_ended()
             raise error
 
     def _fenced(self, why: str) -> Fenced:
@@ -233,12 +239,12 @@ class Attempt:
     def _staged(self, stage: Staged, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there
         is nothing new in its other inputs."""
-        results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+        given = results(stage, called(stage, [streams[name] for name in stage.inputs]))
         if self.graph.updating.isdisjoint(stage.inputs):
-            return results
+            return given
         replaced = [streams.get(withdrawn_name(name), streams[name].where("false")) for name in stage.inputs]
-        withdrawn = _results(stage, _call(stage, replaced))
-        return results | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
+        withdrawn = results(stage, called(stage, replaced))
+        return given | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
@@ -247,17 +253,20 @@ class Attempt:
                 kept.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
-        """Write every sink's rows where nobody sees them, durably."""
+        """Write every sink's rows where nobody sees them, durably; or, at least once, where everybody does."""
         staged = dict(self.gating.staged)
         for sinking in self.job.sinks:
             self.step(f"staging {sinking.name}")
+            frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
             with self._timed(f"stage {sinking.name}"):
-                context = self.coordinator.context(sinking.name)
-                frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
+                context = self.through.context(sinking.name)
                 if withdrawn is None or self.graph.keeps(sinking):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
+            if self.through.takes(sinking.name):
+                with self._timed(f"write {sinking.name}"):
+                    self.through.write(sinking, staged[sinking.name], frame)
         for stream in self.job.gives:
             self.step(f"sending {stream}")
             with self._timed(f"send {stream}"):
@@ -268,9 +277,8 @@ class Attempt:
         """J5: create the ack. If another attempt's is there, that one counts, whole, and ours is let go."""
         self.step("acknowledging")
         ledger = self.coordinator.ledger
-        sinks: dict[str, Payload] = {
-            name: ledger.pack(prepared.committable) for name, prepared in staged.items() if prepared.committable
-        }
+        owed = {name: each.committable for name, each in staged.items() if not self.through.takes(name)}
+        sinks: dict[str, Payload] = {name: ledger.pack(given) for name, given in owed.items() if given}
         record = Ack(
             **stamp(self.staging.attempt),
             id=self.staging.checkpoint,
@@ -281,7 +289,9 @@ class Attempt:
             memory=self.operating.remembered() | self.gating.memory,
             gates=self.gating.verdicts,
             inputs=self.exchange.inputs,
+            ahead=self.exchange.ahead,
             channels=self.exchange.sent,
+            through=self.through.written,
             stats=JobStats(
                 started=self.started,
                 seconds={name: round(value, 3) for name, value in self.seconds.items()},
@@ -302,9 +312,11 @@ class Attempt:
         """Remove what this attempt staged. Whatever stays is never named by anyone."""
         states = {name: sink for operated in self.job.operators for name, sink in operated.states.items()}
         aside = {name: sink for gated in self.job.gates for name, sink in gated.quarantine.items()}
-        for name, sink in {**{s.name: s.sink for s in self.job.sinks}, **states, **aside}.items():
+        for name, sink in {**states, **aside}.items():
             with contextlib.suppress(TidegateError):
                 sink.discard(self.coordinator.context(name), self.staging)
+        for sinking in self.job.sinks:
+            self.through.release(sinking)
         self.exchange.release()
 
     @contextlib.contextmanager
@@ -345,51 +357,3 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
             help=f"abort checkpoint {plan.id} and trigger again: its input is planned anew",
             reason="CODE_CHANGED",
         )
-
-
-def _call(stage: Staged, frames: list[DataFrame]) -> object:
-    """The stage's function on its inputs. Whatever it raises is told with the stage's name and the user's line."""
-    try:
-        return stage.function(*frames)
-    except TidegateError:
-        raise
-    except Exception as error:
-        told = translate(error)
-        if isinstance(told, Unavailable):
-            raise told from error
-        frames_up = traceback.extract_tb(error.__traceback__)
-        line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
-        raise Invalid(
-            f"stage {stage.name!r} failed: {told.what if told else f'{type(error).__name__}: {error}'}",
-            help=f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}",
-            reason="STAGE_FAILED",
-        ) from error
-
-
-def _results(stage: Staged, returned: object) -> dict[str, DataFrame]:
-    """A stage's return value under the names that it produces; Invalid says what was returned instead."""
-    from pyspark.sql import DataFrame
-
-    if isinstance(returned, Mapping):
-        given = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
-    elif isinstance(returned, tuple | list) and stage.outputs:
-        given = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
-    else:
-        given = {stage.name: returned}
-    wrong = [name for name in stage.produces if not isinstance(given.get(name), DataFrame)]
-    if wrong or len(given) != len(stage.produces):
-        raise Invalid(
-            f"stage {stage.name!r} returned {_shape(returned)}",
-            expected=f"a DataFrame for each of {', '.join(stage.produces)}",
-            help="return DataFrames: a single one, or a dict or tuple with one per declared output",
-            reason="BAD_STAGE_RESULT",
-        )
-    return given
-
-
-def _shape(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"a dict with {', '.join(f'{key}: {type(v).__name__}' for key, v in value.items()) or 'nothing in it'}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
-    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

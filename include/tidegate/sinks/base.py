@@ -6,6 +6,7 @@
     head      before each publish                            yes: retried until it works
     holds     before each publish of an interval             yes: retried until it works
     publish   after the decision, by anyone, any number      yes: retried until it works
+              at least once: in a job, once per attempt      yes: the attempt is retried
     trace     after a publish of an interval                 no
     locate    after a publish whose answer was lost          yes: readers wait for the hint
     verify    before anyone relies on a published version    yes: Corrupt
@@ -64,11 +65,20 @@ class SinkContext:
     """The pipeline's own folder, beside whose ledger its state and quarantine lie: absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
     """Gives a session to a sink whose target needs one to be published; None: this process has no Spark."""
+    through: bool = False
+    """At least once: a job that commits its rows itself, before the decision. What is published after decisions knows
+    nothing of it: it has another transaction, and folders that no clean-up looks at, for tables may show what is
+    there."""
 
     @property
     def app_id(self) -> str:
         """Delta's txn app id: a pipeline that was started afresh has another uid, so it is never skipped."""
-        return f"tidegate/{self.uid}/{self.sink}"
+        return f"tidegate{'-through' if self.through else ''}/{self.uid}/{self.sink}"
+
+    @property
+    def folder(self) -> str:
+        """What holds all that is staged inside the target. A dot is in no name that users give."""
+        return f"tidegate/{self.uid}-{self.sink}{'.through' if self.through else ''}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class Staging:
 
 def entry_folder(context: SinkContext, checkpoint: int) -> str:
     """The folder inside the target that holds every attempt's staged files for one checkpoint."""
-    return f"tidegate/{context.uid}-{context.sink}/{checkpoint:08d}"
+    return f"{context.folder}/{checkpoint:08d}"
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,8 @@ class Publication:
     """Of a rollback: what it does to this target."""
     target: int = 0
     """Of a rollback: the checkpoint that it goes back to."""
+    through: bool = False
+    """At least once, from a job: another attempt's commit under the same id takes nothing from this one."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +182,10 @@ class Sink(ABC):
 
     takes_replaced: bool = True
     """Whether it looks at the rows that a stream's new ones replace."""
+
+    writes_through: ClassVar[bool] = False
+    """At least once: whether a job may `publish` its rows itself, before the decision (SinkContext.through). If not,
+    they are published after it, as in any other pipeline."""
 
     upserts: Sequence[str] = ()
     """The columns by which its rows replace others; none: what it was given stays."""
@@ -295,4 +311,5 @@ class ExactlyOnceSink(Sink):
 
 
 class AtLeastOnceSink(Sink):
-    """Cannot take a publish back or recognise a repeated one: refused unless the pipeline says so by name."""
+    """Cannot take a publish back or recognise a repeated one: refused unless the pipeline's mode is at_least_once, or
+    it says so by name."""

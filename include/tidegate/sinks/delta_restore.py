@@ -11,6 +11,7 @@ are null. What others have committed since is never lost without a choice:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from urllib.parse import unquote
 
@@ -168,22 +169,24 @@ def _gone(snapshot: Snapshot, to: PublishedTable | None) -> list[str]:
 
 def _ours(context: SinkContext) -> dict[str, int | None]:
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
-    return {context.app_id: None, owner: number}
+    return {context.app_id: None, dataclasses.replace(context, through=True).app_id: None, owner: number}
 
 
 def _added_since(snapshot: Snapshot, target: int, context: SinkContext) -> list[LiveFile]:
     """The live files that this pipeline's entries above `target` have added."""
-    own = f"tidegate/{context.uid}-{context.sink}/"
+    own = f"tidegate/{context.uid}-{context.sink}"
     return [file for file in live_files(snapshot, containing=own) if _entry(file.path, own) > target]
 
 
 def _entry(path: str, own: str) -> int:
-    return int(path.removeprefix(own).split("/")[0]) if path.startswith(own) else 0
+    """Whose checkpoint's attempt staged a file; 0: none of this sink's."""
+    folder, _, rest = path.removeprefix(own).partition("/")
+    return int(rest.split("/")[0]) if path.startswith(own) and folder in ("", ".through") else 0
 
 
 def _taken_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
     """Whether somebody else has taken out a file that this pipeline has added since."""
-    own, ours = f"tidegate/{context.uid}-{context.sink}/", _ours(context)
+    own, ours = f"tidegate/{context.uid}-{context.sink}", _ours(context)
     for version in range(since + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
@@ -191,7 +194,7 @@ def _taken_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bo
         if any(commit.txn(app_id) is not None for app_id in ours):
             continue
         removed = _removed(commit.actions())
-        if any(path.startswith(own) for path in removed):
+        if any(_entry(path, own) for path in removed):
             return True
     return False
 

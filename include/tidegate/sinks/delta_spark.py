@@ -40,7 +40,7 @@ def append_by_spark(
     """Add the batches' rows as one delta-spark commit."""
     session = _session(snapshot, context)
     _claim(session, snapshot, stamp)
-    seams.fault("S10.publish.before")
+    seams.fault(stamp.faults[0])
     frames = [_read(session, snapshot, batch.files, batch.columns) for batch in batches if batch.files]
     if frames:
         rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -69,7 +69,7 @@ def merge_by_spark(
         f"{_TXN}.txnVersion": str(stamp.id),
         _USER_METADATA: _metadata(stamp),
     }
-    seams.fault("S10.publish.before")
+    seams.fault(stamp.faults[0])
     try:
         for key, value in settings.items():
             session.conf.set(key, value)
@@ -108,7 +108,7 @@ def _claim(session: SparkSession, snapshot: Snapshot, stamp: Stamp) -> None:
 
 def _settle(session: SparkSession, snapshot: Snapshot, stamp: Stamp) -> Committed | None:
     """What the table says afterwards. A merge that changes nothing makes no commit, so one is made for it."""
-    seams.fault("S10.publish.after")
+    seams.fault(stamp.faults[1])
     done = _look(snapshot, stamp)
     if done is None:
         _append_nothing(session, snapshot, stamp.app_id, stamp.id, stamp)

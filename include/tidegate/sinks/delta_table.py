@@ -47,6 +47,7 @@ from tidegate.tables import (
     schema_problems,
     verify,
 )
+from tidegate.tables.log import PUBLISHING
 from tidegate.tables.schema import differences
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 class DeltaSink(ExactlyOnceSink):
     """A Delta table that one sink of one pipeline publishes to; others may write to it, too."""
 
+    writes_through = True
     rewrites: ClassVar[bool]
     """Whether publishing replaces rows, not only adds some."""
 
@@ -125,8 +127,9 @@ class DeltaSink(ExactlyOnceSink):
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         interval = publication.interval
-        if interval is None and head.last is not None and head.last >= publication.id:
-            return None  # It is there already; the caller finds it in the head that it reads next.
+        there = head.last is not None and head.last >= publication.id
+        if there and interval is None and not publication.through:
+            return None  # The caller finds it in the head that it reads next.
         location = locate(context.place, self.path)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
         folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
@@ -349,6 +352,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
 
 def stamp_of(publication: Publication, context: SinkContext) -> Stamp:
     """What goes into the log beside the rows."""
+    faults = ("S5.through.before", "S5.through.after") if publication.through else PUBLISHING
     return Stamp(
         app_id=context.app_id,
         id=publication.id,
@@ -357,6 +361,8 @@ def stamp_of(publication: Publication, context: SinkContext) -> Stamp:
         attempt=publication.attempt,
         owner=owner_of(context.pipeline, context.sink, context.uid),
         floor=(publication.after or 0) if publication.interval is not None else 0,
+        through=publication.through,
+        faults=faults,
     )
 
 

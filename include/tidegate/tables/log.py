@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 __all__ = [
+    "PUBLISHING",
     "Committed",
     "Snapshot",
     "Stamp",
@@ -53,6 +54,9 @@ _UNKNOWN_FEATURE = "table features required"
 """How delta-rs says that it does not know a feature: with the same class as a lost race."""
 
 
+PUBLISHING = ("S10.publish.before", "S10.publish.after")
+
+
 @dataclass(frozen=True)
 class Stamp:
     """Who commits: goes into the log as Delta transactions (the truth) and as tags (for people)."""
@@ -66,10 +70,12 @@ class Stamp:
     """A transaction that stands for the pipeline's uid: see tables/owner.py."""
     publishes: bool = True
     """False: a step before the publication (a new column), which must not look like it."""
-    faults: tuple[str, str] = ("S10.publish.before", "S10.publish.after")
+    faults: tuple[str, str] = PUBLISHING
     """Where a crash test stops: with nothing done, and with it done."""
     floor: int = 0
     """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
+    through: bool = False
+    """By a job, before the decision."""
 
     def tags(self) -> dict[str, Any]:
         """What a table's history shows beside our commit."""
@@ -79,6 +85,7 @@ class Stamp:
             "tidegate.generation": self.generation,
             "tidegate.attempt": self.attempt,
             "tidegate.publishes": self.publishes,
+            **({"tidegate.through": True} if self.through else {}),
         }
 
     def transactions(self) -> dict[str, int]:

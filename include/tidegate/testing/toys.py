@@ -7,7 +7,7 @@ read, like the output of a stage that is not deterministic: rows of two attempts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
@@ -55,6 +55,9 @@ class ToyFrame:
 
     def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
+
+    def limit(self, most: int) -> ToyFrame:
+        return ToyFrame(self.rows[:most])
 
 
 # -- source ------------------------------------------------------------------------------------------------
@@ -208,6 +211,7 @@ class ToySink(ExactlyOnceSink):
     the commit takes out what the interval had there."""
 
     kind: ClassVar[str] = "toy"
+    writes_through = True
 
     def __init__(self, name: str, tables: ToyTables, skip: int = 0) -> None:
         self.name = name
@@ -250,7 +254,7 @@ class ToySink(ExactlyOnceSink):
             raise Corrupt(what, reason="STAGED_FILES_GONE")
         removed = self._replaced(publication, head)
         floor = (publication.after or 0) if publication.interval is not None else 0
-        seams.fault("S10.publish.before")
+        seams.fault("S5.through.before" if publication.through else "S10.publish.before")
         mishap = self._ask(f"commit {publication.id} on", "lost unclear")
         commits = self._table.commits
         if (len(commits) - 1 if commits else None) != head.version:
@@ -261,7 +265,7 @@ class ToySink(ExactlyOnceSink):
         self.tables.watch(self.name, commits[version])
         if mishap:
             raise Unavailable(f"the answer of {self.name!r} was lost")
-        seams.fault("S10.publish.after")
+        seams.fault("S5.through.after" if publication.through else "S10.publish.after")
         return self._published(version)
 
     def _replaced(self, publication: Publication, head: Head) -> tuple[str, ...]:
@@ -311,7 +315,8 @@ class ToySink(ExactlyOnceSink):
             return WayBack(exists=bool(commits), lacks=to is not None, version=version)
         then = self._table.version_of(to, context.app_id)
         gone = [name for name in self._table.live(then) if name not in self._table.files]
-        foreign = tuple(f"version {n}" for n, c in enumerate(commits) if n > then and c.app_id != context.app_id)
+        ours = {context.app_id, replace(context, through=True).app_id}
+        foreign = tuple(f"version {n}" for n, c in enumerate(commits) if n > then and c.app_id not in ours)
         found = self._published(then) if then >= 0 else None
         return WayBack(to=found, version=version, foreign=foreign, problems=tuple(gone))
 

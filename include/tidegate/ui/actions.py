@@ -16,12 +16,12 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate import seams
-from tidegate.checkpoint import asking, control, holding, savepoint
-from tidegate.errors import Invalid, Rejected
+from tidegate.checkpoint import control, holding, savepoint
+from tidegate.checkpoint.past import LONGEST
+from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.act import Act, Acted
-from tidegate.model.records import Request
-from tidegate.ui import views
+from tidegate.ui import quarantined, views
 from tidegate.ui.access import ANSWER, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known
 
@@ -31,6 +31,7 @@ router = APIRouter()
 Of = Annotated[Known, Depends(known)]
 Note = Annotated[str, Field(max_length=1000, description="Why, for whoever looks at it later")]
 Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
+Text = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
 
 
@@ -78,10 +79,13 @@ class AskedRollback(Asked):
 
 
 class AskedRelease(Asked):
-    """Rows that wait in a gate's quarantine: all, or those that broke one of these rules."""
+    """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
+    as texts, that columns get on their way on; null makes one null."""
 
     gate: Name
+    ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=LONGEST)] = []
     rules: list[Annotated[str, Field(max_length=200)]] = []
+    correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
     discard: bool = False
 
 
@@ -187,28 +191,10 @@ def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
     """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
 
     def do(ledger: Ledger, by: str) -> Done:
-        if asked.gate not in of.card.gates or of.card.by_interval:
-            raise Invalid(
-                f"the pipeline has no gate {asked.gate!r} whose rows could go on",
-                expected=" or ".join(of.card.gates) or "a pipeline with gates that set rows aside",
-                help="in a pipeline that reads by data interval, make the interval again",
-                reason="NO_SUCH_GATE",
-            )
-        made = asking.ask(
-            ledger,
-            Request(
-                **stamp(seams.new_id()),
-                number=1,
-                gate=asked.gate,
-                action="discard" if asked.discard else "release",
-                seen=ledger.settled(),
-                rules=asked.rules,
-                by=by,
-                note=asked.note,
-            ),
-        )
+        words = {"discard": asked.discard, "ids": asked.ids, "rules": asked.rules, "correct": asked.correct}
+        made, count = quarantined.request(of, ledger, asked.gate, by=by, note=asked.note, **words)
         does = "are given up" if asked.discard else "go on behind the gate"
-        return Done(told=f"Request {made.number}: the rows {does} with the next checkpoint.")
+        return Done(told=f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
 
     return _audited(of, "release", asked, user.get_name(), do)
 

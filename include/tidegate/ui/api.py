@@ -158,6 +158,18 @@ def quarantine(of: Of) -> dict[str, Any]:
     return {"gates": quarantined.waiting(of)}
 
 
+@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES)
+def quarantine_rows(
+    of: Of,
+    gate: str,
+    rule: Annotated[list[str] | None, Query(max_length=20)] = None,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50,
+) -> dict[str, Any]:
+    """Rows that wait at a gate, with the rules that they broke: a page of them."""
+    return quarantined.rows(of, gate, rule or (), offset, limit)
+
+
 @router.get("/dags/{dag_id}/rollback", dependencies=READ)
 def rollback(of: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
     """What going back to a checkpoint would do. Nothing is touched."""

@@ -280,8 +280,8 @@ def _say(pipeline: str) -> condition.Command:
         known = {
             "resume": f"the button Resume{aside}",
             "explain": f"the page of checkpoint {told}",
-            "approve": f"the button Approve on the page of checkpoint {told}",
-            "reject": "the button Reject there",
+            "approve": "the button Approve",
+            "reject": "the button Reject",
             "watch": "this page",
         }
         return known.get(verb, f"tidegate {verb} {pipeline} {told}".rstrip())

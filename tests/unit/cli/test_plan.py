@@ -60,3 +60,11 @@ def test_what_cannot_be_a_pipeline_is_told_as_everywhere(tidegate):
     said = tidegate("plan", "cut:wrong", "--json")
     assert (said.code, said.json["error"]["reason"]) == (2, "BAD_PIPELINE")
     assert tidegate("plan", "one", "--json").json["error"]["reason"] == "NEEDS_CODE"
+
+
+def test_the_mode_is_told_with_what_it_means(tidegate):
+    assert tidegate("plan", "cut:two", "--json").json["mode"] == "exactly_once"
+    assert "mode exactly_once: rows are staged, and become visible with the decision" in tidegate("plan", "cut:two").out
+    refused = tidegate("plan", "cut:two", "-D", "mode=at_least_once")
+    assert refused.code == 2
+    assert "gate 'checked': it may hold" in refused.err

@@ -86,7 +86,9 @@ def test_first_it_says_what_it_would_do_and_does_nothing(shop, tidegate):
         assert expected in said.out
     told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
     assert (told["undone"], told["possible"]) == ([2, 3], True)
-    assert told["tables"] == {"good": {"how": "restore", "version": 2, "back_to": 0, "foreign": []}}
+    assert told["tables"] == {
+        "good": {"how": "restore", "version": 2, "back_to": 0, "foreign": [], "written_through": False}
+    }
     assert shop.coordinator.ledger.ids() == [1, 2, 3]
     assert shop.rows() == [1, 2, 3]
 

@@ -94,6 +94,7 @@ SAMPLES: dict[str, Record] = {
         takes={"scoring": {"clean": "main"}},
         overtaking=Overtaking(jobs=["scoring"], after_s=30.0),
         commits=["orders", "rejects"],
+        through=["rejects"],
         hooks={"model": {"version": "2026-02"}},
         timeout_s=600.0,
         config={"num_retained": 10, "interval": None},
@@ -121,7 +122,9 @@ SAMPLES: dict[str, Record] = {
             )
         },
         inputs={"scoring": [Handle(entry=42, sha="0f" * 32)]},
+        ahead=[Handle(entry=43, sha="1f" * 32)],
         channels={"clean": Payload(blob=BLOB)},
+        through={"rejects": PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3)},
         stats=JobStats(
             started="2026-03-01T10:11:11.000+00:00",
             seconds={"read": 0.125},
@@ -145,7 +148,11 @@ SAMPLES: dict[str, Record] = {
         jobs={"main": Handle(entry=42, sha="ef" * 32)},
         tables={
             "orders": TablePart(after=40, committables=[Payload(data={"files": []})]),
-            "rejects": TablePart(after=None, committables=[]),
+            "rejects": TablePart(
+                after=None,
+                committables=[],
+                through=PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3),
+            ),
         },
         in_flight={
             "scoring": [

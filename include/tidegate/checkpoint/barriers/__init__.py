@@ -8,7 +8,8 @@ Pure: events in, actions out. In a batch job's terms:
     cancel n         n was aborted
     time is up       n is as old as `aligned_timeout` allows alignment to last
 
-`protocol.on_job` obeys `Alignment`: what it answers to a task is what comes out of the events that the log tells.
+`protocol.on_job` obeys `Alignment`, and at least once `Tracker`: what it answers to a task is what comes out of the
+events that the log tells.
 """
 
 from tidegate.checkpoint.barriers.alignment import Alignment as Alignment
@@ -24,6 +25,8 @@ from tidegate.checkpoint.barriers.events import Freed as Freed
 from tidegate.checkpoint.barriers.events import Overtake as Overtake
 from tidegate.checkpoint.barriers.events import Record as Record
 from tidegate.checkpoint.barriers.events import Refuse as Refuse
+from tidegate.checkpoint.barriers.events import Take as Take
 from tidegate.checkpoint.barriers.events import TimeUp as TimeUp
 from tidegate.checkpoint.barriers.modes import ALIGNED as ALIGNED
 from tidegate.checkpoint.barriers.modes import Mode as Mode
+from tidegate.checkpoint.barriers.tracking import Tracker as Tracker

@@ -18,6 +18,7 @@ __all__ = [
     "Overtake",
     "Record",
     "Refuse",
+    "Take",
     "TimeUp",
 ]
 
@@ -75,6 +76,13 @@ class Consume:
 
 
 @dataclass(frozen=True)
+class Take:
+    """At least once: take all that is in the channels now, also behind barrier `id`, and acknowledge `id`."""
+
+    id: int
+
+
+@dataclass(frozen=True)
 class Block:
     """Take nothing behind barrier `id` from this channel, for others are not there yet."""
 
@@ -112,4 +120,4 @@ class Refuse:
     channel: str
 
 
-Action: TypeAlias = Consume | Block | Overtake | Record | Abort | Refuse
+Action: TypeAlias = Consume | Take | Block | Overtake | Record | Abort | Refuse

@@ -1,6 +1,7 @@
 // What people may do: each asks first, and says what it will do. What they may not do is not offered; the server asks again.
 import { get, of, post } from "./api.js";
 import { facts, h, table } from "./dom.js";
+import { rows } from "./format.js";
 import { examples } from "./overview.js";
 
 const changed = () => window.dispatchEvent(new CustomEvent("tidegate:changed"));
@@ -66,22 +67,27 @@ export function buttons(dag, about) {
     may.edit && !stopped && about.started && button("act-suspend", "Suspend", () => ask({
       title: "Suspend the pipeline?", verb: "Suspend", path: path(dag, "suspend"),
       body: h("p", {}, "No run plans a checkpoint until somebody resumes. What is planned already is brought to its end, and input waits: nothing is lost."), fields: [NOTE], make: (values) => values })),
-    may.edit && about.started && about.gates.length > 0 && !about.by_interval && button("act-release", "Quarantine", () => release(dag, about)),
     may.trigger && button("act-trigger", "Trigger", () => ask({
       title: "Make a checkpoint now?", verb: "Trigger", path: path(dag, "trigger"), body: h("p", {}, "A run of the DAG takes what is new."),
       fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, { name: "drain", label: "Drain: it is the last one, event time comes to its end", kind: "checkbox" }, NOTE],
       make: ({ savepoint, drain, note }) => ({ note, drain, ...(savepoint ? { savepoint } : {}) }) }), stopped ? "" : "main"));
 }
 
-async function release(dag, about) {
-  const { gates } = await get(`${of(dag)}/quarantine`);
-  const rows = Object.entries(gates);
+// Without ids and rules: all that wait.
+export function releaseRows(dag, page, { ids, rules, discard }) {
+  const many = ids.length ? rows(ids.length) : rules.length ? `all rows that broke ${rules.join(", ")}` : `all ${rows(page.total)}`;
+  const correction = [{ name: "column", label: "Correct a column on the way, or not", options: ["", ...page.columns] }, { name: "value", label: "Its value" }, { name: "null", label: "No value: null", kind: "checkbox" }];
   ask({
-    title: "What is to become of rows in quarantine?", verb: "Ask for it", path: path(dag, "release"),
-    body: [h("p", {}, "The next checkpoint does it: released rows go on behind their gate, once."), table([
-      { head: "Gate", cell: ([name]) => name }, { head: "Rows that wait", right: true, cell: ([, gate]) => gate.waiting }, { head: "Broke", cell: ([, gate]) => Object.entries(gate.rules).map(([rule, number]) => `${rule} (${number})`).join(", ") }], rows)],
-    fields: [{ name: "gate", label: "Gate", options: about.gates }, { name: "rules", label: "Only rows that broke this rule (nothing: all)" }, { name: "discard", label: "Give them up instead", kind: "checkbox" }, NOTE],
-    make: ({ gate, rules, discard, note }) => ({ gate, discard, note, rules: rules ? [rules] : [] }) });
+    title: discard ? `Give up ${many}?` : `Let ${many} go on?`, verb: discard ? "Give up" : "Release", danger: discard, path: path(dag, "release"),
+    body: h("p", {}, discard ? "They stay in the table, marked, and nobody asks again. The next checkpoint does it." : "The next checkpoint lets them go on behind their gate, once, and does not judge them again."),
+    fields: [...(discard ? [] : correction), NOTE],
+    make: ({ column, value, note, ...rest }) => ({ gate: page.gate, ids, rules, discard, note, correct: column ? { [column]: rest.null ? null : value } : {} }) });
+}
+
+export function disposeOf(dag, name, about) {
+  return about.may.edit && h("button", { id: `act-dispose-${name}`, class: "link", onclick: () => ask({
+    title: `Take away the name ${name}?`, verb: "Dispose", danger: true, path: path(dag, "dispose"), body: h("p", {}, "Retention may take its checkpoint then: one cannot go back to it any more."),
+    fields: [NOTE], make: ({ note }) => ({ name, note }) }) }, "dispose");
 }
 
 export function nameIt(dag, row, about) {

@@ -7,13 +7,14 @@ import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
 import { checkpoint } from "./checkpoint.js";
 import { summary, configuration, audit, compare } from "./tables.js";
+import { quarantine } from "./quarantine.js";
 import { graph } from "./graph.js";
 import { plots } from "./plots.js";
 
-const PAGES = { overview, history, checkpoint, summary, configuration, graph, plots, compare, audit };
+const PAGES = { overview, history, checkpoint, summary, configuration, graph, plots, compare, quarantine, audit };
 const TABS = [
   ["overview", "Overview"], ["history", "History"], ["summary", "Summary"], ["graph", "Graph"], ["plots", "Plots"],
-  ["compare", "Compare"], ["configuration", "Configuration"], ["audit", "Actions"],
+  ["compare", "Compare"], ["quarantine", "Quarantine"], ["configuration", "Configuration"], ["audit", "Actions"],
 ];
 const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
@@ -106,7 +107,7 @@ async function without(dag, run) {
 const ageless = (about) => ({ ...about, now: null });
 
 function frame(dag, at, about) {
-  const tabs = TABS.map(([name, title]) =>
+  const tabs = TABS.filter(([name]) => name !== "quarantine" || about.gates.length > 0).map(([name, title]) =>
     h("a", { href: `#/${name}`, id: `tab-${name}`, "aria-current": (at.page === name || (name === "history" && at.page === "checkpoint")) && "page" }, title));
   return [
     h("header", {}, h("h1", {}, about.pipeline), badge(about.condition.state), h("span", { class: "grow" }), buttons(dag, about, () => refresh(false))),

@@ -2,7 +2,7 @@
 import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
-import { answers, goBack, nameIt } from "./actions.js";
+import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
 import { banner, examples, findings } from "./overview.js";
 
@@ -31,7 +31,7 @@ function drawn(dag, row, about, found) {
   const log = (task) => run && outside(`${run}/tasks/${encodeURIComponent(task)}`, "log");
   const step = (id, text) => id && h("a", { href: `#/checkpoint/${id}` }, text);
   return [
-    h("div", { class: "bar" }, h("h1", {}, `Checkpoint #${row.id}`), badge(row.state), row.savepoints.map((name) => h("span", { class: "badge info" }, `savepoint ${name}`)),
+    h("div", { class: "bar" }, h("h1", {}, `Checkpoint #${row.id}`), badge(row.state), row.savepoints.map((name) => h("span", { class: "badge info" }, `savepoint ${name}`, " ", disposeOf(dag, name, about))),
       row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)), h("span", { class: "grow" }), step(row.before, "‹ before"), step(row.after, "after ›"),
       row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the one before"),
       nameIt(dag, row, about), goBack(dag, row, about)),
@@ -60,7 +60,7 @@ function drawn(dag, row, about, found) {
       { head: "Delta", right: true, cell: ([, size]) => bytes(size.delta) }, { head: "Files", right: true, cell: ([, size]) => count(size.files) }], Object.entries(d.states))),
     card("Sinks", table([
       { head: "Table", cell: ([name]) => name }, { head: "Rows staged", right: true, cell: ([name]) => count(staged(d, name)) }, { head: "Version", right: true, cell: ([, at]) => count(at.version) },
-      { head: "Rows in it", right: true, cell: ([, at]) => count(at.rows) }, { head: "Where", cell: ([, at]) => h("code", {}, at.uri) }], Object.entries(d.tables), { empty: "Not on any table." })),
+      { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) }, { head: "Where", cell: ([, at]) => h("code", {}, at.uri) }], Object.entries(d.tables), { empty: "Not on any table." })),
     card("Manifest", later("Show the manifest", async () => h("pre", {}, JSON.stringify((await get(`${of(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none"))),
   ];
 }

@@ -34,8 +34,8 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
-// A table. columns: [{head, cell(row), right, sort, title}]; a row's key keeps the focus when it is drawn anew.
-export function table(columns, rows, { empty = "Nothing here.", sorted = null, caption = "" } = {}) {
+// A table. columns: [{head, cell(row), right, sort, title}]; stack: on a phone each row is a card, not a line.
+export function table(columns, rows, { empty = "Nothing here.", sorted = null, caption = "", stack = false } = {}) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const head = columns.map((column) => {
     const order = sorted && column.sort === sorted.by ? sorted.order : null;
@@ -47,9 +47,9 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
     return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, inner);
   });
   const body = rows.map((row) =>
-    h("tr", {}, columns.map((column) => h("td", { class: column.right ? "right" : column.text && "text" }, column.cell(row)))));
+    h("tr", {}, columns.map((column) => h("td", { class: column.right ? "right" : column.narrow ? "narrow" : column.text && "text", "data-head": stack && column.head }, column.cell(row)))));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
-    h("table", {}, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+    h("table", { class: stack && "stack" }, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
 export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);

@@ -4,6 +4,8 @@ const known = (value) => value !== null && value !== undefined;
 
 export const count = (value) => (known(value) ? Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 }) : none);
 
+export const rows = (value) => (value === 1 ? "1 row" : `${count(value)} rows`);
+
 export function seconds(value) {
   if (!known(value)) return none;
   if (value < 0) return `−${seconds(-value)}`;

@@ -31,7 +31,7 @@ function drawn(page, asked, change, go) {
       h("span", { class: "quiet" }, `${count(page.total)} in all`)),
     page.problem && h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${page.problem}`),
     table([
-      { head: "", cell: tick },
+      { head: "", narrow: true, cell: tick },
       { head: "ID", sort: "id", right: true, cell: (row) => h("a", { href: `#/checkpoint/${row.id}`, id: `row-${row.id}` }, `#${row.id}`) },
       { head: "State", sort: "state", cell: (row) => [badge(row.state), row.undone_by && h("span", { class: "quiet small" }, ` by #${row.undone_by}`)] },
       ...some("why", { head: "Why", text: true, sort: "reason", cell: (row) => h("div", { class: "brief", title: row.why }, row.reason && h("b", {}, row.reason), row.reason && row.why && ": ", row.why) }),

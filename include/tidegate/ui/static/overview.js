@@ -2,6 +2,7 @@
 import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
+import { answers, disposeOf } from "./actions.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
@@ -41,12 +42,12 @@ function drawn(dag, about, aside, found) {
     banner(dag, about.condition, found),
     about.history_problem && h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${about.history_problem}`),
     h("div", { class: "counts" }, told.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title))),
-    about.open.map((each) => card(["Checkpoint ", h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), " ", badge(each.state)], lanes(each, about.now))),
+    about.open.map((each) => card(["Checkpoint ", h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), " ", badge(each.state)], each.state === "held" && answers(dag, each, about, []), lanes(each, about.now))),
     h("div", { class: "grid" },
-      latest("Latest completed", about.latest.completed), latest("Latest failed", about.latest.failed), restored(about.latest.restored), savepoints(about.savepoints),
+      latest("Latest completed", about.latest.completed), latest("Latest failed", about.latest.failed), restored(about.latest.restored), savepoints(dag, about),
       waiting.length > 0 && card("Quarantine", waiting.map(([name, gate]) => facts([
         ["Gate", name], ["Rows that wait", count(gate.waiting)], ["By rule", Object.entries(gate.rules).map(([rule, number]) => `${rule}: ${count(number)}`).join(", ")],
-        ["Requests", gate.requests.map((each) => `${each.number}: ${each.action}, by ${each.by}`).join("; ")]])))),
+        ["Which", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "look at them")], ["Requests", gate.requests.map((each) => `${each.number}: ${each.action}, by ${each.by}`).join("; ")]])))),
   ];
 }
 
@@ -64,7 +65,8 @@ function restored(row) {
   return card("Latest restore", facts([["Entry", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`)], ["Back to", h("a", { href: `#/checkpoint/${row.back_to}` }, `#${row.back_to}`)], ["At", `${time(row.decided)} UTC`], ["By", row.by], ["Why", row.why]]));
 }
 
-function savepoints(rows) {
+function savepoints(dag, about) {
+  const rows = about.savepoints;
   if (!rows.length) return card("Savepoints", h("p", { class: "quiet" }, "No checkpoint has a name."));
-  return card("Savepoints", facts(rows.slice(-8).reverse().map((each) => [each.name, [h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), ` by ${each.by}`, each.note && `: ${each.note}`]])));
+  return card("Savepoints", facts(rows.slice(-8).reverse().map((each) => [each.name, [h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), ` by ${each.by}`, each.note && `: ${each.note}`, " ", disposeOf(dag, each.name, about)]])));
 }

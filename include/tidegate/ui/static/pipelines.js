@@ -15,5 +15,5 @@ export function pipelines(data) {
     { head: "Failed since", right: true, cell: (row) => count(row.failures) },
     { head: "Lag", right: true, title: "how far event time was behind the clock", cell: (row) => seconds(row.lag_seconds) },
     { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
-  ], rows, { empty: "No pipeline that you may see has been parsed by Airflow yet.", caption: "" });
+  ], rows, { empty: "No pipeline that you may see has been parsed by Airflow yet.", stack: true });
 }

@@ -1,0 +1,68 @@
+"""A DAG that Airflow knows, without a DAG processor: as if that had read its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.unit.checkpoint.kit import World
+from tidegate.gates import quarantine as q
+
+DAG_FILE = """
+from pathlib import Path
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.gates import Volume
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Generator
+
+pipeline = Pipeline("orders", interval="never", root={root!r}, data={root!r})
+rows = pipeline.source("in", Generator(rows=3))
+rows.gate(Volume(least=1), name="enough").sink("a", DeltaAppend("a"))
+dag = build_dag(pipeline, project={root!r})
+"""
+
+
+def put_dag(root: Path) -> None:
+    """Pipeline `orders`, whose ledger is in this folder."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.definitions.dag import SerializedDAG
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    found: dict[str, Any] = {}
+    file = root / "dags" / "orders_dag.py"
+    file.parent.mkdir()
+    file.write_text(DAG_FILE.format(root=str(root)))
+    exec(compile(file.read_text(), str(file), "exec"), found)
+    lazy = LazyDeserializedDAG.from_dag(found["dag"])
+    with create_session() as session:
+        DagBundlesManager().sync_bundles_to_db(session=session)
+        session.commit()
+        SerializedDAG.bulk_write_to_db("dags-folder", None, [lazy], session=session)
+        session.commit()
+        SerializedDagModel.write_dag(lazy, bundle_name="dags-folder", session=session)
+
+
+def set_aside(world: World, values: dict[str, list[Any]], rules: Sequence[str]) -> list[str]:
+    """Rows in quarantine of the gate `enough`, each of which broke these rules; answers with their ids."""
+    from deltalake import write_deltalake
+
+    count = len(next(iter(values.values())))
+    ids = [f"{n:032x}" for n in range(1, count + 1)]
+    own = {
+        q.ID: ids,
+        q.CHECKPOINT: [1] * count,
+        q.STREAM: ["in"] * count,
+        q.RULES: [list(rules)] * count,
+        q.SETTLED: pa.nulls(count, pa.string()),
+        q.SETTLED_IN: pa.nulls(count, pa.int64()),
+        q.SETTLED_BY: pa.nulls(count, pa.string()),
+    }
+    path = q.QuarantineSink("enough").path(world.ledger.home)
+    write_deltalake(path, pa.table({**own, **values}), mode="overwrite", schema_mode="overwrite")
+    return ids
