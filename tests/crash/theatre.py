@@ -24,7 +24,7 @@ from tidegate import seams
 from tidegate.checkpoint.coordinator import Triggered
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.model.records import Plan
-from tidegate.runtime.finish import finish
+from tidegate.runtime.finish import end_lower, finish
 from tidegate.runtime.run_job import run_job
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -203,8 +203,16 @@ class Theatre:
             if slow and what == "acknowledging" and job in SLOW:
                 self.sleep(SLOW[job])
 
+        def work() -> None:
+            try:
+                run_job(coordinator, plan.id, job, None, step, self.at_work)  # type: ignore[arg-type]
+            except Rejected as error:
+                if error.reason == "BASE_IN_PROGRESS":
+                    end_lower(coordinator, plan.id, self.give_up)
+                raise
+
         try:
-            self._patiently(lambda: run_job(coordinator, plan.id, job, None, step, self.at_work))  # type: ignore[arg-type]
+            self._patiently(work)
         except Fenced:
             return
         except Rejected as error:

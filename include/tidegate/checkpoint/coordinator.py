@@ -17,7 +17,7 @@ from tidegate.checkpoint import control, discard, holding, intervals, periodic, 
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.lines import all_below, lacking, passed_by, settle_acks
 from tidegate.checkpoint.manifests import manifest_of
-from tidegate.checkpoint.planning import Plans
+from tidegate.checkpoint.planning import Plans, Special
 from tidegate.checkpoint.proposal import How
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -114,9 +114,7 @@ class Coordinator:
 
         interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
-        standing: read nothing; the sources stay where they are. For what changes state by hand.
-        drain: let event time come to its end: the pipeline is finished when this is completed.
-        aligned: go past no job, whatever the settings say: for what is to be copied (O4).
+        standing, drain, aligned: see planning.Special.
         None: `only_if_new` was asked for and no source has anything new.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
@@ -136,14 +134,13 @@ class Coordinator:
             elif not isinstance(answer, protocol.CreateEntry):
                 return self._no_plan(answer, view, wanted)
             else:
-                discard.go_on(self, view)
-                control.refuse(self, view, kind)
+                self._refuse(view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # that comes first: a source may read a table that is owed a publish
                     publish.publish_or_wait(self)
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted, standing, drain, aligned)
+                plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
                 if only_if_new and all(part.empty for part in plan.sources.values()):
                     return None
                 if self._create(plan, view):
@@ -162,14 +159,17 @@ class Coordinator:
         run: str,
         kind: str,
         wanted: protocol.Wanted | None,
-        standing: bool,
-        drain: Drain | None,
-        aligned: bool,
+        special: Special,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
         plans = Plans(self.graph, self.ledger, self.limits, self.place)
-        return plans.make(answer, view, run, kind, wanted, standing, drain, aligned)
+        return plans.make(answer, view, run, kind, wanted, special)
+
+    def _refuse(self, view: View, kind: str) -> None:
+        """Why nothing may be planned now, if so."""
+        discard.go_on(self, view)
+        control.refuse(self, view, kind)
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6. False: the id was taken; look again."""

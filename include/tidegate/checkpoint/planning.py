@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from tidegate import seams
@@ -24,9 +25,28 @@ from tidegate.pipeline.graph import Graph, Operated, Sourcing
 from tidegate.pipeline.hooks import Triggering
 from tidegate.sources.base import SourceContext
 
-__all__ = ["Plans", "standing_ranges"]
+__all__ = ["Plans", "Special", "standing_ranges"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Special:
+    """What a checkpoint is that is not just the next one."""
+
+    standing: bool = False
+    """It reads nothing; the sources stay where they are. For what changes state by hand."""
+    drain: Drain | None = None
+    """Event time comes to its end: the pipeline is finished when this is completed."""
+    aligned: bool = False
+    """It goes past no job, whatever the settings say: for what is to be copied (O4)."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        return self.standing or self.aligned or self.drain is not None
+
+
+_ORDINARY = Special()
 
 
 class Plans:
@@ -45,23 +65,18 @@ class Plans:
         run: str,
         kind: str,
         wanted: Wanted | None = None,
-        standing: bool = False,
-        drain: Drain | None = None,
-        aligned: bool = False,
+        special: Special = _ORDINARY,
     ) -> Plan:
-        """The plan for the entry that the protocol allows next. Nothing counts until it is created.
-
-        standing: no source moves. drain: event time comes to its end. aligned: it goes past no job.
-        """
+        """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
         interval = wanted.interval if wanted is not None else None
-        if drain is not None:
+        if special.drain is not None:
             self._refuse_end()
         check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
             self._refuse(config, base, view)
-        sources = self._sources(view, base, interval, standing=standing)
+        sources = self._sources(view, base, interval, standing=special.standing)
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
@@ -70,7 +85,7 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
-            drain=drain,
+            drain=special.drain,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             set_aside=control.sets_aside(view),
@@ -81,7 +96,7 @@ class Plans:
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             takes=dict(self.graph.takes),
-            overtaking=None if standing or drain or aligned else _overtaking(self.graph, config),
+            overtaking=None if special.waits_for_all else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             through=_through(self.graph, config),
             timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
