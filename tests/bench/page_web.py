@@ -103,6 +103,14 @@ def viewer(web: Web) -> Iterator[Page | None]:
         yield page
 
 
+def fresh(page: Page, web: Web) -> float:
+    """The same in a browser that has never been there."""
+    page.call("Network.setCacheDisabled", cacheDisabled=True)
+    taken = opened(page, web)
+    page.call("Network.setCacheDisabled", cacheDisabled=False)
+    return taken
+
+
 _visits = itertools.count()
 
 

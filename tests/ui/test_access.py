@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -26,7 +27,15 @@ def flat(found: list[Any]) -> list[Any]:
 
 
 def path_of(route: Any) -> str:
-    known = {"dag_id": "orders", "id": "1", "gate": "enough", "run_id:path": "x", "run_id": "x", "name": "app.js"}
+    known = {
+        "dag_id": "orders",
+        "id": "1",
+        "gate": "enough",
+        "run_id:path": "x",
+        "run_id": "x",
+        "version": "1",
+        "name": "app.js",
+    }
     path = route.path
     for name, value in known.items():
         path = path.replace(f"{{{name}}}", value)
@@ -120,4 +129,15 @@ def test_every_answer_forbids_foreign_scripts_and_frames(client, tokens):
 def test_files_outside_of_the_folder_are_not_served(client, tokens):
     client.cookies.set("_token", tokens["admin"])
     for name in ("..%2Fapp.py", "%2e%2e%2fapi.py", "page.html", "nothing.js"):
-        assert client.get(f"/tidegate/static/{name}").status_code == 404
+        assert client.get(f"/tidegate/static/1/{name}").status_code == 404
+
+
+def test_files_are_fetched_once_until_they_change(client, tokens):
+    client.cookies.set("_token", tokens["viewer"])
+    page = client.get("/tidegate/pipelines").text
+    (address,) = re.findall(r'src="(/tidegate/static/[0-9a-f]{16}/app\.js)"', page)
+    assert client.get(address).headers["cache-control"] == "private, max-age=31536000, immutable"
+    old = client.get("/tidegate/static/0123456789abcdef/app.js")  # of a page that is open while the files change
+    assert (old.status_code, old.headers["cache-control"]) == (200, "private, max-age=0, no-store")
+    imported = set(re.findall(r'from "\./(\w+\.js)"', client.get(address).text))
+    assert imported <= set(re.findall(r'modulepreload" href="[^"]*/(\w+\.js)"', page))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from html import escape
 from pathlib import Path
 
@@ -14,6 +15,9 @@ __all__ = ["router"]
 
 STATIC = Path(__file__).with_name("static")
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+
+_NO_MODULES = frozenset({"theme.js", "app.js"})
+"""What the page names itself: the one runs before anything is drawn, the other one imports all others."""
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -37,17 +41,36 @@ def of_run(request: Request, dag_id: str, run_id: str) -> HTMLResponse:
 
 
 def _page(request: Request) -> HTMLResponse:
-    """The same for all: which one it is, its scripts read off the address. `base`: where Airflow has hung this app."""
+    """The same for all: which one it is, its scripts read off the address. `base`: where Airflow has hung this app.
+
+    All scripts are named, so that none waits until another one has been read. Their address has the files' hash: a
+    browser need not ask for them again until they change.
+    """
+    files = _files()
+    place = f"{request.scope.get('root_path', '')}/static/{_version(files)}"
+    modules = sorted(name for name in files if name.endswith(".js") and name not in _NO_MODULES)
+    preload = "\n    ".join(f'<link rel="modulepreload" href="{escape(f"{place}/{name}")}">' for name in modules)
+    values = {"base": escape(request.scope.get("root_path", "")), "static": escape(place), "preload": preload}
     text = (STATIC / "page.html").read_text(encoding="utf-8")
-    return HTMLResponse(text.replace("{base}", escape(request.scope.get("root_path", ""), quote=True)))
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return HTMLResponse(text)
 
 
-@router.get("/static/{name}", dependencies=LOGGED_IN)
-def static(name: str) -> Response:
+@router.get("/static/{version}/{name}", dependencies=LOGGED_IN)
+def static(version: str, name: str) -> Response:
     """One of the files that are there, by its plain name."""
-    known = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES}
-    if name not in known:
+    files = _files()
+    if name not in files:
         raise HTTPException(404, "there is no such file")
-    path = known[name]
-    headers = {"Cache-Control": "private, max-age=0, must-revalidate"}
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=headers)
+    same = version == _version(files)
+    headers = {"Cache-Control": f"private, max-age={31_536_000 if same else 0}, {'immutable' if same else 'no-store'}"}
+    return Response(files[name], media_type=TYPES[Path(name).suffix], headers=headers)
+
+
+def _files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
+
+
+def _version(files: dict[str, bytes]) -> str:
+    return hashlib.sha256(b"".join(files.values())).hexdigest()[:16]
