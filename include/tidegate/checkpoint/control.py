@@ -64,6 +64,8 @@ class Suspended:
     """What was said."""
     rejected: int | None = None
     """The checkpoint whose rejection it follows from."""
+    entry: int | None = None
+    """The entry by which somebody said so."""
 
 
 def suspended(view: View, tolerable: int) -> Suspended | None:
@@ -75,10 +77,10 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     failed: list[Entry] = []
     for entry in reversed(view.entries):
         if entry.restart is not None and not entry.aborted and (held := entry.restart.suspended) is not None:
-            return _said(held)
+            return _said(held, entry.id)
         if entry.control is not None:
             if entry.control.action != "resume":
-                return _said(entry.control)
+                return _said(entry.control, entry.id)
             break
         if entry.completed and (drain := entry.plan.drain) is not None:
             return Suspended(drain.by, drain.reason, action="drain")
@@ -110,9 +112,9 @@ def for_good(view: View) -> Entry | None:
     return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
 
 
-def _said(control: Control) -> Suspended:
+def _said(control: Control, entry: int) -> Suspended:
     assert control.action != "resume"
-    return Suspended(control.by, control.reason, action=control.action)
+    return Suspended(control.by, control.reason, action=control.action, entry=entry)
 
 
 def suspend(ledger: Ledger, by: str, reason: str) -> int:

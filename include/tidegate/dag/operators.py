@@ -102,6 +102,7 @@ class Step(BaseOperator):
     def triggered(self, task: Task) -> Triggered:
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
         from tidegate.checkpoint.coordinator import Covered
+        from tidegate.runtime.finish import tell_said
 
         task.end_unattended()
         try:
@@ -118,6 +119,8 @@ class Step(BaseOperator):
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
                 raise task.skip(reasons.overtaken()) from error
+            if error.reason == "SUSPENDED":
+                tell_said(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, Covered):
@@ -312,12 +315,11 @@ def _nothing() -> None:
 
 def _suspend(task: Task, error: Corrupt) -> None:
     """What is damaged needs a person. Until then no run makes it worse."""
-    from tidegate.pipeline.hooks import Suspension
-    from tidegate.runtime.finish import tell_suspended
+    from tidegate.runtime.finish import tell_said
 
     with contextlib.suppress(TidegateError):
         task.coordinator.suspend(task.run, str(error))
-        tell_suspended(task.coordinator, Suspension(task.coordinator.graph.name, task.run, str(error)))
+        tell_said(task.coordinator)
 
 
 def _patience(task: Task, error: Rejected) -> float:

@@ -29,7 +29,7 @@ from tidegate.model.records import (
     Published,
     Retired,
 )
-from tidegate.model.trouble import Trouble
+from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
@@ -279,6 +279,10 @@ class Ledger(Log):
     def hint_trouble(self, trouble: Trouble) -> None:
         """Tell whoever looks what a run has met."""
         self.store.replace("trouble.json", encode(trouble))
+
+    def hint_told(self, told: Told) -> None:
+        """Have nobody tell the hooks of it again."""
+        self.store.replace("told.json", encode(told))
 
     def age_of_decision(self, id: int) -> float | None:
         """Seconds since the entry was decided, by the store's clock alone."""

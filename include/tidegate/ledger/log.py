@@ -27,7 +27,7 @@ from tidegate.model.records import (
     Published,
     Retired,
 )
-from tidegate.model.trouble import Trouble
+from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]
@@ -140,6 +140,11 @@ class Log(Asked):
     def trouble(self) -> Trouble | None:
         """The last error that a run has met and no checkpoint tells of. It may be over long since."""
         return self._read_hint("trouble.json", Trouble)
+
+    def told(self) -> int:
+        """The last entry by which somebody suspended the pipeline and its hooks were told; 0: none, or nobody knows."""
+        told = self._read_hint("told.json", Told)
+        return told.id if told is not None else 0
 
     def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """The hint that was good enough to begin at, or 0, and the entries from there on."""

@@ -19,6 +19,7 @@
     kept.json                Kept             a hint: how many completed entries there are from one to another
     audit/<time>-<attempt>.json Act           what somebody has done from the pages; .done.json: Acted (model/act.py)
     trouble.json             Trouble          a hint: the last error that no checkpoint tells of (model/trouble.py)
+    told.json                Told             a hint: the last suspension that the pipeline's hooks were told of
 
 `format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.
 """

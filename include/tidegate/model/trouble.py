@@ -1,4 +1,4 @@
-"""What keeps a pipeline from going on that is written in no checkpoint, for whoever looks at it later."""
+"""What keeps a pipeline from going on that is written in no checkpoint, and whether its hooks were told of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tidegate.model.struct import Id, Record
 
-__all__ = ["Trouble"]
+__all__ = ["Told", "Trouble"]
 
 
 class Trouble(Record, frozen=True, kw_only=True):
@@ -29,3 +29,11 @@ class Trouble(Record, frozen=True, kw_only=True):
     what: str
     expected: str
     help: str
+
+
+class Told(Record, frozen=True, kw_only=True):
+    """The pipeline's hooks were told of the suspension that is entry `id`. A lost hint has them told again."""
+
+    title: ClassVar[str] = "told.json"
+
+    id: Id

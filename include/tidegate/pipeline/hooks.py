@@ -28,7 +28,8 @@ class Suspension:
 
     pipeline: str
     by: str
-    """The run that found something damaged, or which checkpoint was rejected; empty if too many have failed."""
+    """Who said so: a person, the run that found something damaged, or the rejection of a checkpoint; empty if too many
+    have failed."""
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first."""

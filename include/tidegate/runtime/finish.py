@@ -10,15 +10,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
 from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
 from tidegate.checkpoint.verdicts import REJECTED
 from tidegate.errors import Unavailable
+from tidegate.ledger.ledger import stamp
+from tidegate.model.trouble import Told
 from tidegate.pipeline.hooks import Suspension
 
-__all__ = ["Finished", "end_lower", "finish", "suspended_by", "tell_suspended"]
+__all__ = ["Finished", "end_lower", "finish", "suspended_by", "tell_said", "tell_suspended"]
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,18 @@ def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
     suspension = Suspension(coordinator.graph.name, found.by, found.why, found.failed)
     tell_suspended(coordinator, suspension)
     return suspension
+
+
+def tell_said(coordinator: Coordinator) -> None:
+    """Tell the hooks of a suspension that somebody has said, on a page or by a command: neither runs the pipeline's
+    code. So whoever is kept from planning by it tells, once."""
+    found = coordinator.suspended()
+    ledger = coordinator.ledger
+    if found is None or found.entry is None or found.action != "suspend" or ledger.told() >= found.entry:
+        return
+    tell_suspended(coordinator, Suspension(coordinator.graph.name, found.by, found.why))
+    with contextlib.suppress(Unavailable):  # then they are told again
+        ledger.hint_told(Told(**stamp(seams.new_id()), id=found.entry))
 
 
 def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:

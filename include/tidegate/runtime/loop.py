@@ -18,7 +18,7 @@ from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Drain, Plan
 from tidegate.runtime.behind import PASSED_BY
-from tidegate.runtime.finish import end_lower, finish, suspended_by
+from tidegate.runtime.finish import end_lower, finish, suspended_by, tell_said
 from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
@@ -146,6 +146,8 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             with troubles.noted(coordinator.ledger, run, "planning"):
                 triggered = _triggered(coordinator, run, schedule, observer)
         except Rejected as error:
+            if error.reason == "SUSPENDED":
+                tell_said(coordinator)
             if error.reason not in schedule.waits_for:
                 raise
             observer.waiting(error.what)

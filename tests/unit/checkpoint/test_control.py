@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.control import suspend
+from tidegate.checkpoint.control import resume, suspend
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.pipeline.hooks import Suspension
 from tidegate.runtime.finish import Finished, finish
@@ -239,3 +239,25 @@ def test_the_loop_tells_the_hooks_too(world: World) -> None:
     with pytest.raises(Invalid, match="the stage is broken"):
         run_checkpoints(told_by(world, told.append), Broken(), Schedule(checkpoints=1), Observer())
     assert [each.failed for each in told] == [(1,)]
+
+
+def test_the_first_run_that_a_persons_suspension_keeps_from_planning_tells_the_hooks_once(world: World) -> None:
+    """A page and a command have none of the pipeline's code."""
+    told: list[Suspension] = []
+
+    def run() -> None:
+        with pytest.raises(Rejected, match="is suspended by mia"):
+            run_checkpoints(told_by(world, told.append), lambda: None, Schedule(checkpoints=1), Observer())  # type: ignore[arg-type]
+
+    suspend(world.ledger, "mia", "the feed is odd")
+    run()
+    assert told == [Suspension("orders", "mia", "the feed is odd")]
+    run()
+    assert len(told) == 1, "they know"
+    resume(world.ledger, "mia")
+    suspend(world.ledger, "mia", "odd again")
+    run()
+    assert [each.why for each in told] == ["the feed is odd", "odd again"]
+    (world.folder / "told.json").write_text("{")
+    run()
+    assert len(told) == 3, "a hint that is lost costs another call"

@@ -42,7 +42,7 @@ from tidegate.model.records import (
     TablePart,
     Verdict,
 )
-from tidegate.model.trouble import Trouble
+from tidegate.model.trouble import Told, Trouble
 
 STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
 BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
@@ -252,6 +252,7 @@ SAMPLES: dict[str, Record] = {
         traces={"orders": {"files": 3, "sha": "ab" * 32}},
     ),
     "latest": Latest(**STAMP, id=42),
+    "told": Told(**STAMP, id=42),
     "trouble": Trouble(
         **STAMP,
         run="airflow/orders/scheduled__2026-03-01",
@@ -426,6 +427,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     ),
     "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
     "latest": st.builds(Latest, **stamps, id=ids),
+    "told": st.builds(Told, **stamps, id=ids),
     "trouble": st.builds(
         Trouble,
         **stamps,

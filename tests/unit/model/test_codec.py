@@ -237,7 +237,7 @@ def test_one_record_is_not_taken_for_another():
     for name, sample in SAMPLES.items():
         for other, record in SAMPLES.items():
             same = (
-                {"latest", "retired"},
+                {"latest", "retired", "told"},
                 {"decision", "abort"},
                 {"plan", "rollback"},
                 {"manifest", "restored"},
