@@ -125,6 +125,7 @@ MODES = {
     "aligned": Mode(),
     "unaligned": Mode({"unaligned": True}),
     "timed": Mode({"unaligned": True, "aligned_timeout": "30 s"}),
+    "at least once": Mode({"mode": "at_least_once"}, exactly_once=False),
 }
 
 
@@ -198,7 +199,8 @@ class SeveralWorld:
     def coordinator(self) -> Coordinator:
         place = Place(str(self.root))
         ledger = Ledger(TickingStore(self.root / "ledger" / NAME), NAME)
-        return Coordinator(self.pipeline().graph(place), ledger, self.limits, place)
+        graph = self.pipeline().graph(place, self.limits.mode.settings.get("mode"))
+        return Coordinator(graph, ledger, self.limits, place)
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """What a reader of the table sees."""

@@ -264,7 +264,8 @@ def _recover(theatre: Theatre, files: int) -> None:
         theatre.run(f"next{files}-{number}")
         theatre.play()
     world.feed(files + 1)
-    world.limits = replace(world.limits, mode=MODES["aligned"])
+    if world.limits.mode.exactly_once:
+        world.limits = replace(world.limits, mode=MODES["aligned"])
     theatre.run(f"last{files}")
     theatre.play()
 

@@ -17,7 +17,7 @@ from tidegate.pipeline.codes import code_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
-from tidegate.pipeline.jobs import Job, cut, job_problems, jobs_of, overtakable
+from tidegate.pipeline.jobs import Job, ahead, cut, job_problems, jobs_of, overtakable
 from tidegate.pipeline.lookups import lookup_problems
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
@@ -90,6 +90,11 @@ class Graph:
     def overtakable(self) -> tuple[str, ...]:
         """The jobs that a checkpoint may go past."""
         return () if self.by_interval else overtakable(self.jobs, self.aligned)
+
+    @functools.cached_property
+    def ahead(self) -> tuple[str, ...]:
+        """The jobs that take all that is there, at least once."""
+        return ahead(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
 
     def job_of(self, table: str) -> str | None:
         """The job that stages what is published on a table."""

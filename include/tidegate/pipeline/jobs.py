@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing
+from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 
-__all__ = ["MAIN", "Job", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
+__all__ = ["MAIN", "Job", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
@@ -167,6 +167,23 @@ def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...
         behind = [other.name for other in jobs if job.name in other.after]
         free = job.after and not job.sources and not job.gates and job.name not in aligned
         if free and set(behind) <= set(found):
+            found.insert(0, job.name)
+    return tuple(found)
+
+
+def ahead(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[str]) -> tuple[str, ...]:
+    """The jobs that, at least once, may take what is there, of later checkpoints, too.
+
+    Not what replaces rows: if it comes again, it would take back the same rows twice. Nor what is to meet, in a stage
+    here or behind, what comes by another way: a stage sees one checkpoint's rows of each, and those that belong
+    together would pass each other by. Operators that join remember, so they may.
+    """
+    found: list[str] = []
+    for job in reversed(jobs):
+        behind = {other.name for other in jobs if job.name in other.after}
+        meets = any(isinstance(stage, Staged) and len(set(stage.inputs)) > 1 for stage in job.stages)
+        updates = not set(updating).isdisjoint(job.takes)
+        if job.after and job.name not in aligned and not meets and not updates and behind <= set(found):
             found.insert(0, job.name)
     return tuple(found)
 

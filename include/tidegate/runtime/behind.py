@@ -62,13 +62,9 @@ def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: J
 def looks_ahead(
     coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
 ) -> Callable[[], Taking] | None:
-    """At least once: what the job takes is what is there. None: its own checkpoint's, no more.
-
-    A stream that replaces rows is not taken ahead: of what comes again, it would take back the same rows twice.
-    """
+    """At least once: what the job takes is what is there. None: its own checkpoint's, no more."""
     line = [entry, *([base] if base is not None else ()), *below]
-    updates = not coordinator.graph.updating.isdisjoint(job.takes)
-    if entry.plan.through is None or not job.after or updates or is_loose(line):
+    if entry.plan.through is None or job.name not in coordinator.graph.ahead or is_loose(line):
         return None
     ledger, streams = coordinator.ledger, coordinator.graph.takes[job.name]
     before = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []

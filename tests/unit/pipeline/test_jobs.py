@@ -5,6 +5,7 @@ import pytest
 from tests.unit.pipeline.test_declare import one_problem, sink, source
 from tidegate import Pipeline
 from tidegate.errors import Invalid
+from tidegate.sinks import DeltaUpsert
 
 
 def told(pipeline):
@@ -120,3 +121,19 @@ def test_moving_a_stage_to_another_job_is_another_code():
 
     assert of("main") == of(None)
     assert len({of(None), of("a"), of("b")}) == 3
+
+
+def test_at_least_once_a_job_takes_ahead_unless_something_is_to_meet_behind_it():
+    p = Pipeline("p", mode="at_least_once")
+    clean = stage(p, "clean", p.source("in", source(), event_time="at"))
+    clean.job("free").deduplicate(by="id", uid="unique").sink("unique", sink("unique"))
+    kept = stage(p, "kept", clean.job("kept", aligned=True))
+    kept.sink("kept", sink("kept"))
+    left = stage(p, "left", clean.job("left"))
+    stage(p, "both", left.job("both"), clean.job("both")).sink("both", sink("both"))
+    totals = clean.aggregate(by="id", uid="totals", n="count(*)")
+    totals.job("changes").aggregate(by="n", uid="again", m="count(*)").sink("again", DeltaUpsert("t", keys=["n"]))
+    joined = clean.job("joined").join(clean, on="id", within="1 min", prefix="x_", uid="pairs")
+    joined.sink("pairs", sink("pairs"))
+    assert p.graph().ahead == ("free", "joined")
+    assert p.graph(mode="exactly_once").ahead == ()
