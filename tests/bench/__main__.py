@@ -21,6 +21,7 @@ BENCHES = {
     "window": "counts per hour and key with a watermark, against Structured Streaming",
     "gates": "ten expectations judged while staging, against staging and then Great Expectations",
     "pipelined": "three jobs in a row, three checkpoints at once against one at a time",
+    "latency": "from the trigger to the first job's rows in their table: at least once against exactly once",
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",

@@ -20,6 +20,7 @@ KEYS = {
     "restore": {"rival_s", "ratio", "growth_1m_20m"},
     "window": {"rival_s", "ratio", "ratio_cores"},
     "gates": {"rival_s", "ratio", "overhead_ratio"},
+    "latency": {"rival_s", "ratio", "last_s", "last_rival_s", "last_ratio"},
     "pipelined": {"rival_s", "ratio", "channel_ratio"},
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
@@ -55,8 +56,8 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
         bench.main(["apend"])
     assert stopped.value.code == 2
     assert (
-        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, dag, "
-        "parse, ledger, page" in capsys.readouterr().err
+        "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
+        "dag, parse, ledger, page" in capsys.readouterr().err
     )
 
 

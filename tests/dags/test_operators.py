@@ -366,6 +366,14 @@ def some_pipeline(**settings: object) -> Pipeline:
     return pipeline
 
 
+def test_at_least_once_the_dag_does_not_say_that_rows_are_out_of_sight():
+    once, exactly = build_dag(some_pipeline(mode="at_least_once")), build_dag(some_pipeline())
+    assert "jobs write rows to their tables as soon as they have them" in once.doc_md
+    assert "Its rows are in the tables at once" in once.task_dict["job_main"].doc_md
+    assert "At least once" not in exactly.doc_md
+    assert "out of sight until `complete` has decided" in exactly.task_dict["job_main"].doc_md
+
+
 def test_the_dag_is_the_pipeline():
     dag = build_dag(some_pipeline(interval="90 s", max_concurrent_checkpoints=3))
     assert dag.dag_id == "shop"

@@ -106,6 +106,20 @@ def test_checkpoints_go_past_a_slow_job(airflow: Airflow):
     assert [each.entry for each in entry.acks["apart"].ack.inputs["main"]] == [2, 3, 4]
 
 
+def test_at_least_once_rows_are_there_before_the_run_decides(airflow: Airflow):
+    made = airflow.project.pipeline("early", gate=SLOW_BESIDE, mode="at_least_once", interval="never").hold().feed()
+    airflow.known("early")
+    run = airflow.trigger("early")
+    made.at_work()
+    assert len(made.rows("fast")) == made.ROWS, "the first job has written them"
+    assert (made.rows_or_none("every"), made.outcomes()) == ([], ["open"])
+    assert run.tasks()["complete"] not in ("running", "success")
+    made.release()
+    assert run.ended() == "success"
+    assert len(made.rows("fast")) == made.ROWS, "and nobody has written them again"
+    made.check(1)
+
+
 def test_clearing_an_old_run_changes_nothing(airflow: Airflow):
     """Scenario 8: newer checkpoints exist."""
     made = by_hand(airflow, "cleared", stage="pass").feed()

@@ -76,7 +76,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
             task_id=job_task(job.name),
             job=job.name,
             task_display_name=f"job {job.name}",
-            doc_md=document.job_text(job),
+            doc_md=document.job_text(job, at_least_once=graph.at_least_once),
             **retries.for_jobs(settings),
             **shared,
         )

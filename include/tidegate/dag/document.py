@@ -22,6 +22,10 @@ COMPLETE = """Decides this run's checkpoint once all jobs have ended: **complete
 
 *Skipped* means that there was nothing to do: no checkpoint was wanted, or it was completed before."""
 
+AT_ONCE = """**At least once** (`mode`): jobs write rows to their tables as soon as they have them. So what is said here
+of rows that are in no table holds for positions and what operators remember: rows that an aborted checkpoint had
+written stay, and come again with the next one."""
+
 RED = """## When a run is red
 
 1. Open the log of the task that failed first. Its last lines say what happened, what was expected and what to do;
@@ -51,6 +55,7 @@ def dag_text(graph: Graph, settings: Settings) -> str:
             f"# Pipeline {graph.name}",
             "Every run is one **checkpoint**: it takes new input through the whole pipeline, and then either all of it "
             "counts, in all sinks, or none of it.",
+            *([AT_ONCE] if graph.at_least_once else []),
             f"```\n{picture(graph)}\n```",
             RED,
             f"## Settings\n\n| key | value | from |\n| --- | --- | --- |\n{rows}",
@@ -62,7 +67,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ") or "–"
 
 
-def job_text(job: Job) -> str:
+def job_text(job: Job, *, at_least_once: bool = False) -> str:
     """A job task's documentation."""
     parts = [
         ("Reads", [s.name for s in job.sources]),
@@ -72,9 +77,12 @@ def job_text(job: Job) -> str:
         ("Sends to other jobs", list(job.gives)),
     ]
     told = "\n".join(f"- {what}: {', '.join(f'`{name}`' for name in names)}" for what, names in parts if names)
+    stages = "What it stages is out of sight until `complete` has decided."
+    if at_least_once:
+        stages = "Its rows are in the tables at once; each attempt writes them once more."
     return (
-        f"Runs one job of the checkpoint on Spark.\n\n{told}\n\nWhat it stages is out of sight until `complete` has "
-        "decided. It can be retried, cleared, killed or run twice at once: its first acknowledgement counts, whole."
+        f"Runs one job of the checkpoint on Spark.\n\n{told}\n\n{stages} It can be retried, cleared, killed or run "
+        "twice at once: its first acknowledgement counts, whole."
     )
 
 
