@@ -41,6 +41,7 @@ _tidegate() {
     found=(${(f)"$(${words[1]} completion --line "$line" 2>/dev/null)"})
     found=("${(@)found//:/\\:}")
     found=("${(@)found/$'\t'/:}")
+    found=("${(@)found%:}")
     if (( $#found )); then
         _describe -V 'tidegate' found
     else

@@ -119,6 +119,22 @@ def test_every_script_asks_for_the_line(folder, tidegate):
     assert tidegate("completion", "tcsh").code == 2
 
 
+@pytest.fixture
+def program(folder):
+    """`tidegate`, as a shell calls it."""
+    program = folder / "bin" / "tidegate"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tidegate "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def asked(program, *command):
+    path = f"{program.parent}:{os.environ['PATH']}"
+    env = os.environ | {"LC_ALL": "C", "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 @pytest.mark.parametrize(
     ("typed", "replies"),
@@ -129,21 +145,47 @@ def test_every_script_asks_for_the_line(folder, tidegate):
         ("run shop:p", ["pipeline"]),  # bash has split it at the colon
     ],
 )
-def test_a_real_bash_gets_its_words(shop, folder, typed, replies):
-    program = folder / "bin" / "tidegate"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tidegate "$@"\n')
-    program.chmod(0o755)
-    asked = (
+def test_a_real_bash_gets_its_words(shop, program, typed, replies):
+    script = (
         f"{SCRIPTS['bash']}\n"
         f"COMP_LINE='{program} {typed}' COMP_POINT=${{#COMP_LINE}}\n"
         f"COMP_WORDS=('{program}' x) COMP_CWORD=1\n"
         "_tidegate 2>/dev/null; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    said = subprocess.run(
-        ["bash", "-c", asked], capture_output=True, text=True, check=True, env=os.environ | {"LC_ALL": "C"}
+    assert asked(program, "bash", "-c", script).split()[: len(replies)] == replies
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh here")
+@pytest.mark.parametrize(
+    ("typed", "replies"),
+    [
+        ("expl", ["explain:how a pipeline is and what to do; or what happened in a checkpoint"]),
+        ("explain orders ", ["2:completed", "1:completed"]),
+        ("list orders --state ", ["completed", "aborted"]),
+        ("run shop:p", ["shop\\:pipeline:a pipeline's code"]),
+    ],
+)
+def test_a_real_zsh_gets_its_words(shop, program, typed, replies):
+    """All but the menu, which needs a terminal: what it is given is printed instead."""
+    *before, last = typed.split(" ")
+    words = " ".join(f"'{word}'" for word in ("tidegate", *before, last))
+    script = (
+        'compdef() {}\n_describe() { print -rl -- "${(@P)3}" }\n'
+        f"{SCRIPTS['zsh']}\n"
+        f"words=({words}) CURRENT=$#words PREFIX='{last}'\n_tidegate"
     )
-    found = said.stdout.split()
+    found = asked(program, "zsh", "-f", "-c", script).splitlines()
+    assert found[: len(replies)] == replies
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
+@pytest.mark.parametrize(
+    ("typed", "replies"),
+    [("expl", ["explain"]), ("explain orders ", ["2", "1"]), ("list orders --state ", ["completed", "aborted"])],
+)
+def test_a_real_fish_gets_its_words(shop, program, typed, replies):
+    script = f"{SCRIPTS['fish']}\ncomplete -C 'tidegate {typed}'"
+    found = [line.partition("\t")[0] for line in asked(program, "fish", "--no-config", "-c", script).splitlines()]
     assert found[: len(replies)] == replies
 
 
