@@ -13,9 +13,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
 from tidegate.model.act import Act, Acted
 from tidegate.model.states import Kind, State
-from tidegate.ui import quarantined, views
+from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.pipelines import Known, known, known_pipelines
+from tidegate.ui.shapes import answers
 
 __all__ = ["router"]
 
@@ -25,10 +26,6 @@ Of = Annotated[Known, Depends(known)]
 Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
 
 
-def _example(body: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {"application/json": {"example": body}}}}
-
-
 @router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
 def openapi(request: Request) -> dict[str, Any]:
     """This API's description."""
@@ -36,30 +33,26 @@ def openapi(request: Request) -> dict[str, Any]:
     return found
 
 
-@router.get("/me", dependencies=LOGGED_IN)
+@router.get("/me", dependencies=LOGGED_IN, **answers(shapes.Me))
 def me(user: GetUserDep) -> dict[str, Any]:
     """Who asks."""
     return {"name": user.get_name()}
 
 
-@router.get("/pipelines", dependencies=LOGGED_IN)
+@router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.Pipelines))
 def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
     """All pipelines that the user may see: how each is, its last completed checkpoint, age, failures in a row, lag."""
     found = [views.listed(each) for each in known_pipelines(session, readable)]
     return {"pipelines": found, "total": len(found)}
 
 
-@router.get("/dags/{dag_id}/overview", dependencies=READ)
+@router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
 def overview(of: Of, user: GetUserDep) -> dict[str, Any]:
     """Counts, what is open, the latest of each kind, how the pipeline is, and what the user may do about it."""
     return views.overview(of) | {"may": may(user, of.dag_id)}
 
 
-@router.get(
-    "/dags/{dag_id}/checkpoints",
-    dependencies=READ,
-    responses=_example({"checkpoints": [{"id": 7, "state": "completed", "seconds": 4.2, "rows_out": 120}], "total": 7}),
-)
+@router.get("/dags/{dag_id}/checkpoints", dependencies=READ, **answers(shapes.Checkpoints))
 def checkpoints(
     of: Of,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20,
@@ -90,13 +83,13 @@ def checkpoints(
     return {"checkpoints": page.rows, "total": page.total, "limit": limit, "offset": offset, "problem": past.problem}
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ)
+@router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ, **answers(shapes.Checkpoint))
 def checkpoint(of: Of, id: Id) -> dict[str, Any]:
     """One checkpoint: jobs and their acks, operators, gates, sinks, ranges, durations. However old it is."""
     return views.checkpoint(of, id)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ)
+@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.Manifest))
 def manifest(of: Of, id: Id) -> dict[str, Any]:
     """What the decision made true, as it is written; null if there is none (any more)."""
     entry = of.ledger().entry(id)
@@ -105,37 +98,37 @@ def manifest(of: Of, id: Id) -> dict[str, Any]:
     return {"manifest": msgspec.to_builtins(entry.manifest)}
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES)
+@router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
 def gate(of: Of, id: Id, gate: str) -> dict[str, Any]:
     """What a gate found, rule by rule, with some of the values that broke them."""
     return views.samples(of, id, gate)
 
 
-@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ)
+@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))
 def of_run(of: Of, run_id: str) -> dict[str, Any]:
     """Which checkpoint a run has made; null: none."""
     return views.row_of_run(of, run_id)
 
 
-@router.get("/dags/{dag_id}/summary", dependencies=READ)
+@router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
 def summary(of: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
     """Of completed checkpoints: min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag."""
     return {"measures": of.past().summary(Wanted(since=since, until=until))}
 
 
-@router.get("/dags/{dag_id}/configuration", dependencies=READ)
+@router.get("/dags/{dag_id}/configuration", dependencies=READ, **answers(shapes.Configuration))
 def configuration(of: Of) -> dict[str, Any]:
     """Every setting and where its value came from. Secrets are masked."""
     return views.configuration(of)
 
 
-@router.get("/dags/{dag_id}/graph", dependencies=READ)
+@router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.Graph))
 def graph(of: Of) -> dict[str, Any]:
     """The pipeline's parts, and what each did in the last completed checkpoint."""
     return views.graph(of)
 
 
-@router.get("/dags/{dag_id}/plots", dependencies=READ)
+@router.get("/dags/{dag_id}/plots", dependencies=READ, **answers(shapes.Points))
 def plots(
     of: Of,
     name: Annotated[list[Literal[MEASURES]] | None, Query()] = None,  # type: ignore[valid-type]
@@ -146,19 +139,19 @@ def plots(
     return of.past().points(["state", "planned", *chosen], limit)
 
 
-@router.get("/dags/{dag_id}/compare", dependencies=READ)
+@router.get("/dags/{dag_id}/compare", dependencies=READ, **answers(shapes.Compared))
 def compare(of: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
     """What differs between two checkpoints."""
     return views.compared(of, before, after)
 
 
-@router.get("/dags/{dag_id}/quarantine", dependencies=READ)
+@router.get("/dags/{dag_id}/quarantine", dependencies=READ, **answers(shapes.Quarantine))
 def quarantine(of: Of) -> dict[str, Any]:
     """How many rows wait at each gate, and which requests about them wait for the next checkpoint."""
     return {"gates": quarantined.waiting(of)}
 
 
-@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES)
+@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES, **answers(shapes.Rows))
 def quarantine_rows(
     of: Of,
     gate: str,
@@ -170,13 +163,13 @@ def quarantine_rows(
     return quarantined.rows(of, gate, rule or (), offset, limit)
 
 
-@router.get("/dags/{dag_id}/rollback", dependencies=READ)
+@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBack))
 def rollback(of: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
     """What going back to a checkpoint would do. Nothing is touched."""
     return views.way_back(of, to)
 
 
-@router.get("/dags/{dag_id}/audit", dependencies=READ)
+@router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
 def audit(of: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
     """Who has done what from these pages, newest first."""
     return {"acts": [_act(act, acted) for act, acted in of.ledger().acts(limit)]}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 
-from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import TidegateError
 from tidegate.ui import actions, api, pages, prometheus
+from tidegate.ui.failures import ERRORS, told
 
 __all__ = ["make_app"]
 
@@ -36,11 +35,11 @@ def make_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(api.router, prefix="/api/v1", tags=["look"])
-    app.include_router(prometheus.router, prefix="/api/v1", tags=["look"])
-    app.include_router(actions.router, prefix="/api/v1", tags=["act"])
+    app.include_router(api.router, prefix="/api/v1", tags=["look"], responses=ERRORS)
+    app.include_router(prometheus.router, prefix="/api/v1", tags=["look"], responses=ERRORS)
+    app.include_router(actions.router, prefix="/api/v1", tags=["act"], responses=ERRORS)
     app.include_router(pages.router, include_in_schema=False)
-    app.add_exception_handler(TidegateError, _told)
+    app.add_exception_handler(TidegateError, told)
     app.middleware("http")(_guarded)
     return app
 
@@ -50,11 +49,3 @@ async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Re
     for name, value in HEADERS.items():
         answer.headers.setdefault(name, value)
     return answer
-
-
-def _told(request: Request, error: Any) -> JSONResponse:
-    """An error of ours, as one that says what to do."""
-    kinds = {Invalid: 400, Rejected: 409, Unavailable: 503}
-    status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
-    body = {"reason": error.reason, "what": error.what, "expected": error.expected, "help": error.help}
-    return JSONResponse({"error": body}, status_code=status)

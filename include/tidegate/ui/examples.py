@@ -1,0 +1,197 @@
+"""An answer of each route, for the API's description: of a shop whose gate has set two orders aside."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["EXAMPLES"]
+
+_ROW: dict[str, Any] = {
+    "id": 7,
+    "kind": "scheduled",
+    "outcome": "completed",
+    "reason": "",
+    "why": "",
+    "by": "",
+    "run": "airflow:orders:scheduled__2026-03-01T10:11:00+00:00",
+    "attempt": "00f1e2d3c4b5a697",
+    "base": 6,
+    "generation": 0,
+    "back_to": None,
+    "interval": None,
+    "planned": "2026-03-01T10:11:02.120+00:00",
+    "decided": "2026-03-01T10:11:06.345+00:00",
+    "published": "2026-03-01T10:11:06.480+00:00",
+    "seconds": 4.225,
+    "delay_seconds": 0.31,
+    "process_seconds": 2.9,
+    "stage_seconds": 0.74,
+    "align_seconds": 0.0,
+    "publish_seconds": 0.135,
+    "jobs": 1,
+    "acked": 1,
+    "rows_out": 120,
+    "bytes_out": 18_332,
+    "late": 0,
+    "judged": 80,
+    "quarantined": 2,
+    "released": 0,
+    "verdict": "quarantine",
+    "state_rows": 4_012,
+    "state_bytes": 96_110,
+    "state_delta": 5_208,
+    "watermark": "2026-03-01T09:10:58.000+00:00",
+    "lag_seconds": 3608.345,
+    "state": "completed",
+    "undone_by": None,
+}
+_COUNTS = {
+    "triggered": 7,
+    "in_progress": 0,
+    "held": 0,
+    "completed": 7,
+    "failed": 0,
+    "restored": 0,
+    "rolled_back": 0,
+}
+_WELL = {
+    "state": "well",
+    "good": True,
+    "said": "Pipeline orders is well: checkpoint 7 is completed",
+    "cause": "",
+    "remedy": [],
+    "entry": 7,
+    "reason": "",
+    "run_id": "scheduled__2026-03-01T10:11:00+00:00",
+    "task": None,
+    "gates": [],
+}
+_NAMED = {
+    "name": "before-prices",
+    "id": 7,
+    "by": "mia in Airflow",
+    "note": "last good one",
+    "at": "2026-03-01T10:15:00.000+00:00",
+    "kept": True,
+}
+_WHOLE = _ROW | {"details": {"detail": "", "missing": [], "timeout_s": 600.0}, "kept": True}
+_SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "max": 5.3, "count": 7}
+
+EXAMPLES: Final[dict[str, Any]] = {
+    "Me": {"name": "mia"},
+    "Pipelines": {
+        "pipelines": [
+            _WELL
+            | {"dag": "orders", "pipeline": "orders", "age_seconds": 31.5, "lag_seconds": 3608.3, "failures": 0}
+            | {"last_completed": {name: _ROW[name] for name in ("id", "decided", "seconds", "rows_out", "run")}}
+            | {"counts": _COUNTS}
+        ],
+        "total": 1,
+    },
+    "Overview": {
+        "dag": "orders",
+        "pipeline": "orders",
+        "started": True,
+        "by_interval": False,
+        "gates": ["checked"],
+        "condition": _WELL,
+        "suspended": None,
+        "counts": _COUNTS,
+        "latest": {"completed": _WHOLE, "failed": None, "restored": None, "savepoint": _NAMED},
+        "open": [],
+        "savepoints": [_NAMED],
+        "history_problem": "",
+        "now": "2026-03-01T10:11:38.000+00:00",
+        "may": {"trigger": True, "edit": True, "answer": True, "rollback": True},
+    },
+    "Checkpoints": {"checkpoints": [_ROW], "total": 7, "limit": 1, "offset": 0, "problem": ""},
+    "Checkpoint": _WHOLE
+    | {
+        "savepoints": ["before-prices"],
+        "run_id": "scheduled__2026-03-01T10:11:00+00:00",
+        "before": 6,
+        "after": None,
+        "tasks": {"jobs": {"main": "job_main"}, "gates": {"checked": "gate_checked"}, "complete": "complete"},
+        "now": "2026-03-01T10:11:38.000+00:00",
+    },
+    "Manifest": {"manifest": {"format": 1, "id": 7, "base": 6, "positions": {}, "jobs": {}, "tables": {}}},
+    "Findings": {
+        "checkpoint": 7,
+        "gate": "checked",
+        "rules": [
+            {
+                "rule": "expect_column_values_to_be_between(amount)",
+                "type": "expect_column_values_to_be_between",
+                "column": "amount",
+                "success": False,
+                "unexpected": 2,
+                "observed": None,
+                "values": ["-5.00", "-0.01"],
+            }
+        ],
+    },
+    "OfRun": {"checkpoint": 7, "run_id": "scheduled__2026-03-01T10:11:00+00:00"},
+    "Summary": {"measures": {"seconds": _SPREAD, "lag_seconds": None}},
+    "Configuration": {
+        "pipeline": "orders",
+        "root": "/srv/data/ledger",
+        "project": "/srv/orders",
+        "settings": [{"key": "num_retained", "value": "10", "origin": "default", "used": "10"}],
+    },
+    "Graph": {
+        "checkpoint": 7,
+        "jobs": ["main"],
+        "parts": [
+            {"name": "totals", "role": "sink", "kind": "delta-upsert", "inputs": ["totals"], "rows": 78}
+            | {"job": "main", "seconds": 0.3, "bytes": None, "late": None, "watermark": None, "verdict": None}
+        ],
+    },
+    "Points": {"id": [6, 7], "state": ["completed", "completed"], "seconds": [3.9, 4.225]},
+    "Compared": {
+        "before": _ROW | {"id": 6, "details": None},
+        "after": _ROW | {"details": None},
+        "measures": {"seconds": {"before": 3.9, "after": 4.225}},
+        "sources": {},
+        "tables": {},
+        "states": {},
+        "gates": {},
+        "settings": {"num_retained": {"before": 5, "after": 10}},
+        "code_changed": False,
+    },
+    "Quarantine": {
+        "gates": {"checked": {"waiting": 2, "settled": {"released": 1}, "rules": {"positive": 2}, "requests": []}}
+    },
+    "Rows": {
+        "gate": "checked",
+        "total": 2,
+        "columns": ["order_id", "amount"],
+        "rows": [
+            {
+                "id": "3f2a9c0e5b",
+                "checkpoint": 7,
+                "rules": ["positive"],
+                "values": {"order_id": "81", "amount": "-5.00"},
+            }
+        ],
+    },
+    "WayBack": {
+        "to": 6,
+        "decided": "2026-03-01T10:10:06.000+00:00",
+        "undone": [7],
+        "ended": [],
+        "sources": ["orders"],
+        "tables": {"totals": {"now": 7, "back_to": 6, "uri": "/srv/data/tables/totals"}},
+    },
+    "Audit": {
+        "acts": [
+            {
+                "at": "2026-03-01T10:15:00.000+00:00",
+                "by": "mia in Airflow",
+                "action": "savepoint",
+                "asked": {"name": "before-prices", "note": "last good one"},
+                "done": True,
+                "told": "Checkpoint 7 is savepoint before-prices.",
+            }
+        ]
+    },
+}

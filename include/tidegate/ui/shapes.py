@@ -1,0 +1,388 @@
+"""What the API answers, for its description. Clients may rely on what stands here; there may be more, later.
+
+Answers are not made by these: they would be checked field by field at each request. `tests/ui/test_shapes.py` asks each
+route and holds its answer against its shape, both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import msgspec
+from pydantic import BaseModel, Field, RootModel, create_model
+
+from tidegate.checkpoint.history_row import HistoryRow
+from tidegate.model.states import State
+from tidegate.ui.examples import EXAMPLES
+
+__all__ = ["answers"]
+
+_HINTS = get_type_hints(HistoryRow)
+_COLUMNS: dict[str, Any] = {
+    field.name: (_HINTS[field.name], ...) for field in msgspec.structs.fields(HistoryRow) if field.name != "details"
+}
+
+
+Row = create_model(
+    "Row",
+    __doc__="A checkpoint in short. Durations are seconds, sizes bytes, times ISO 8601; null: there is none, or it was "
+    "not measured.",
+    **_COLUMNS,
+    state=(State, ...),
+    undone_by=(int | None, Field(..., description="The rollback since which it no longer counts")),
+)
+
+
+class Whole(Row):  # type: ignore[valid-type,misc]
+    """A checkpoint with all that is known of it."""
+
+    details: dict[str, Any] = Field(
+        description="jobs, sources, gates, states, tables, missing, behind, config, detail …, each by name"
+    )
+    kept: bool = Field(description="Whether its records are still there; else this is from the history")
+
+
+class Me(BaseModel):
+    """Who asks."""
+
+    name: str | None
+
+
+class Counts(BaseModel):
+    """Checkpoints of the whole history."""
+
+    triggered: int
+    in_progress: int
+    held: int
+    completed: int
+    failed: int
+    restored: int
+    rolled_back: int
+
+
+class Condition(BaseModel):
+    """How a pipeline is: one state, one cause, what to do in this order. `state` and `reason` are stable."""
+
+    state: str = Field(examples=["well", "suspended"])
+    good: bool = Field(description="Whether nobody has to do anything")
+    said: str
+    cause: str
+    remedy: list[str]
+    entry: int | None = Field(None, description="The checkpoint that it is about")
+    reason: str = Field("", examples=["GATE_FAILED"])
+    run_id: str | None = Field(None, description="The DAG run whose log says more")
+    task: str | None = Field(None, description="Its task")
+    gates: list[str] = Field([], description="Gates whose findings are to be looked at")
+
+
+class Short(BaseModel):
+    """The last completed checkpoint."""
+
+    id: int
+    decided: str
+    seconds: float | None
+    rows_out: int | None
+    run: str
+
+
+class Listed(Condition):
+    """A pipeline in the list. One whose records are damaged has no figures."""
+
+    dag: str
+    pipeline: str
+    last_completed: Short | None = None
+    age_seconds: float | None = None
+    lag_seconds: float | None = None
+    failures: int = Field(0, description="In a row, since the last completed one")
+    counts: Counts | None = None
+
+
+class Pipelines(BaseModel):
+    """All that the caller may see."""
+
+    pipelines: list[Listed]
+    total: int
+
+
+class Named(BaseModel):
+    """A savepoint."""
+
+    name: str
+    id: int
+    by: str
+    note: str
+    at: str
+    kept: bool
+
+
+class Latest(BaseModel):
+    """The newest of each kind."""
+
+    completed: Whole | None
+    failed: Whole | None
+    restored: Whole | None
+    savepoint: Named | None
+
+
+class Held(BaseModel):
+    """Why no run plans a checkpoint."""
+
+    by: str
+    why: str
+    failed: list[int]
+    action: str
+    rejected: int | None
+    entry: int | None
+
+
+class Overview(BaseModel):
+    """A pipeline at a glance."""
+
+    dag: str
+    pipeline: str
+    started: bool
+    by_interval: bool
+    gates: list[str]
+    condition: Condition
+    suspended: Held | None
+    counts: Counts
+    latest: Latest
+    open: list[Whole]
+    savepoints: list[Named]
+    history_problem: str
+    now: str
+    may: dict[str, bool] = Field(description="trigger, edit, answer, rollback: what the caller may do")
+
+
+class Checkpoints(BaseModel):
+    """A page of the history."""
+
+    checkpoints: list[Row]  # type: ignore[valid-type]
+    total: int = Field(description="How many there are in all that are like that")
+    limit: int
+    offset: int
+    problem: str = Field(description="Why the history's table is left out; empty: it is not")
+
+
+class Tasks(BaseModel):
+    """The DAG's tasks of each part."""
+
+    jobs: dict[str, str]
+    gates: dict[str, str]
+    complete: str
+
+
+class Checkpoint(Whole):
+    """One checkpoint, however old."""
+
+    savepoints: list[str]
+    run_id: str | None
+    before: int | None
+    after: int | None
+    tasks: Tasks
+    now: str
+
+
+class Manifest(BaseModel):
+    """As it is written; null: there is none, or it is retired."""
+
+    manifest: dict[str, Any] | None
+
+
+class Finding(BaseModel):
+    """One rule, and some of the values that broke it."""
+
+    rule: str
+    type: str
+    column: str
+    success: bool
+    unexpected: int | None
+    observed: str | None
+    values: list[str]
+
+
+class Findings(BaseModel):
+    """What a gate found on a checkpoint."""
+
+    checkpoint: int
+    gate: str
+    rules: list[Finding]
+
+
+class OfRun(BaseModel):
+    """The checkpoint that a run has made."""
+
+    checkpoint: int | None
+    run_id: str
+
+
+class Spread(BaseModel):
+    """Of a measure over completed checkpoints."""
+
+    min: float
+    avg: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+    count: int
+
+
+class Summary(BaseModel):
+    """Measures by name; null: it was never measured."""
+
+    measures: dict[str, Spread | None]
+
+
+class Setting(BaseModel):
+    """A setting, where it came from, and what the last checkpoint used."""
+
+    key: str
+    value: str
+    origin: str
+    used: str | None
+
+
+class Configuration(BaseModel):
+    """As Airflow has read the DAG last."""
+
+    pipeline: str
+    root: str
+    project: str
+    settings: list[Setting]
+
+
+class Part(BaseModel):
+    """A source, stage, operator, gate or sink, and what it did in the last completed checkpoint."""
+
+    name: str
+    role: str = Field(examples=["source", "stage", "operator", "gate", "sink"])
+    kind: str
+    inputs: list[str]
+    job: str
+    rows: int | None
+    seconds: float | None
+    bytes: int | None
+    late: int | None
+    watermark: str | None
+    verdict: str | None
+    quarantined: int | None = None
+    summary: str | None = Field(None, description="What a source has read")
+
+
+class Graph(BaseModel):
+    """How the pipeline is built."""
+
+    checkpoint: int | None
+    jobs: list[str]
+    parts: list[Part]
+
+
+class Pair(BaseModel):
+    """The same of two checkpoints."""
+
+    before: Any
+    after: Any
+
+
+class Compared(BaseModel):
+    """Two checkpoints side by side."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    measures: dict[str, Pair]
+    sources: dict[str, Pair]
+    tables: dict[str, Pair]
+    states: dict[str, Pair]
+    gates: dict[str, Pair]
+    settings: dict[str, Pair] = Field(description="Those that differ")
+    code_changed: bool
+
+
+class Requested(BaseModel):
+    """What was asked about rows, and no checkpoint has taken up."""
+
+    number: int
+    action: str
+    by: str
+    at: str
+
+
+class Waiting(BaseModel):
+    """One gate's quarantine in numbers."""
+
+    waiting: int
+    settled: dict[str, int]
+    rules: dict[str, int]
+    requests: list[Requested]
+
+
+class Quarantine(BaseModel):
+    """By gate."""
+
+    gates: dict[str, Waiting]
+
+
+class Aside(BaseModel):
+    """A row that waits. Values are texts, cut if they are long."""
+
+    id: str
+    checkpoint: int
+    rules: list[str]
+    values: dict[str, str | None]
+
+
+class Rows(BaseModel):
+    """A page of the rows that wait at a gate."""
+
+    gate: str
+    total: int
+    columns: list[str]
+    rows: list[Aside]
+
+
+class Target(BaseModel):
+    """A table, now and behind a rollback."""
+
+    now: int | None
+    back_to: int
+    uri: str
+
+
+class WayBack(BaseModel):
+    """What a rollback would do."""
+
+    to: int
+    decided: str
+    undone: list[int]
+    ended: list[int]
+    sources: list[str]
+    tables: dict[str, Target]
+
+
+class Acted(BaseModel):
+    """What somebody has done. `done` is null if nobody knows what came of it."""
+
+    at: str
+    by: str
+    action: str
+    asked: dict[str, Any]
+    done: bool | None
+    told: str
+
+
+class Audit(BaseModel):
+    """Newest first."""
+
+    acts: list[Acted]
+
+
+class Points(RootModel[dict[str, list[Any]]]):
+    """Measures by name, each with a value per checkpoint, oldest first."""
+
+
+def answers(shape: type[BaseModel]) -> dict[str, Any]:
+    """For a route: what it answers, told and not checked."""
+    told = {"application/json": {"example": EXAMPLES[shape.__name__]}}
+    return {"response_model": None, "responses": {200: {"model": shape, "content": told}}}
