@@ -64,7 +64,8 @@ class Play:
         if self.in_jobs:
             put_in_jobs(pipeline)
         place = Place(str(self.root))
-        return Coordinator(pipeline.graph(place), self.ledger, self.limits, place)
+        graph = pipeline.graph(place, self.limits.settings.get("mode"))
+        return Coordinator(graph, self.ledger, self.limits, place)
 
     @property
     def ledger(self) -> Ledger:

@@ -165,3 +165,30 @@ def _operators_that_move_keep_their_state_and_time_ends_everywhere(one: Play, fo
     assert {row["id"] for row in four.rows("tables/paid")} == ids, "those that were never paid as well"
     counts = {row["k"]: row["n"] for row in four.rows("tables/totals")}
     assert sum(counts.values()) == len(four.rows("tables/paid"))
+
+
+def totalled(pipeline: Pipeline) -> None:
+    """Rows in a table, and how many there are of each key in another, made by another job."""
+    kept = pipeline.stage(sources(pipeline, "id long, k string"), name="kept")(lambda frame: frame)
+    kept.sink("kept", DeltaAppend("tables/kept"))
+    totals = kept.job("totals").aggregate(by="k", n="count(*)", uid="totals")
+    totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+
+
+def test_at_least_once_a_job_takes_what_is_there_and_what_fails_comes_twice(tmp_path: Path, spark: Any) -> None:
+    play = Play(tmp_path, spark, totalled, mode="at_least_once")
+    play.limits.max_concurrent_checkpoints = 2
+    ids = []
+    for batch in ([{"id": 1, "k": "a"}, {"id": 2, "k": "b"}], [{"id": 3, "k": "a"}]):
+        play.feed(batch)
+        ids.append(planned(play))
+        run_job(play.coordinator, ids[-1], "main", spark)
+    for id in ids:
+        run_job(play.coordinator, id, "totals", spark)
+        assert counted(play.rows("tables/totals")) == counted([{"k": "a", "n": 2}, {"k": "b", "n": 1}]), "of both, once"
+    assert [[each.entry for each in play.ack(id, "totals").inputs["main"]] for id in ids] == [ids, []]
+    assert play.coordinator.complete(ids[0]).state == "completed"
+    play.coordinator.abort(ids[1], "TEST")
+    play.checkpoint()
+    assert sorted(row["id"] for row in play.rows("tables/kept")) == [1, 2, 3, 3]
+    assert counted(play.rows("tables/totals")) == counted([{"k": "a", "n": 3}, {"k": "b", "n": 1}]), "taken, and again"

@@ -8,6 +8,7 @@ the tables of sinks nothing is collected: what is not live there may be needed b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -16,7 +17,6 @@ from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
 from tidegate.model.view import Entry
-from tidegate.sinks.base import entry_folder
 from tidegate.sinks.delta_table import DeltaSink
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
@@ -100,9 +100,9 @@ def _tables(target: Target) -> Iterator[Finding]:
         snapshot = open_table(location)
         if snapshot is None:
             continue
-        own = entry_folder(context, 0).rpartition("/")[0]
-        there = {path for path, _ in location.walk(own)}
-        shown = [file.path for file in live_files(snapshot) if file.path.startswith(f"{own}/")]
+        own = [f"{each.folder}/" for each in (context, replace(context, through=True))]
+        there = {path for folder in own for path, _ in location.walk(folder.rstrip("/"))}
+        shown = [file.path for file in live_files(snapshot) if file.path.startswith(tuple(own))]
         gone = [path for path in shown if path not in there]
         check = f"files of {sinking.name}"
         if gone:

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tidegate.checkpoint.contradiction import contradiction
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Fenced, TidegateError, Unavailable
 from tidegate.model.records import Plan, PublishedTable
 from tidegate.pipeline.graph import Sinking
-from tidegate.sinks.base import Prepared, Publication, SinkContext, Staging
+from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,6 +63,7 @@ class Through:
         sink, context = sinking.sink, replace(self.context(sinking.name), spark=lambda: frame.sparkSession)
         for _ in range(LOST_RACES):
             head = sink.head(context)
+            self._refuse_other_table(sinking, head, context)
             if head.last is not None and head.last > self.plan.id:
                 raise self._outrun(sinking.name, head.last)
             self._begun.add(sinking.name)
@@ -80,6 +82,22 @@ class Through:
         if sinking.name not in self._begun:
             with contextlib.suppress(TidegateError):
                 sinking.sink.discard(self.context(sinking.name), self.staging)
+
+    def _refuse_other_table(self, sinking: Sinking, head: Head, context: SinkContext) -> None:
+        """Nothing is owed to the table: no publisher notices that it was dropped or moved, or the ledger put back."""
+        view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
+        if head.last is not None and head.last > view.last_id:
+            why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"
+            raise contradiction(self.coordinator, view, sinking, head.last, why)
+        manifest = view.last_completed.manifest if view.last_completed is not None else None
+        part = manifest.tables.get(sinking.name) if manifest is not None else None
+        if part is None or part.through is None:
+            return
+        if head.last is None:
+            upto = f"{part.through.uri} up to version {part.through.version}"
+            why = f"jobs had written to {upto}, this one knows nothing of it"
+            raise contradiction(self.coordinator, view, sinking, None, why)
+        sinking.sink.verify(part.through, context)
 
     def _publication(self, prepared: Prepared, after: int | None) -> Publication:
         assert prepared.committable is not None

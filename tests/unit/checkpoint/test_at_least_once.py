@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.unit.checkpoint.kit import Limits, World, quietly
 from tidegate import seams
 from tidegate.checkpoint.proposal import examine
-from tidegate.errors import Fenced, Rejected, Unavailable
+from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.model.records import Json
 from tidegate.runtime.run_job import run_job
 from tidegate.testing.faults import Fault
@@ -282,3 +283,29 @@ def test_a_sink_that_cannot_write_through_is_published_after_the_decision(world:
         world.coordinator().complete(id)
         world.coordinator().publish()
     world.exact()
+
+
+def test_a_table_that_was_dropped_is_told_not_begun_anew(world: World) -> None:
+    """Nothing is owed to it, so nobody but the job would notice."""
+    world.checkpoint("one", 2)
+    dropped = world.tables.tables.pop("a")
+    world.feed_more(1)
+    two = world.trigger("two")
+    with pytest.raises(Corrupt, match="jobs had written to toy:a up to version 0, this one knows nothing of it"):
+        world.work(two)
+    assert world.offsets("a") == []
+    world.tables.tables["a"] = dropped
+    world.work(two)
+    assert world.offsets("a") == [1, 2, 3]
+
+
+def test_a_ledger_that_was_put_back_from_an_older_copy_is_told(world: World) -> None:
+    world.checkpoint("one", 1)
+    shutil.copytree(world.folder, world.root / "copy")
+    for run in ("two", "three"):
+        world.checkpoint(run, 1)
+    shutil.rmtree(world.folder)
+    (world.root / "copy").rename(world.folder)
+    again = world.trigger("two again")
+    with pytest.raises(Corrupt, match="the table holds rows of checkpoint 3, the log ends at 2"):
+        world.work(again)
