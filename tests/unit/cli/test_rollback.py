@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.cli.test_run import SHOP
@@ -12,7 +14,7 @@ from tidegate.cli.targets import find
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, JobStats
 from tidegate.pipeline.meaning import meaning_of
-from tidegate.sinks.base import Staging
+from tidegate.sinks.base import Publication, Staging
 from tidegate.sinks.delta_table import Batch, staged_result
 from tidegate.tables import locate
 
@@ -179,3 +181,67 @@ def test_a_table_that_does_not_answer_is_put_back_later(shop, tidegate):
     blocked.rmdir()
     shop.coordinator.publish()
     assert shop.rows() == [1]
+
+
+class Early(Shop):
+    """The same at least once: its jobs write to the table themselves."""
+
+    def checkpoint(self, publish=True, **options):
+        plan = self.trigger(**options)
+        attempt, sink = f"{plan.attempt}-{seams.new_id()}", self.coordinator.graph.sinks["good"].sink
+        context = replace(self.coordinator.context("good"), through=True)
+        files = staged(self.table, Staging(plan.id, attempt).folder(context), kv((plan.id, "row")), COLUMNS)
+        committable = staged_result(Batch(columns=COLUMNS, files=files), 1).committable
+        head = sink.head(context)
+        publication = Publication(plan.id, 0, attempt, head.last, (committable,), through=True)
+        through = {"good": sink.publish(publication, head, context)}
+        memory, stats = meaning_of(self.coordinator.graph), JobStats(rows={"good": 1})
+        ack = Ack(
+            **stamp(attempt), id=plan.id, job="main", prev=None, sinks={}, through=through, memory=memory, stats=stats
+        )
+        self.coordinator.ledger.create_ack(ack)
+        if publish:
+            assert self.coordinator.complete(plan.id).state == "completed"
+            self.coordinator.publish()
+        return plan.id
+
+
+@pytest.fixture
+def early(folder, tidegate):
+    """Two checkpoints, and one that is aborted."""
+    (folder / "tidegate.toml").write_text('root = "ledger"\nmode = "at_least_once"\n')
+    early = Early(folder)
+    for _ in range(2):
+        early.checkpoint()
+    early.coordinator.abort(early.checkpoint(publish=False), "TEST")
+    return early
+
+
+def test_at_least_once_it_says_that_rows_stay_and_they_do(early, tidegate):
+    said = tidegate("rollback", CODE, "--to", "1", "--dry-run")
+    assert said.code == 0
+    assert "stays: it was written to at least once" in said.out
+    assert "What jobs have written through stays, and what is read again is added: good." in said.out
+    refused = tidegate("rollback", CODE, "--to", "1", "--discard", "good", "--yes")
+    assert refused.code == 1
+    assert "jobs wrote to it at least once, so its rows stay" in refused.err
+    assert tidegate("rollback", CODE, "--to", "1", "--yes").code == 0
+    assert early.rows() == [1, 2, 3]
+    assert "Table good: its rows were left as they were" in tidegate("explain", "orders", "4").out
+
+
+def test_at_least_once_explain_does_not_say_that_nothing_is_visible(early, tidegate):
+    said = tidegate("explain", "orders", "3").out
+    assert "At least once: jobs write to good at once, before it is decided." in said
+    assert "What its jobs had written to tables stays there, and comes again; the next checkpoint takes" in said
+    assert tidegate("read", "orders", "good", "--checkpoint", "1", "--json").code == 0
+    assert "With it the tables stand at: good at version 1." in tidegate("explain", "orders", "2").out
+
+
+def test_doctor_knows_the_files_that_jobs_have_put_there_themselves(early, tidegate):
+    assert "3 of this pipeline's are there" in tidegate("doctor", CODE).out
+    (path,) = early.table.local("tidegate").rglob("00000002/*/*.parquet")
+    path.unlink()
+    said = tidegate("doctor", CODE)
+    assert said.code == 1
+    assert "1 that the table shows are gone" in said.out
