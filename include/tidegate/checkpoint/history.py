@@ -20,8 +20,10 @@ from tidegate.checkpoint.history_row import HistoryRow, StateSize, moment_of, ro
 from tidegate.checkpoint.references import states_of
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.records import Json
+from tidegate.model.records import Amount, Json, Payload
+from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry
+from tidegate.sinks.channel import Sent
 from tidegate.state.record import StateTable
 from tidegate.tables import Journal, Location, Stamp, owner_of
 
@@ -111,7 +113,7 @@ def _row(ledger: Ledger, id: int) -> HistoryRow | None:
 
 def live_row(ledger: Ledger, entry: Entry) -> HistoryRow:
     """The row of an entry, as its records are now."""
-    return row_of(entry, ledger.published(entry.id), _sizes(ledger, entry))
+    return row_of(entry, ledger.published(entry.id), _sizes(ledger, entry), _in_flight(ledger, entry))
 
 
 def _sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
@@ -126,6 +128,24 @@ def _sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
             files=len(state.files),
         )
     return found
+
+
+def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
+    """By job that a checkpoint went past, how much it has yet to take."""
+    if entry.manifest is None or entry.restart is not None:
+        return {}
+    return {
+        job: sum_of(_sent(ledger, payload) for each in left for payload in each.channels.values())
+        for job, left in entry.manifest.in_flight.items()
+    }
+
+
+def _sent(ledger: Ledger, payload: Payload) -> Amount:
+    """What a channel's record names. One that is lost is no reason to tell nothing."""
+    try:
+        return msgspec.convert(ledger.unpack(payload), Sent).amount
+    except TidegateError:
+        return Amount()
 
 
 def _stamp(ledger: Ledger, journal: Journal, last: int) -> Stamp:

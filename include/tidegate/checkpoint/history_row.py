@@ -12,7 +12,8 @@ from datetime import MAXYEAR, UTC, datetime
 import msgspec
 
 from tidegate.checkpoint.progress import behind
-from tidegate.model.records import Ack, Answer, Json, Published, Range, Struct, Verdict
+from tidegate.model.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict
+from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry
 
 __all__ = ["HistoryRow", "StateSize", "details_of", "moment_of", "row_of", "state_name", "verdicts_of"]
@@ -62,16 +63,25 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """From the plan to the decision."""
     delay_seconds: float | None
     """From the plan until the last job began: what Flink calls start delay."""
-    process_seconds: float | None
-    """Reading, computing, state and gates, of the slowest job: Flink's synchronous part."""
-    stage_seconds: float | None
-    """Writing what is to be published, of that job: Flink's asynchronous part."""
     align_seconds: float | None
-    """Between the first job's ack and the last one's."""
+    """Between the first ack that a job takes from and the last, of the job that had to wait longest."""
+    sync_seconds: float | None
+    """The longest sync part of a job (model/stats.py)."""
+    process_seconds: float | None
+    """Reading, computing, state and gates, of the slowest job."""
+    stage_seconds: float | None
+    """Writing what is to be published, of that job."""
+    async_seconds: float | None
+    """The longest async part of a job."""
     publish_seconds: float | None
     """From the decision until every table shows it."""
     jobs: int
     acked: int
+    rows_in: int | None
+    """Read from its sources; null, if one does not tell."""
+    bytes_in: int | None
+    rate: float | None
+    """Of these rows, so many a second of the longest sync part."""
     rows_out: int | None
     bytes_out: int | None
     late: int | None
@@ -84,6 +94,12 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     state_rows: int | None
     state_bytes: int | None
     state_delta: int | None
+    processed_rows: int | None
+    """Rows that were in flight and that its jobs have taken; null: none were."""
+    processed_bytes: int | None
+    persisted_rows: int | None
+    """Rows that are in flight as of it: they are a part of it."""
+    persisted_bytes: int | None
     watermark: str | None
     """The least of its sources that are not idle."""
     lag_seconds: float | None
@@ -91,8 +107,13 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     details: str
 
 
-def row_of(entry: Entry, published: Published | None, states: Mapping[str, StateSize]) -> HistoryRow:
-    """The row as far as the records tell by now; of what is settled nothing changes any more."""
+def row_of(
+    entry: Entry, published: Published | None, states: Mapping[str, StateSize], left: Mapping[str, Amount]
+) -> HistoryRow:
+    """The row as far as the records tell by now; of what is settled nothing changes any more.
+
+    left: by job, how much is in flight to it.
+    """
     plan, decision = entry.plan, entry.decision
     acks = [acked.ack for _, acked in sorted(entry.acks.items())]
     decided = decision.created if decision is not None else None
@@ -100,7 +121,6 @@ def row_of(entry: Entry, published: Published | None, states: Mapping[str, State
     stopped = entry.aborted and entry.control is None
     detail = decision.detail if decision is not None and (stopped or act is None) else act.reason if act else ""
     watermark = _watermark(acks)
-    slowest = max(acks, key=_busy, default=None)
     return HistoryRow(
         id=entry.id,
         kind=plan.kind,
@@ -118,26 +138,22 @@ def row_of(entry: Entry, published: Published | None, states: Mapping[str, State
         decided=decided,
         published=published.created if published is not None else None,
         seconds=_between(plan.created, decided),
-        delay_seconds=_most(_between(plan.created, ack.stats.started) for ack in acks),
-        process_seconds=round(_busy(slowest) - _writing(slowest), 3) if slowest is not None else None,
-        stage_seconds=round(_writing(slowest), 3) if slowest is not None else None,
-        align_seconds=_between(min(a.created for a in acks), max(a.created for a in acks)) if acks else None,
+        **_times(acks, plan.created),
         publish_seconds=_between(decided, published.created) if published is not None else None,
         jobs=len(plan.acks),
         acked=len(acks),
+        **_read(entry, acks),
         rows_out=sum(sum(ack.stats.rows.values()) for ack in acks) if acks else None,
         bytes_out=sum(sum(ack.stats.bytes.values()) for ack in acks) if acks else None,
         late=_late(acks),
-        judged=_sum(said.rows for _, said in verdicts_of(entry)),
-        quarantined=_sum(said.quarantined for _, said in verdicts_of(entry)),
-        released=_sum(said.released for _, said in verdicts_of(entry)),
-        verdict=max((said.outcome for _, said in verdicts_of(entry)), key=WORST.index, default=None),
+        **_judged(entry),
         state_rows=_sum(size.rows for size in states.values()),
         state_bytes=_sum(size.bytes for size in states.values()),
         state_delta=_sum(size.delta for size in states.values()),
+        **_in_flight(acks, left),
         watermark=watermark,
         lag_seconds=_lag(watermark, decided),
-        details=msgspec.json.encode(details_of(entry, published, states)).decode(),
+        details=msgspec.json.encode(details_of(entry, published, states, left)).decode(),
     )
 
 
@@ -159,9 +175,11 @@ def verdicts_of(entry: Entry) -> Iterator[tuple[str, Verdict]]:
 # -- details -------------------------------------------------------------------------------------------
 
 
-def details_of(entry: Entry, published: Published | None, states: Mapping[str, StateSize]) -> Json:
+def details_of(
+    entry: Entry, published: Published | None, states: Mapping[str, StateSize], left: Mapping[str, Amount]
+) -> Json:
     """All else that is worth keeping, as one document."""
-    plan, decision = entry.plan, entry.decision
+    plan, decision, past = entry.plan, entry.decision, behind(entry)
     return {
         "reason": decision.reason if decision is not None else "",
         "detail": decision.detail if decision is not None else "",
@@ -171,8 +189,8 @@ def details_of(entry: Entry, published: Published | None, states: Mapping[str, S
         "drain": msgspec.to_builtins(plan.drain) if plan.drain is not None else None,
         "sources": {name: _source(part) for name, part in plan.sources.items()},
         "jobs": {name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
-        "missing": [job for job in plan.acks if job not in entry.acks and job not in behind(entry)],
-        "behind": behind(entry),
+        "missing": [job for job in plan.acks if job not in entry.acks and job not in past],
+        "behind": {job: told | msgspec.to_builtins(left.get(job, Amount())) for job, told in past.items()},
         "gates": {name: _gate(said, entry.answers.get(name)) for name, said in verdicts_of(entry)},
         "states": {name: msgspec.to_builtins(size) for name, size in sorted(states.items())},
         "tables": msgspec.to_builtins(published.tables) if published is not None else {},
@@ -224,6 +242,51 @@ def _late(acks: list[Ack]) -> int | None:
     counted = [each for ack in acks for names in ack.stats.counts.values() for each in names.items()]
     timed = any(ack.stats.watermarks for ack in acks)
     return sum(number for what, number in counted if what.startswith("late")) if timed or counted else None
+
+
+def _times(acks: list[Ack], planned: str) -> Json:
+    """How long its jobs took."""
+    slowest = max(acks, key=_busy, default=None)
+    return {
+        "delay_seconds": _most(_between(planned, ack.stats.started) for ack in acks),
+        "align_seconds": _most(ack.stats.aligned_s for ack in acks),
+        "sync_seconds": _most(ack.stats.sync_s for ack in acks),
+        "process_seconds": round(_busy(slowest) - _writing(slowest), 3) if slowest is not None else None,
+        "stage_seconds": round(_writing(slowest), 3) if slowest is not None else None,
+        "async_seconds": _most(ack.stats.async_s for ack in acks),
+    }
+
+
+def _read(entry: Entry, acks: list[Ack]) -> Json:
+    """What came from sources, of which each is read in one job. Not known before all jobs that read have acked."""
+    told = {name: amount for ack in acks for name, amount in ack.stats.taken.items()}
+    taken = sum_of(told.get(name, Amount()) for name in entry.plan.triggers) if entry.plan.triggers else Amount()
+    sync = _most(ack.stats.sync_s for ack in acks)
+    rate = round(taken.rows / sync, 1) if taken.rows is not None and sync else None
+    return {"rows_in": taken.rows, "bytes_in": taken.bytes, "rate": rate}
+
+
+def _judged(entry: Entry) -> Json:
+    """What its gates have said."""
+    said = [verdict for _, verdict in verdicts_of(entry)]
+    return {
+        "judged": _sum(each.rows for each in said),
+        "quarantined": _sum(each.quarantined for each in said),
+        "released": _sum(each.released for each in said),
+        "verdict": max((each.outcome for each in said), key=WORST.index, default=None),
+    }
+
+
+def _in_flight(acks: list[Ack], left: Mapping[str, Amount]) -> Json:
+    """What went between jobs of different checkpoints."""
+    found = [ack.stats.processed for ack in acks if ack.stats.processed is not None]
+    processed, persisted = sum_of(found) if found else Amount(), sum_of(left.values()) if left else Amount()
+    return {
+        "processed_rows": processed.rows,
+        "processed_bytes": processed.bytes,
+        "persisted_rows": persisted.rows,
+        "persisted_bytes": persisted.bytes,
+    }
 
 
 def _busy(ack: Ack) -> float:

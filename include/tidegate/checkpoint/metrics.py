@@ -35,11 +35,15 @@ METRICS: Final[Mapping[str, str]] = {
     "lastCheckpointFullSize": "Bytes of all state as of it, and of its output.",
     "lastCheckpointRestoreTimestamp": "When somebody last went back to a checkpoint, in ms since 1970; -1: never.",
     "checkpointStartDelay": "From its plan until its last job began, in ms.",
-    "checkpointAlignmentTime": "From its first job's ack to its last one's, in ms.",
-    "checkpointSyncDuration": "Reading, computing, state and gates of its slowest job, in ms.",
-    "checkpointAsyncDuration": "Writing of its slowest job, in ms.",
+    "lastCheckpointProcessedData": "Bytes that were in flight, and that its jobs have taken.",
+    "lastCheckpointPersistedData": "Bytes in flight as of it, past which it went.",
+    "checkpointAlignmentTime": "From the first ack that a job takes from to the last, in ms.",
+    "checkpointSyncDuration": "Reading, computing, state, gates and staging of its slowest job, in ms.",
+    "checkpointAsyncDuration": "Making files durable beside that, in ms.",
     "currentInputWatermark": "How far event time has come, by source or operator, in ms since 1970.",
     "numLateRecordsDropped": "Rows of it that came too late, by operator.",
+    "numRecordsIn": "Rows that it has read from each source, where that is known.",
+    "numBytesIn": "Bytes of these.",
     "numRecordsOut": "Rows that it has given to each sink.",
     # Ours
     "publishDuration": "From its decision until every table showed it, in ms.",
@@ -139,8 +143,8 @@ def _last(found: Figures) -> Iterator[Metric]:
         "lastCheckpointDuration": "seconds",
         "checkpointStartDelay": "delay_seconds",
         "checkpointAlignmentTime": "align_seconds",
-        "checkpointSyncDuration": "process_seconds",
-        "checkpointAsyncDuration": "stage_seconds",
+        "checkpointSyncDuration": "sync_seconds",
+        "checkpointAsyncDuration": "async_seconds",
         "publishDuration": "publish_seconds",
     }.items():
         if row.get(column) is not None:
@@ -148,6 +152,8 @@ def _last(found: Figures) -> Iterator[Metric]:
     written = row.get("bytes_out") or 0
     yield Metric("lastCheckpointSize", written + (row.get("state_delta") or 0))
     yield Metric("lastCheckpointFullSize", written + (row.get("state_bytes") or 0))
+    yield Metric("lastCheckpointProcessedData", row.get("processed_bytes") or 0)
+    yield Metric("lastCheckpointPersistedData", row.get("persisted_bytes") or 0)
     for name, state in details.get("states", {}).items():
         label = {"state": name.removeprefix(STATE)}
         yield Metric("stateSize", state["bytes"], label)
@@ -160,6 +166,10 @@ def _rows(details: Json) -> Iterator[Metric]:
     out: dict[str, int] = {}
     late: dict[str, int] = {}
     for job in details.get("jobs", {}).values():
+        for source, told in job.get("taken", {}).items():
+            for metric, what in {"numRecordsIn": "rows", "numBytesIn": "bytes"}.items():
+                if told[what] is not None:
+                    yield Metric(metric, told[what], {"source": source})
         for sink, count in job.get("rows", {}).items():
             out[sink] = out.get(sink, 0) + count
         for operator, counted in job.get("counts", {}).items():

@@ -41,10 +41,15 @@ _LIVE = 1_000
 MEASURES: Final = (
     "seconds",
     "delay_seconds",
+    "align_seconds",
+    "sync_seconds",
     "process_seconds",
     "stage_seconds",
-    "align_seconds",
+    "async_seconds",
     "publish_seconds",
+    "rows_in",
+    "bytes_in",
+    "rate",
     "rows_out",
     "bytes_out",
     "late",
@@ -53,6 +58,10 @@ MEASURES: Final = (
     "state_rows",
     "state_bytes",
     "state_delta",
+    "processed_rows",
+    "processed_bytes",
+    "persisted_rows",
+    "persisted_bytes",
     "lag_seconds",
 )
 """What percentiles are told of, and plots drawn."""

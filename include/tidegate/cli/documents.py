@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from tidegate.checkpoint import holding
 from tidegate.checkpoint.progress import behind
 from tidegate.errors import TidegateError
@@ -130,19 +132,8 @@ def _gate(said: Verdict, found: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _job(ack: Ack) -> dict[str, Any]:
-    stats = ack.stats
-    return {
-        "attempt": ack.attempt,
-        "acked": ack.created,
-        "started": stats.started,
-        "seconds": dict(stats.seconds),
-        "rows": dict(stats.rows),
-        "bytes": dict(stats.bytes),
-        "files": dict(stats.files),
-        "watermarks": dict(stats.watermarks),
-        "idle": list(stats.idle),
-        "counts": {name: dict(counted) for name, counted in stats.counts.items()},
-    }
+    told: dict[str, Any] = msgspec.to_builtins(ack.stats)
+    return {"attempt": ack.attempt, "acked": ack.created, **told}
 
 
 def _rows(entry: Entry) -> dict[str, int]:

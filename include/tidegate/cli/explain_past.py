@@ -25,7 +25,7 @@ def measured(row: dict[str, Any]) -> Iterator[str]:
         yield f"Operators remember {'; '.join(told)}{more}. It has written {new} of that anew."
     delays = {
         "until its last job began": row["delay_seconds"],
-        "between its first ack and its last": row["align_seconds"] if row["jobs"] > 1 else None,
+        "between the first and the last ack that a job takes from": row["align_seconds"],
         "from its decision until every table showed it": row["publish_seconds"],
     }
     waited = [f"{seconds:.1f} s {what}" for what, seconds in delays.items() if seconds is not None and seconds >= 0.1]

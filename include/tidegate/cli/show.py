@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,8 +26,10 @@ LONGEST = 60
 TIMES = {
     "delay_seconds": "start delay",
     "align_seconds": "alignment",
-    "process_seconds": "sync (read, compute, state)",
-    "stage_seconds": "async (write)",
+    "sync_seconds": "sync",
+    "process_seconds": "of that read, compute, state",
+    "stage_seconds": "write",
+    "async_seconds": "async (files made durable)",
     "publish_seconds": "publish",
 }
 
@@ -83,7 +86,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _facts(target, entry, summary, details, out)
     _times(row, out)
     _sources(details, out)
-    _jobs(summary, out)
+    _jobs(summary, details, out)
     _states(details, out)
     _gates(summary, out)
     _event_time(summary, out)
@@ -149,10 +152,19 @@ def _times(row: dict[str, Any], out: Output) -> None:
 
 def _sources(details: dict[str, Any], out: Output) -> None:
     rows = []
+    taken = {name: told for job in details["jobs"].values() for name, told in job.get("taken", {}).items()}
     for name, part in details["sources"].items():
+        read = rows_and_size(taken.get(name))
         summary, more = part["summary"] or ("nothing new" if part["empty"] else ""), "yes" if part["more"] else "no"
-        rows.append([name, part["kind"], summary, _short(part["start"]), _short(part["end"]), more])
-    out.table(["source", "kind", "input", "from (exclusive)", "to", "more waiting"], rows)
+        rows.append([name, part["kind"], summary, *read, _short(part["start"]), _short(part["end"]), more])
+    columns = ["source", "kind", "input", "rows", "bytes", "from (exclusive)", "to", "more waiting"]
+    out.table(columns, rows, right=["rows", "bytes"])
+
+
+def rows_and_size(told: Mapping[str, Any] | None) -> list[str]:
+    """An amount, as two cells."""
+    rows, size = (told or {}).get("rows"), (told or {}).get("bytes")
+    return ["" if rows is None else f"{rows:,}", "" if size is None else size_text(size)]
 
 
 def _short(position: object) -> str:
@@ -162,29 +174,39 @@ def _short(position: object) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _jobs(summary: dict[str, Any], out: Output) -> None:
+def _jobs(summary: dict[str, Any], details: dict[str, Any], out: Output) -> None:
     jobs, sinks = [], []
     for job, ack in summary["jobs"].items():
         after = seconds_between(summary["planned"], ack["acked"])
         begun = seconds_between(summary["planned"], ack["started"]) if ack.get("started") else None
         longest = max(ack["seconds"].items(), key=lambda step: step[1], default=("", 0.0))
-        seconds = f"{sum(ack['seconds'].values()):.1f}"
-        jobs.append(
-            [job, ack["attempt"], _seconds(begun), _seconds(after), seconds, f"{longest[0]} {longest[1]:.1f} s"]
-        )
+        parts = [_seconds(ack.get(name)) for name in ("aligned_s", "sync_s", "async_s")]
+        jobs.append([job, ack["attempt"], _seconds(begun), _seconds(after), *parts, f"{longest[0]} {longest[1]:.1f} s"])
         for sink in ack["rows"]:
             size = size_text(ack["bytes"].get(sink, 0))
             sinks.append([sink, job, f"{ack['rows'][sink]:,}", ack["files"].get(sink, 0), size])
-    jobs += [[job, "no ack yet", "", "", "", ""] for job in summary["missing_acks"]]
-    jobs += [
-        [job, f"not waited for, at checkpoint {past['at']}", "", "", "", f"{len(past['in_flight'])} in flight"]
-        for job, past in summary["behind"].items()
-    ]
+    jobs += [[job, "no ack yet", "", "", "", "", "", ""] for job in summary["missing_acks"]]
+    jobs += [[job, f"not waited for, at checkpoint {past['at']}"] + [""] * 6 for job, past in summary["behind"].items()]
+    times = ["begun after", "acked after", "aligned", "sync", "async"]
     if jobs:
-        columns = ["job", "attempt", "begun after", "acked after", "seconds", "longest step"]
-        out.table(columns, jobs, right=["begun after", "acked after", "seconds"])
+        out.table(["job", "attempt", *times, "longest step"], jobs, right=times)
+    _between_jobs(details, out)
     if sinks:
         out.table(["sink", "job", "rows", "files", "bytes"], sinks, right=["rows", "files", "bytes"])
+
+
+def _between_jobs(details: dict[str, Any], out: Output) -> None:
+    """What jobs have taken from others, and what is in flight."""
+    rows: list[list[object]] = []
+    for job, told in details["jobs"].items():
+        rows += [[job, f"took {name}", *rows_and_size(each)] for name, each in told.get("received", {}).items()]
+        if told.get("processed"):
+            rows.append([job, "  of it in flight before", *rows_and_size(told["processed"])])
+    for job, past in details.get("behind", {}).items():
+        ids = ", ".join(map(str, past["in_flight"]))
+        rows.append([job, f"has yet to take what is in flight of {ids}", *rows_and_size(past)])
+    if rows:
+        out.table(["job", "from other jobs", "rows", "bytes"], rows, right=["rows", "bytes"])
 
 
 def _seconds(value: float | None) -> str:

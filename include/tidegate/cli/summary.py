@@ -17,9 +17,14 @@ MEASURED = {
     "seconds": "duration",
     "delay_seconds": "start delay",
     "align_seconds": "alignment",
-    "process_seconds": "sync: read, compute, state",
-    "stage_seconds": "async: write",
+    "sync_seconds": "sync",
+    "process_seconds": "  read, compute, state",
+    "stage_seconds": "  write",
+    "async_seconds": "async: sync files",
     "publish_seconds": "publish",
+    "rows_in": "rows in",
+    "bytes_in": "bytes in",
+    "rate": "rows in, a second",
     "rows_out": "rows out",
     "bytes_out": "bytes out",
     "late": "rows late",
@@ -28,6 +33,10 @@ MEASURED = {
     "state_delta": "state, changed",
     "state_bytes": "state, full",
     "state_rows": "state, rows",
+    "processed_rows": "rows processed that were in flight",
+    "processed_bytes": "bytes of these",
+    "persisted_rows": "rows left in flight",
+    "persisted_bytes": "bytes of these",
     "lag_seconds": "watermark lag",
 }
 """What each measure is called."""
@@ -84,4 +93,4 @@ def figure_text(name: str, value: float) -> str:
     """A measure's value, with its unit."""
     if name.endswith("seconds"):
         return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
-    return size_text(value) if name.endswith(("bytes_out", "state_bytes", "state_delta")) else f"{value:,.0f}"
+    return size_text(value) if name.endswith(("_bytes", "bytes_in", "bytes_out", "state_delta")) else f"{value:,.0f}"

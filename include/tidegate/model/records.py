@@ -39,6 +39,7 @@ from tidegate.model.interval import Interval
 from tidegate.model.payload import Blob as Blob
 from tidegate.model.payload import Payload as Payload
 from tidegate.model.states import Kind
+from tidegate.model.stats import Amount as Amount
 from tidegate.model.stats import JobStats as JobStats
 from tidegate.model.struct import FORMAT as FORMAT
 from tidegate.model.struct import Id, Sha

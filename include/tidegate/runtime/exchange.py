@@ -11,8 +11,10 @@ import msgspec
 
 from tidegate.checkpoint.ahead import Taking
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint.history_row import moment_of
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.model.records import Handle, InFlight, Json, Payload, Plan
+from tidegate.model.records import Amount, Handle, InFlight, Json, Payload, Plan
+from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Job
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
@@ -51,7 +53,10 @@ class Exchange:
         self.sent: dict[str, Payload] = {}
         """For the ack."""
         self._unsettled: dict[str, Sent] = {}
-        self._syncing: list[Syncing] = []
+        self.syncing: list[Syncing] = []
+        self.received: dict[str, Amount] = {}
+        """By stream of another job, how much it has read of it."""
+        self._older: list[Amount] = []
 
     @property
     def inputs(self) -> dict[str, list[Handle]]:
@@ -86,7 +91,8 @@ class Exchange:
             taking = self._look()
             self.waiting, self.ahead = taking.now, list(taking.ahead)
         for stream in self.job.takes:
-            found = [each.channels.get(stream) for each in self.waiting if each.job == made[stream]]
+            waiting = [each for each in self.waiting if each.job == made[stream]]
+            found = [each.channels.get(stream) for each in waiting]
             own = self.entry.acks[made[stream]].ack.channels.get(stream)
             if own is None or None in found:
                 raise Invalid(
@@ -97,12 +103,27 @@ class Exchange:
                 )
             unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None] or [own]
             sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
+            amounts = [each.amount for each in sent[: len(found)]]
+            self.received[stream] = sum_of(amounts)
+            self._older += [each for each, by in zip(amounts, waiting, strict=True) if by.ack.entry < self.entry.id]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
             rows, replaced = channel.take_all(sent, context, spark)
             streams[stream] = rows if found else nothing(rows)  # it has taken all of it before
             if replaced is not None:
                 streams[withdrawn_name(stream)] = replaced
         return streams
+
+    @property
+    def processed(self) -> Amount | None:
+        """What was in flight of that. None: nothing was."""
+        return sum_of(self._older) if self._older else None
+
+    @property
+    def aligned_s(self) -> float:
+        """Between the first and the last ack of this checkpoint that it takes from."""
+        there = [acked.ack.created for name in self.job.after if (acked := self.entry.acks.get(name)) is not None]
+        moments = sorted(moment for text in there if (moment := moment_of(text)) is not None)
+        return round((moments[-1] - moments[0]).total_seconds(), 3) if moments else 0.0
 
     def refuse_ended(self) -> None:
         """Unavailable if a later checkpoint whose rows it has begun to take was ended: they are taken from it."""
@@ -122,19 +143,19 @@ class Exchange:
         channel = graph.channels[stream]
         replaced = streams.get(withdrawn_name(stream)) if replaced_is_taken(graph, stream) else None
         syncing = channel.syncing(context)
-        self._syncing.append(syncing)
+        self.syncing.append(syncing)
         self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
 
     def finish(self) -> None:
         """Return once all that was sent is durable."""
-        for syncing in self._syncing:
+        for syncing in self.syncing:
             syncing.finish()
         for stream, sent in self._unsettled.items():
             self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent))
 
     def release(self) -> None:
         """Remove what was sent: nobody will take it."""
-        for syncing in self._syncing:
+        for syncing in self.syncing:
             syncing.leave()
         for stream in self.job.gives:
             with contextlib.suppress(TidegateError):

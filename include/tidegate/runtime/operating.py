@@ -29,7 +29,7 @@ from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import state_sink_name
 from tidegate.state.ttl import Ttl
-from tidegate.tables import Location
+from tidegate.tables import Location, Syncing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,6 +175,11 @@ class Operating:
                 self.changed[name] = self.finished[name] = self.coordinator.ledger.pack(msgspec.to_builtins(table))
             elif self.prev is not None and name in self.prev.states:
                 self.finished[name] = self.prev.states[name]
+
+    @property
+    def syncing(self) -> list[Syncing]:
+        """What makes its files durable."""
+        return [state.syncing for state in self.states.values()]
 
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""

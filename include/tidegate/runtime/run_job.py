@@ -25,18 +25,19 @@ from tidegate.checkpoint.lines import all_below
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, Handle, JobStats, Payload, Plan
+from tidegate.model.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Job, Operated, Staged
+from tidegate.pipeline.graph import Graph, Job, Operated
 from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime import behind
 from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
+from tidegate.runtime.measuring import Measuring
 from tidegate.runtime.operating import Operating
 from tidegate.runtime.runs import gone
 from tidegate.runtime.spark_errors import translated
-from tidegate.runtime.stages import called, results
+from tidegate.runtime.stages import stage_results
 from tidegate.runtime.through import Through
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sources.base import SourceContext
@@ -103,9 +104,8 @@ class Attempt:
         self.id = id
         self.staging: Staging
         self.step = step
-        self.started = seams.now().isoformat(timespec="milliseconds")
         self.at_work = at_work
-        self.seconds: dict[str, float] = {}
+        self.measuring = Measuring(self.job)
         self.plan: Plan
         self.exchange: Exchange
         self.operating: Operating
@@ -188,14 +188,15 @@ class Attempt:
 
     def read(self, spark: SparkSession) -> dict[str, DataFrame]:
         """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
-        with self._timed("read"):
+        with self.measuring.timed("read"):
             ledger = self.coordinator.ledger
             streams = {}
             for sourcing in self.job.sources:
                 self.step(f"reading {sourcing.name}")
                 context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, ledger)
                 splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
-                sourcing.source.verify(splits, context)
+                told = sourcing.source.verify(splits, context)
+                self.measuring.taken[sourcing.name] = told if told is not None else Amount()
                 streams[sourcing.name] = sourcing.source.read(spark, splits, context)
             return streams | self.exchange.take(spark)
 
@@ -213,11 +214,11 @@ class Attempt:
                         break  # nothing of this checkpoint can count: its ack says why, and names nothing
                 elif isinstance(stage, Operated):
                     self.step(f"state of {stage.name}")
-                    with self._timed(f"state {stage.name}"):
+                    with self.measuring.timed(f"state {stage.name}"):
                         streams |= self.operating.run(stage, streams, spark)
                 else:
-                    with self._timed("plan"):
-                        streams |= self._staged(stage, streams)
+                    with self.measuring.timed("plan"):
+                        streams |= stage_results(stage, streams, self.graph)
                 self._keep(streams, stage.produces, kept)
             self.operating.event_times.look(self.exchange.timed)
             yield
@@ -230,21 +231,11 @@ class Attempt:
     def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
         """Let rows pass, or not. Rows that are replaced have passed before."""
         self.step(f"judging {stage.input}")
-        with self._timed(f"gate {stage.name}"):
+        with self.measuring.timed(f"gate {stage.name}"):
             streams[stage.name] = self.gating.run(stage, streams[stage.input])
         replaced = streams.get(withdrawn_name(stage.input))
         if replaced is not None:
             streams[withdrawn_name(stage.name)] = replaced
-
-    def _staged(self, stage: Staged, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there
-        is nothing new in its other inputs."""
-        given = results(stage, called(stage, [streams[name] for name in stage.inputs]))
-        if self.graph.updating.isdisjoint(stage.inputs):
-            return given
-        replaced = [streams.get(withdrawn_name(name), streams[name].where("false")) for name in stage.inputs]
-        withdrawn = results(stage, called(stage, replaced))
-        return given | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
@@ -258,18 +249,18 @@ class Attempt:
         for sinking in self.job.sinks:
             self.step(f"staging {sinking.name}")
             frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
-            with self._timed(f"stage {sinking.name}"):
+            with self.measuring.timed(f"stage {sinking.name}"):
                 context = self.through.context(sinking.name)
                 if withdrawn is None or self.graph.keeps(sinking):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
             if self.through.takes(sinking.name):
-                with self._timed(f"write {sinking.name}"):
+                with self.measuring.timed(f"write {sinking.name}"):
                     self.through.write(sinking, staged[sinking.name], frame)
         for stream in self.job.gives:
             self.step(f"sending {stream}")
-            with self._timed(f"send {stream}"):
+            with self.measuring.timed(f"send {stream}"):
                 self.exchange.send(stream, streams)
         return staged
 
@@ -292,16 +283,7 @@ class Attempt:
             ahead=self.exchange.ahead,
             channels=self.exchange.sent,
             through=self.through.written,
-            stats=JobStats(
-                started=self.started,
-                seconds={name: round(value, 3) for name, value in self.seconds.items()},
-                rows={name: prepared.rows for name, prepared in staged.items()},
-                bytes={name: prepared.bytes for name, prepared in staged.items()},
-                files={name: prepared.files for name, prepared in staged.items()},
-                watermarks=self.operating.event_times.told(),
-                idle=self.operating.event_times.idle(),
-                counts=self.operating.counts,
-            ),
+            stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)
         if not created.mine:
@@ -328,14 +310,6 @@ class Attempt:
             if not isinstance(error, Corrupt):  # leave everything as it is for whoever looks into it
                 self.release()
             raise
-
-    @contextlib.contextmanager
-    def _timed(self, what: str) -> Iterator[None]:
-        began = seams.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
 
 
 def _refuse_changed_code(graph: Graph, plan: Plan) -> None:

@@ -1,22 +1,34 @@
-"""Run a user's stage, and tell what is wrong with what it did or gave."""
+"""Call the functions of stages: DataFrames in, DataFrames out, and what is wrong with what they give."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.pipeline.graph import Staged
+from tidegate.pipeline.graph import Graph, Staged
+from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime.spark_errors import translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["called", "results"]
+__all__ = ["stage_results"]
 
 
-def called(stage: Staged, frames: list[DataFrame]) -> object:
+def stage_results(stage: Staged, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
+    """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there is
+    nothing new in its other inputs."""
+    results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+    if graph.updating.isdisjoint(stage.inputs):
+        return results
+    replaced = [streams.get(withdrawn_name(name), streams[name].where("false")) for name in stage.inputs]
+    withdrawn = _results(stage, _call(stage, replaced))
+    return results | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
+
+
+def _call(stage: Staged, frames: Sequence[DataFrame]) -> object:
     """The stage's function on its inputs. Whatever it raises is told with the stage's name and the user's line."""
     try:
         return stage.function(*frames)
@@ -35,7 +47,7 @@ def called(stage: Staged, frames: list[DataFrame]) -> object:
         ) from error
 
 
-def results(stage: Staged, returned: object) -> dict[str, DataFrame]:
+def _results(stage: Staged, returned: object) -> dict[str, DataFrame]:
     """A stage's return value under the names that it produces; Invalid says what was returned instead."""
     from pyspark.sql import DataFrame
 

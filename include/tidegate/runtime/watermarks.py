@@ -70,6 +70,8 @@ class EventTimes:
         self.clock = datetime.fromisoformat(plan.created)
         self.streams: Mapping[str, DataFrame] = {}
         self.origins = origins(graph.sources, graph.stages)
+        self.counted: dict[str, int] = {}
+        """The rows of sources that had to be looked at."""
         self._sources: dict[str, Partition] = {}
         self._elsewhere = {name: _partition_of(known) for name, known in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
@@ -143,8 +145,10 @@ class EventTimes:
             return at_micros(told)
         frame, column = self.streams[name], self.graph.sources[name].event_time
         assert column is not None
-        found = frame.agg(F.max(time_micros(frame, column, f"source {name!r}"))).first()
-        return None if found is None or found[0] is None else at_micros(found[0])
+        found = frame.agg(F.max(time_micros(frame, column, f"source {name!r}")), F.count(F.lit(1))).first()
+        assert found is not None
+        self.counted[name] = found[1]
+        return None if found[0] is None else at_micros(found[0])
 
     def memory(self) -> dict[str, Json]:
         """What is to be remembered, for the ack."""

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt
-from tidegate.model.records import Json, Struct
+from tidegate.model.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sinks.nothing import nothing
 from tidegate.sinks.writing import write_files
@@ -47,6 +47,12 @@ class Sent(Struct, frozen=True, kw_only=True):
     rows: Rows
     replaced: Rows | None = None
     """Of a stream that replaces rows: those that it gave before."""
+
+    @property
+    def amount(self) -> Amount:
+        """How much it is, with what is replaced."""
+        files = [*self.rows.files, *(self.replaced.files if self.replaced is not None else ())]
+        return Amount(rows=sum(each.rows for each in files), bytes=sum(each.size for each in files), files=len(files))
 
 
 def channel_name(stream: str) -> str:

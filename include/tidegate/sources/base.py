@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Blob, Json
+from tidegate.model.records import Amount, Blob, Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +84,9 @@ class Source(ABC):
         """What comes after `start` (None: from the beginning), within the source's bounds. Milliseconds, no JVM."""
 
     @abstractmethod
-    def verify(self, splits: Json, context: SourceContext) -> None:
-        """Raise Invalid, naming each file or version, if the range cannot be read as planned."""
+    def verify(self, splits: Json, context: SourceContext) -> Amount | None:
+        """Raise Invalid, naming each file or version, if the range cannot be read as planned. Answers with how much it
+        is, as far as that is known without reading it."""
 
     def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
         """The highest moment of this column in the range, in microseconds since 1970. None: only its rows can tell."""

@@ -49,19 +49,19 @@ _FITS: Final[dict[str, tuple[str, ...]]] = {
 _DECIMAL: Final = re.compile(r"decimal(?:128|256|32|64)?\((\d+),\s*(-?\d+)\)")
 
 
-def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> None:
-    """Every file holds what the schema asks for, as far as can be told without reading its rows."""
+def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> int | None:
+    """Every file holds what the schema asks for, as far as can be told without reading its rows. Answers with how many
+    these are, if the files say so."""
     columns = parse_ddl(source.schema)
+    rows: int | None = None
     if source.format == "parquet":
-        problems = [
-            f"{name!r}: {problem}" for name in names for problem in _parquet_problems(source, folder, name, columns)
-        ]
+        rows, problems = _parquet_contents(source, folder, names, columns)
     elif source.format == "csv" and _option(source, "header").lower() == "true":
         problems = [
             f"{name!r}: {problem}" for name in names for problem in _header_problems(source, folder, name, columns)
         ]
     else:
-        return
+        return None
     if problems:
         more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise Invalid(
@@ -77,17 +77,28 @@ def check_contents(source: Files, folder: Folder, names: list[str], context: Sou
             ),
             reason="SCHEMA_MISMATCH",
         )
+    return rows
 
 
-def _parquet_problems(source: Files, folder: Folder, name: str, columns: list[Column]) -> list[str]:
+def _parquet_contents(source: Files, folder: Folder, names: list[str], columns: list[Column]) -> tuple[int, list[str]]:
+    """How many rows the files have, and what is wrong with them."""
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        with folder.open(name) as stream:
-            schema = pyarrow.parquet.read_schema(stream)
-    except pyarrow.ArrowException as error:
-        return [f"its footer cannot be read: {str(error).splitlines()[0]}"]
+    rows, problems = 0, []
+    for name in names:
+        try:
+            with folder.open(name) as stream, pyarrow.parquet.ParquetFile(stream) as file:
+                rows += file.metadata.num_rows
+                schema = file.schema_arrow
+        except pyarrow.ArrowException as error:
+            problems.append(f"{name!r}: its footer cannot be read: {str(error).splitlines()[0]}")
+            continue
+        problems += [f"{name!r}: {problem}" for problem in _column_problems(source, schema, columns)]
+    return rows, problems
+
+
+def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[str]:
     found: dict[str, list[Any]] = {}
     for field in schema:
         found.setdefault(field.name.lower(), []).append(field.type)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.errors import Invalid
-from tidegate.model.records import Json
+from tidegate.model.records import Amount, Json
 from tidegate.sources import delta_errors as errors
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.delta_interval import plan_interval
@@ -137,9 +137,9 @@ class DeltaTable(Source):
             summary=cut.summary,
         )
 
-    def verify(self, splits: Json, context: SourceContext) -> None:
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
         """The commits are those that were planned, and their files are still there."""
-        verify_delta(Log(locate(context.place, self.path)), splits, context.source)
+        return verify_delta(Log(locate(context.place, self.path)), splits, context.source)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of the planned files, or the change feed of the planned versions."""
@@ -347,7 +347,7 @@ def _splits(mode: str, cut: Cut, layout: Layout | None) -> Json:
         "millis": cut.millis,
         "commits": [[number, sha] for number, sha in cut.commits.items()],
         "files": [
-            {"version": version, "path": file.path, "size": file.size, "values": file.values}
+            {"version": version, "path": file.path, "size": file.size, "values": file.values, "rows": file.rows}
             for version, file in cut.files
         ],
         "feed": [cut.feed[0], cut.feed[-1]] if cut.feed else None,

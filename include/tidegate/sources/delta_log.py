@@ -44,6 +44,8 @@ class DataFile:
     values: dict[str, str | None]
     """Partition values, as the log has them."""
     has_deletions: bool = False
+    rows: int | None = None
+    """How many it holds, if the log says so, without those that are deleted."""
 
 
 @dataclass(frozen=True)
@@ -260,12 +262,13 @@ class _Snapshot(Sequence[DataFile]):
             adds = table.filter(pc.is_valid(table["add"]))["add"].combine_chunks()
             fields = [adds.type.field(i).name for i in range(adds.type.num_fields)]
             deletions = pc.struct_field(adds, "deletionVector") if "deletionVector" in fields else None
-            path = pc.cast(pc.struct_field(adds, "path"), pa.string())
+            path, none = pc.cast(pc.struct_field(adds, "path"), pa.string()), pa.nulls(len(adds), pa.string())
             columns = {
                 "path": path,
                 "size": pc.cast(pc.struct_field(adds, "size"), pa.int64()),
                 "values": pc.struct_field(adds, "partitionValues"),
                 "deletions": pc.is_valid(deletions) if deletions is not None else pa.array([False] * len(adds)),
+                "stats": pc.cast(pc.struct_field(adds, "stats"), pa.string()) if "stats" in fields else none,
             }
             rows.append(pa.table(columns).filter(pc.invert(pc.is_in(path, gone))))
         self._rows = rows
@@ -284,7 +287,8 @@ class _Snapshot(Sequence[DataFile]):
         for rows in self._rows:
             if index < len(rows):
                 row = rows.slice(index, 1).to_pylist()[0]
-                return DataFile(unquote(row["path"]), row["size"], dict(row["values"] or []), row["deletions"])
+                count = None if row["deletions"] else _records(row["stats"])
+                return DataFile(unquote(row["path"]), row["size"], dict(row["values"] or []), row["deletions"], count)
             index -= len(rows)
         return _data_file(self._later[index])
 
@@ -295,7 +299,28 @@ def _data_file(action: Json) -> DataFile:
         size=int(action.get("size") or 0),
         values=dict(action.get("partitionValues") or {}),
         has_deletions=action.get("deletionVector") is not None,
+        rows=_rows(action),
     )
+
+
+def _rows(action: Json) -> int | None:
+    deletions = action.get("deletionVector") or {}
+    found, deleted = _records(action.get("stats")), deletions.get("cardinality", None if deletions else 0)
+    return found - deleted if found is not None and isinstance(deleted, int) else None
+
+
+class _Stats(msgspec.Struct):
+    """What of a file's statistics is of use here."""
+
+    numRecords: int | None = None
+
+
+def _records(stats: object) -> int | None:
+    """How many rows a file's statistics say that it has."""
+    try:
+        return msgspec.json.decode(stats, type=_Stats).numRecords if isinstance(stats, str) and stats else None
+    except msgspec.MsgspecError:
+        return None
 
 
 def _path(encoded: str) -> str:

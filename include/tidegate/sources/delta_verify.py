@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tidegate.errors import Invalid
-from tidegate.model.records import Json
+from tidegate.model.records import Amount, Json
 from tidegate.sources import delta_errors as errors
 from tidegate.sources.delta_log import DataFile, Log, Version
 from tidegate.tables.files import Location
@@ -18,8 +18,8 @@ SHOWN: Final = 20
 LOOKS_AT_ONCE: Final = 16
 
 
-def verify_delta(log: Log, splits: Json, source: str) -> None:
-    """Invalid names every version that was replaced and every file that is gone."""
+def verify_delta(log: Log, splits: Json, source: str) -> Amount:
+    """Invalid names every version that was replaced and every file that is gone. Answers with how much it is."""
     if (now := _table_now(log)) not in (None, splits["table"]):
         raise errors.recreated(source, log.location.url, splits["table"], str(now))
     needs_log = splits["reader"] == "delta" or splits["feed"] is not None
@@ -47,6 +47,15 @@ def verify_delta(log: Log, splits: Json, source: str) -> None:
             "delta.deletedFileRetentionDuration",
             reason="SOURCE_CHANGED",
         )
+    return _amount(files, splits)
+
+
+def _amount(files: list[DataFile], splits: Json) -> Amount:
+    """Of a change feed nobody knows how many rows it has, nor of an interval how many of the files' rows are in it."""
+    told = [file.get("rows") for file in splits["files"]]
+    partial = splits["feed"] is not None or splits.get("interval") is not None
+    rows = None if (partial and files) or None in told else sum(told)
+    return Amount(rows=rows, bytes=sum(file.size for file in files), files=len(files))
 
 
 def _feed_files(version: Version, splits: Json) -> list[DataFile]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.model.records import Json
+from tidegate.model.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import parse_ddl
 from tidegate.sources.declaration import files_problems, format_of
@@ -171,8 +171,9 @@ class Files(Source):
             _refuse_no_parquet(folder, looks)
         return looks, [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
 
-    def verify(self, splits: Json, context: SourceContext) -> None:
-        """Every file is still what was planned, and holds the columns that the schema asks for."""
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
+        """Every file is still what was planned, and holds the columns that the schema asks for. Parquet files tell how
+        many rows they have."""
         from tidegate.sources.checks import check_contents
 
         folder = open_folder(context.place, splits["folder"])
@@ -188,7 +189,9 @@ class Files(Source):
                 "the files as they are then, and skips those that are gone",
                 reason="SOURCE_CHANGED",
             )
-        check_contents(self, folder, [file["name"] for file in splits["files"]], context)
+        rows = check_contents(self, folder, [file["name"] for file in splits["files"]], context)
+        size = sum(file["size"] for file in splits["files"])
+        return Amount(rows=rows if splits["files"] else 0, bytes=size, files=len(splits["files"]))
 
     def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
         """Parquet files say so in their footers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
 from tidegate.model.names import quoted
-from tidegate.model.records import Json
+from tidegate.model.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class Generator(Source):
             summary=f"{last - first:,} rows" if first != last else "at its end",
         )
 
-    def verify(self, splits: Json, context: SourceContext) -> None:
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Nothing outside can change: rows are made from their offsets."""
+        return Amount(rows=splits["to"] - splits["from"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of the planned offsets."""

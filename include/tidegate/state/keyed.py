@@ -87,7 +87,8 @@ class KeyedState:
         self._writes = 0
         self._aside: list[str] = []
         """Folders with rows that are no part of the state."""
-        self._syncing = Syncing(to.location)
+        self.syncing = Syncing(to.location)
+        """Makes its files durable."""
 
     @property
     def is_empty(self) -> bool:
@@ -347,7 +348,7 @@ class KeyedState:
         if names is not None:
             found = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        files = [state_file(file) for file in stage(location, folder, schema, sync=self._syncing)]
+        files = [state_file(file) for file in stage(location, folder, schema, sync=self.syncing)]
         seams.fault("S4.state.after")
         return files
 
@@ -359,12 +360,12 @@ class KeyedState:
             return None
         for batch in self._batches():
             self._replace(batch.files, self._merged(batch))
-        self._syncing.finish()
+        self.syncing.finish()
         return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
     def let_go(self) -> None:
         """Remove what was written for this attempt alone."""
-        self._syncing.leave()
+        self.syncing.leave()
         for folder in self._aside:
             self.to.location.remove_folder(folder)
 

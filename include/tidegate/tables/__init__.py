@@ -31,7 +31,7 @@ from tidegate.tables.partitions import nameable, partition_values
 from tidegate.tables.rawlog import Commit, read_commit
 from tidegate.tables.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.tables.schema import differences, from_spark, schema_problems
-from tidegate.tables.syncing import Syncing
+from tidegate.tables.syncing import Syncing, seconds_beside
 
 __all__ = [
     "Commit",
@@ -70,6 +70,7 @@ __all__ = [
     "required_columns",
     "restore",
     "schema_problems",
+    "seconds_beside",
     "spark_reasons",
     "spark_reasons_to_rewrite",
     "stage",

@@ -14,7 +14,7 @@ from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
+from tidegate.model.records import Amount, Json, PublishedTable
 from tidegate.sinks.base import (
     ExactlyOnceSink,
     Head,
@@ -95,10 +95,11 @@ class ToySource(Source):
         splits = {"after": begin, "to": end, "padding": "x" * self.padding}
         return Planned(end={"at": end}, splits=splits, empty=end == begin, more=end < self.feed.available)
 
-    def verify(self, splits: Json, context: SourceContext) -> None:
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
         self.feed.weather.pause(f"verify {context.source}")
         if splits["to"] > self.feed.available:
             raise Invalid(f"source {context.source!r} ends at {self.feed.available}", expected=f"{splits['to']}")
+        return Amount(rows=splits["to"] - splits["after"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         self.feed.weather.pause(f"read rows of {context.source}")
@@ -127,8 +128,9 @@ class ToyIntervals(ToySource):
         splits = {"offsets": offsets, "padding": "x" * self.padding}
         return Planned(end=None, splits=splits, empty=not offsets)
 
-    def verify(self, splits: Json, context: SourceContext) -> None:
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
         self.feed.weather.pause(f"verify {context.source}")
+        return Amount(rows=len(splits["offsets"]))
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         self.feed.weather.pause(f"read rows of {context.source}")

@@ -111,6 +111,10 @@ def test_what_needs_a_person_is_seen(world):
 DETAILS = {
     "jobs": {
         "main": {
+            "taken": {
+                "orders": {"rows": 9, "bytes": 800, "files": 2},
+                "payments": {"rows": None, "bytes": 70, "files": 1},
+            },
             "rows": {"good": 7},
             "counts": {"once": {"late": 2, "late-left": 3, "kept": 5}},
             "watermarks": {"orders": "2026-03-01T11:59:00Z", "done": "9999-12-31T00:00:00Z"},
@@ -126,6 +130,8 @@ ROW = {
     "seconds": 1.5,
     "delay_seconds": None,
     "bytes_out": 1000,
+    "processed_bytes": 300,
+    "persisted_bytes": None,
     "state_bytes": 100,
     "state_delta": 40,
     "watermark": "2026-03-01T11:59:00Z",
@@ -142,6 +148,13 @@ def test_every_figure_of_a_row_has_its_metric():
     assert ("checkpointStartDelay",) not in told, "what was not measured is not zero"
     assert (told["lastCheckpointSize",], told["lastCheckpointFullSize",]) == (1040, 1100)
     assert told["lastCheckpointRestoreTimestamp",] == 1772359200000
+    assert (told["lastCheckpointProcessedData",], told["lastCheckpointPersistedData",]) == (300, 0)
+    assert (told["numRecordsIn", "orders"], told["numBytesIn", "orders"], told["numBytesIn", "payments"]) == (
+        9,
+        800,
+        70,
+    )
+    assert ("numRecordsIn", "payments") not in told, "what nobody has counted is not zero"
     assert told["numRecordsOut", "good"] == 8
     assert told["numLateRecordsDropped", "once"] == 5
     assert told["currentInputWatermark", "orders"] == 1772366340000

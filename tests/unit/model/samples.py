@@ -11,6 +11,7 @@ from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
 from tidegate.model.records import (
     Ack,
+    Amount,
     Answer,
     Blob,
     BrokenRule,
@@ -128,6 +129,12 @@ SAMPLES: dict[str, Record] = {
         stats=JobStats(
             started="2026-03-01T10:11:11.000+00:00",
             seconds={"read": 0.125},
+            aligned_s=0.25,
+            sync_s=1.5,
+            async_s=0.5,
+            taken={"orders": Amount(rows=3, bytes=700, files=2)},
+            received={"scores": Amount(rows=5, bytes=900, files=1)},
+            processed=Amount(rows=2, bytes=400, files=1),
             rows={"orders": 3},
             bytes={"orders": 512},
             files={"orders": 1},

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import threading
 
 import pytest
 
 from tests.unit.tables.kit import table_at
+from tidegate import seams
 from tidegate.errors import Unavailable
-from tidegate.tables import Syncing
+from tidegate.tables import Syncing, seconds_beside
 
 
 @pytest.fixture
@@ -56,3 +58,31 @@ def test_nothing_to_make_durable_is_durable(location):
     syncing = Syncing(location)
     syncing.finish()
     syncing.leave()
+
+
+def test_what_it_takes_beside_other_work_is_told_apart_from_what_is_waited_for(location, monkeypatch):
+    """Sixty seconds of other work; then the disk needs ten more."""
+    clock, nothing_else_to_do = [100.0], threading.Event()
+
+    def monotonic():
+        if clock[0] == 160.0:
+            nothing_else_to_do.set()
+        return clock[0]
+
+    def slowly(paths):
+        assert nothing_else_to_do.wait(30)
+        clock[0] = 170.0
+
+    monkeypatch.setattr(location.__class__, "sync", lambda self, paths: slowly(paths))
+    with seams.installed(seams.Seams(monotonic=monotonic)):
+        syncing, idle = Syncing(location), Syncing(location)
+        syncing(["a/1.parquet"])
+        clock[0] = 160.0
+        for each in (syncing, idle):
+            each.finish()
+        assert (syncing.waited, syncing.span) == (10.0, (100.0, 170.0))
+        assert (idle.waited, idle.span) == (0.0, None)
+    later = Syncing(location)
+    later.span = (150.0, 180.0)
+    assert seconds_beside([syncing, idle, later]) == 80.0
+    assert seconds_beside([idle]) == 0.0

@@ -43,14 +43,16 @@ function drawn(dag, row, about, found) {
         ["Published", row.published && `${time(row.published)} UTC`], ["Base", step(row.base, `#${row.base}`)], ["Back to", step(row.back_to, `#${row.back_to}`)], ["By", row.by], ["Interval", row.interval],
         ["Records", row.kept ? "in the ledger" : "retired: this is from the history"]])),
       card("Durations", facts([
-        ["In all", seconds(row.seconds)], ["Start delay", seconds(row.delay_seconds)], ["Processing", seconds(row.process_seconds)], ["Staging", seconds(row.stage_seconds)],
-        ["Alignment", seconds(row.align_seconds)], ["Publish", seconds(row.publish_seconds)], ["Timeout", seconds(d.timeout_s)]])),
+        ["In all", seconds(row.seconds)], ["Start delay", seconds(row.delay_seconds)], ["Alignment", seconds(row.align_seconds)], ["Sync", seconds(row.sync_seconds)],
+        ["Processing", seconds(row.process_seconds)], ["Staging", seconds(row.stage_seconds)], ["Async", seconds(row.async_seconds)], ["Publish", seconds(row.publish_seconds)], ["Timeout", seconds(d.timeout_s)]])),
       card("Data", facts([
+        ["Rows in", count(row.rows_in)], ["Bytes in", bytes(row.bytes_in)], ["Rows in per second", count(row.rate)],
         ["Rows out", count(row.rows_out)], ["Bytes out", bytes(row.bytes_out)], ["Late rows", count(row.late)], ["Quarantined", count(row.quarantined)], ["Released", count(row.released)],
-        ["State", row.state_bytes === null ? none : `${bytes(row.state_bytes)}, ${bytes(row.state_delta)} of it new`], ["Watermark", row.watermark && `${time(row.watermark)} UTC`], ["Lag", seconds(row.lag_seconds)]]))),
+        ["State", row.state_bytes === null ? none : `${bytes(row.state_bytes)}, ${bytes(row.state_delta)} of it new`], ["Watermark", row.watermark && `${time(row.watermark)} UTC`], ["Lag", seconds(row.lag_seconds)],
+        ["In flight, processed", row.processed_bytes && amount({ rows: row.processed_rows, bytes: row.processed_bytes })], ["In flight, persisted", row.persisted_bytes && amount({ rows: row.persisted_rows, bytes: row.persisted_bytes })]]))),
     card("Sources", table([
       { head: "Source", cell: ([name]) => name }, { head: "Kind", cell: ([, part]) => part.kind },
-      { head: "Read", cell: ([, part]) => part.summary || (part.empty ? "nothing new" : "") }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+      { head: "Read", cell: ([, part]) => part.summary || (part.empty ? "nothing new" : "") }, { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) }, { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
       { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) }, { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
     ], Object.entries(d.sources))),
     card("Jobs", jobs(d, row, log), steps(d)),
@@ -66,17 +68,24 @@ function drawn(dag, row, about, found) {
 }
 
 const short = (value) => { const text = JSON.stringify(value) ?? ""; return text.length > 160 ? `${text.slice(0, 160)} …` : text; };
+const taken = (d, name) => Object.values(d.jobs).map((job) => job.taken?.[name]).find((told) => told !== undefined);
+const amount = (told) => (told ? `${count(told.rows)} rows, ${bytes(told.bytes)}` : none);
 const staged = (d, name) => Object.values(d.jobs).map((job) => job.rows[name]).find((rows) => rows !== undefined);
 
 function jobs(d, row, log) {
   const passed = Object.entries(d.behind ?? {}).filter(([name]) => !(name in d.jobs)).map(([name, at]) => [name, null, at]);
   const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
   const state = ([, told, at]) => (told ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted"));
-  const inFlight = ([name]) => { const at = d.behind?.[name]; return at ? `${at.in_flight.map((id) => `#${id}`).join(", ")}, it was at ${at.at ? `#${at.at}` : "nothing"}` : none; };
+  const inFlight = ([name]) => { const at = d.behind?.[name]; return at ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.at ? `#${at.at}` : "nothing"}` : none; };
+  const given = ([, told]) => Object.values({ ...told?.taken, ...told?.received }).map((each) => each.rows);
+  const rowsIn = (row) => (given(row).length && given(row).every((rows) => rows !== null) ? sum(given(row)) : null);
   return table([
     { head: "Job", cell: ([name]) => name }, { head: "State", cell: state },
     { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) }, { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
-    { head: "Rows", right: true, cell: ([, told]) => count(told && sum(told.rows)) }, { head: "Bytes", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
+    { head: "Alignment", right: true, cell: ([, told]) => seconds(told?.aligned_s) }, { head: "Sync", right: true, cell: ([, told]) => seconds(told?.sync_s) }, { head: "Async", right: true, cell: ([, told]) => seconds(told?.async_s) },
+    { head: "Rows in", right: true, cell: (row) => count(rowsIn(row)) }, { head: "Rows/s", right: true, cell: (row) => count(row[1]?.sync_s ? rowsIn(row) && rowsIn(row) / row[1].sync_s : null) },
+    ...(Object.values(d.jobs).some((job) => job.processed) ? [{ head: "Processed in flight", right: true, cell: ([, told]) => amount(told?.processed) }] : []),
+    { head: "Rows out", right: true, cell: ([, told]) => count(told && sum(told.rows)) }, { head: "Bytes out", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
     ...(Object.keys(d.behind ?? {}).length ? [{ head: "In flight", title: "from which checkpoints it has yet to take rows", cell: inFlight }] : []),
     { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" }, { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") }, { head: "", cell: ([name]) => log(`job_${name}`) },
   ], rows, { empty: "This entry has no jobs." });

@@ -39,6 +39,7 @@ function drawn(page, asked, change, go) {
       { head: "Duration", sort: "seconds", right: true, cell: (row) => seconds(row.seconds) },
       { head: "Start delay", sort: "delay_seconds", right: true, cell: (row) => seconds(row.delay_seconds) },
       { head: "Acks", sort: "acked", right: true, cell: (row) => (row.jobs ? `${row.acked}/${row.jobs}` : none) },
+      ...some("rows_in", { head: "Rows in", sort: "rows_in", right: true, cell: (row) => count(row.rows_in) }),
       { head: "Rows out", sort: "rows_out", right: true, cell: (row) => count(row.rows_out) },
       ...some("late", { head: "Late", sort: "late", right: true, cell: (row) => count(row.late) }),
       ...some("quarantined", { head: "Quarantined", sort: "quarantined", right: true, cell: (row) => count(row.quarantined) }),

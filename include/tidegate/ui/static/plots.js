@@ -3,7 +3,7 @@ import { get, of } from "./api.js";
 import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
 
-const SHOWN = ["seconds", "delay_seconds", "rows_out", "state_bytes", "lag_seconds", "publish_seconds", "late", "quarantined"];
+const SHOWN = ["seconds", "delay_seconds", "rows_in", "rate", "rows_out", "state_bytes", "lag_seconds", "publish_seconds", "late", "quarantined"];
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 150, 58, 18];
 
 export async function plots({ dag, at, go }) {
