@@ -12,7 +12,7 @@ from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.pipeline.graph import Graph, Node, Sinking, Sourcing, Staged, build_graph
-from tidegate.pipeline.hooks import Hook, OnSuspended, Triggering, make_hook, once_each
+from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.pipeline.stream import Stream, job_of
 from tidegate.sources.base import Source
 
@@ -104,6 +104,7 @@ class Pipeline:
         name: str,
         *,
         on_trigger: Callable[[Triggering], Json | None] | None = None,
+        on_prepare: Callable[[Preparing], object] | None = None,
         on_restore: Callable[[Json], object] | None = None,
         on_reset: Callable[[], object] | None = None,
         timeout: str = "30 s",
@@ -112,10 +113,13 @@ class Pipeline:
 
         on_trigger: called when a checkpoint is planned; the dict that it returns is kept with it. If it fails, or does
             not answer within `timeout`, nothing is planned. It may be called again, also for one that comes to nothing.
+        on_prepare: called in each job when its rows are computed and staged, before its ack makes them count: to flush
+            what stages have left elsewhere. If it fails, or does not answer in time, the checkpoint is declined.
+            Each attempt calls it, so it must bear being called again.
         on_restore: called with that dict before anything is planned behind a rollback to that checkpoint.
         on_reset: called instead if the checkpoint has none of this hook. Both may be called more than once.
         """
-        self._hooks.append(make_hook(name, on_trigger, on_restore, on_reset, timeout))
+        self._hooks.append(make_hook(name, on_trigger, on_prepare, on_restore, on_reset, timeout))
 
     def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
         """The checked graph; Invalid lists every problem at once. mode: the setting's value, as all layers have it."""

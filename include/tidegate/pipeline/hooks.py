@@ -16,7 +16,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.model.names import check_name
 from tidegate.model.records import Json
 
-__all__ = ["Hook", "OnSuspended", "Suspension", "Triggering", "make_hook", "once_each"]
+__all__ = ["Hook", "OnSuspended", "Preparing", "Suspension", "Triggering", "make_hook", "once_each"]
 
 STATE_LIMIT = 65_536
 """Bytes that a hook may keep in each checkpoint: its plan must stay readable."""
@@ -51,11 +51,23 @@ class Triggering:
 
 
 @dataclass(frozen=True)
+class Preparing:
+    """What a hook is told in a job: its rows are computed and staged, and nothing of it counts yet."""
+
+    pipeline: str
+    id: int
+    job: str
+    attempt: str
+    """Tells this try from others, which may be called as well; the ack of one of them counts."""
+
+
+@dataclass(frozen=True)
 class Hook:
-    """Code of the pipeline's owner that has a state in each checkpoint."""
+    """Code of the pipeline's owner that takes part in each checkpoint."""
 
     name: str
     on_trigger: Callable[[Triggering], Json | None] | None
+    on_prepare: Callable[[Preparing], object] | None
     on_restore: Callable[[Json], object] | None
     on_reset: Callable[[], object] | None
     timeout_s: float
@@ -75,6 +87,11 @@ class Hook:
             raise self._no_state(f"{len(kept):,} bytes")
         plain: Json = msgspec.json.decode(kept)
         return plain
+
+    def prepare(self, preparing: Preparing) -> None:
+        """Let it do what is to be done before the job's snapshot counts. If it cannot, the checkpoint is declined."""
+        assert self.on_prepare is not None
+        self._called("on_prepare", self.on_prepare, preparing)
 
     def restore(self, state: Json | None) -> None:
         """Let it go back to what it gave then; None: it was not there then."""
@@ -105,7 +122,15 @@ class Hook:
             raise self._failed(what, f"raised {type(error).__name__}: {error}") from error
         return answer
 
-    def _failed(self, what: str, why: str) -> Unavailable:
+    def _failed(self, what: str, why: str) -> TidegateError:
+        if what == "on_prepare":
+            return Invalid(
+                f"{what} of hook {self.name!r} {why}",
+                expected="that it returns; without it the checkpoint is declined",
+                help="mend the hook, or take it out of the pipeline: the input is in the next checkpoint. "
+                "To have the job tried again at once, it may raise tidegate.errors.Unavailable",
+                reason="HOOK_DECLINED",
+            )
         return Unavailable(
             f"{what} of hook {self.name!r} {why}",
             expected="an answer; nothing is planned without it",
@@ -125,18 +150,19 @@ class Hook:
 def make_hook(
     name: str,
     on_trigger: Callable[[Triggering], Json | None] | None,
+    on_prepare: Callable[[Preparing], object] | None,
     on_restore: Callable[[Json], object] | None,
     on_reset: Callable[[], object] | None,
     timeout: str,
 ) -> Hook:
     """A hook as it was declared, or Invalid."""
     check_name("hook", name)
-    given = {"on_trigger": on_trigger, "on_restore": on_restore, "on_reset": on_reset}
+    given = {"on_trigger": on_trigger, "on_prepare": on_prepare, "on_restore": on_restore, "on_reset": on_reset}
     wrong = [what for what, each in given.items() if each is not None and not callable(each)]
     if wrong or not any(given.values()):
         raise Invalid(
             f"hook {name!r} has {' and '.join(wrong) + ' that cannot be called' if wrong else 'nothing to be called'}",
-            expected="functions as on_trigger, on_restore, on_reset",
+            expected="functions as on_trigger, on_prepare, on_restore, on_reset",
             help="pass the functions themselves, without calling them",
             reason="BAD_PIPELINE",
         )
@@ -150,7 +176,7 @@ def make_hook(
             expected='a duration above 0, such as "30 s" or "2 min"',
             reason="BAD_PIPELINE",
         )
-    return Hook(name, on_trigger, on_restore, on_reset, seconds)
+    return Hook(name, on_trigger, on_prepare, on_restore, on_reset, seconds)
 
 
 def once_each(hooks: Sequence[Hook]) -> tuple[Hook, ...]:

@@ -5,6 +5,7 @@
     run      the stages, on DataFrames                           nothing runs yet, but for operators with state
     stage    every sink's rows, out of sight                     Spark works here
              at least once: each is committed at once            its table shows it, whatever comes now
+    prepare  hooks that flush something of their own             may decline
     ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
     ack      one record that names all of it; the first counts   the job's only effect
 
@@ -29,6 +30,7 @@ from tidegate.model.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job, Operated
+from tidegate.pipeline.hooks import Preparing
 from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime import behind
 from tidegate.runtime.exchange import Exchange, remembered
@@ -81,6 +83,7 @@ def run_job(
         streams = attempt.read(spark)
         with attempt.run(streams, spark):
             staged = attempt.stage(streams) if not attempt.gating.aborts else {}
+            attempt.prepare()
             attempt.operating.finish(attempt.job.operators)
             attempt.exchange.finish()
         attempt.refuse_ended()
@@ -263,6 +266,14 @@ class Attempt:
             with self.measuring.timed(f"send {stream}"):
                 self.exchange.send(stream, streams)
         return staged
+
+    def prepare(self) -> None:
+        """Let the pipeline's hooks do what must be done before the snapshot counts. There is none, if a gate aborts."""
+        for hook in self.graph.hooks if not self.gating.aborts else ():
+            if hook.on_prepare is not None:
+                self.step(f"hook {hook.name}")
+                with self.measuring.timed(f"hook {hook.name}"):
+                    hook.prepare(Preparing(self.graph.name, self.id, self.job.name, self.staging.attempt))
 
     def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
         """J5: create the ack. If another attempt's is there, that one counts, whole, and ours is let go."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.model.place import Place
+from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 from tidegate.runtime.run_job import run_job
 from tidegate.testing.toys import ToySink, ToySource
 
@@ -141,11 +143,66 @@ def test_nothing_is_kept_if_it_returns_nothing(world, told):
     assert world.ledger.plan(id).hooks == {"model": {}}
 
 
+# -- before a job's snapshot counts ------------------------------------------------------------------------
+
+
+def prepared_by(world, prepare, timeout="5 s"):
+    world.hooks["flush"] = {"on_prepare": prepare, "timeout": timeout}
+    world.feed_more(1)
+    return world.trigger("one")
+
+
+def test_it_prepares_when_all_is_staged_and_nothing_counts_yet(world):
+    seen = []
+
+    def prepare(preparing):
+        files = list(world.tables["a"].files)
+        seen.append((preparing.pipeline, preparing.id, preparing.job, world.ledger.ack(1, "main"), len(files)))
+        assert preparing.attempt in files[0]
+
+    id = prepared_by(world, prepare)
+    ack = run_job(world.coordinator(), id, "main", None)
+    assert seen == [("orders", 1, "main", None, 1)]
+    assert "hook flush" in ack.stats.seconds
+    run_job(world.coordinator(), id, "main", None)
+    assert len(seen) == 1, "a job that is done is not prepared again"
+
+
+def test_if_it_cannot_the_checkpoint_is_declined_and_its_input_comes_again(world):
+    id = prepared_by(world, lambda preparing: 1 / 0)
+    observer, schedule = Observer(), Schedule(checkpoints=1)
+    world.coordinator().abort(id, "CANCELLED")
+    with pytest.raises(Invalid, match="on_prepare of hook 'flush' raised ZeroDivisionError") as caught:
+        run_checkpoints(world.coordinator(), mock.Mock(), schedule, observer)
+    assert caught.value.reason == "HOOK_DECLINED"
+    assert "on_prepare of hook 'flush'" in world.ledger.decision(2).detail
+    assert world.tables["a"].files == {}, "what was staged is gone"
+    world.hooks["flush"]["on_prepare"] = lambda preparing: None
+    run_checkpoints(world.coordinator(), mock.Mock(), schedule, observer)
+    assert world.offsets("a") == [1]
+
+
+def test_one_that_hangs_declines_and_one_that_asks_for_another_try_gets_it(world):
+    never = threading.Event()
+    id = prepared_by(world, lambda preparing: never.wait(), timeout="1 s")
+    with pytest.raises(Invalid, match="gave no answer within 1 s"):
+        run_job(world.coordinator(), id, "main", None)
+    never.set()
+
+    def later(preparing):
+        raise Unavailable("the other system is being restarted")
+
+    world.hooks["flush"]["on_prepare"] = later
+    with pytest.raises(Unavailable, match="restarted"):
+        run_job(world.coordinator(), id, "main", None)
+
+
 @pytest.mark.parametrize(
     ("declare", "what"),
     [
         (lambda p: p.hook("model"), "nothing to be called"),
         (lambda p: p.hook("model", on_trigger=7), "on_trigger that cannot be called"),
+        (lambda p: p.hook("model", on_prepare="flush"), "on_prepare that cannot be called"),
         (lambda p: p.hook("Model", on_reset=print), "not allowed"),
         (lambda p: p.hook("model", on_reset=print, timeout="soon"), "soon"),
         (lambda p: [p.hook("model", on_reset=print) for _ in range(2)], "two hooks are named 'model'"),
