@@ -207,7 +207,8 @@ def details_of(
 def _source(part: Range) -> Json:
     ends = {"start": part.start, "end": part.end}
     told = {name: at if len(msgspec.json.encode(at)) <= POSITION else None for name, at in ends.items()}
-    return {"kind": part.kind, "summary": part.summary, "empty": part.empty, "more": part.more, **told}
+    pace = _without(msgspec.to_builtins(part.pace), "seen") if part.pace is not None else None
+    return {"kind": part.kind, "summary": part.summary, "empty": part.empty, "more": part.more, "pace": pace, **told}
 
 
 def _job(ack: Ack, planned: str) -> Json:

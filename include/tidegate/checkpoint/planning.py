@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import msgspec
+
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
+from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
@@ -18,7 +21,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Drain, Json, Overtaking, Payload, Plan, Range
+from tidegate.model.records import Drain, Json, Overtaking, Pace, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -139,7 +142,10 @@ class Plans:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
             return standing_ranges(base.plan if base else None, declared)
         starts = declared_sources(base)
-        sources = {name: self._range(s, starts.get(name), interval) for name, s in self.graph.sources.items()}
+        paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
+        sources = {
+            name: self._range(s, starts.get(name), interval, paces[name]) for name, s in self.graph.sources.items()
+        }
         return sources | requested(self.graph, self.ledger, self.place, view, base)
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
@@ -165,8 +171,16 @@ class Plans:
                 hook.restore(base.plan.hooks.get(hook.name))
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
 
-    def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None) -> Range:
-        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval)
+    def _pace(self, sourcing: Sourcing, view: View, base: Entry | None) -> Pace | None:
+        """What it may give, if that follows from how long checkpoints take."""
+        if sourcing.pace is None or sourcing.source.unit is None:
+            return None
+        config, timeout_s = self.limits.record(), self.limits.timeout  # type: ignore[attr-defined]
+        return pace_of(sourcing.pace, sourcing.name, sourcing.source.unit, view, base, config, timeout_s)
+
+    def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None, pace: Pace | None) -> Range:
+        at_most = pace.at_most if pace is not None else None
+        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval, at_most)
         start = before.end if before else None
         planned = sourcing.source.plan(start, context)
         return Range(
@@ -177,6 +191,7 @@ class Plans:
             empty=planned.empty,
             more=planned.more,
             summary=planned.summary,
+            pace=msgspec.structs.replace(pace, taken=planned.amount) if pace is not None else None,
         )
 
 

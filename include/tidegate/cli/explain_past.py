@@ -16,7 +16,10 @@ SHOWN = 5
 
 
 def measured(row: dict[str, Any]) -> Iterator[str]:
-    """How long it waited, and how large what is remembered has become."""
+    """Why it took so much, how long it waited, and how large what is remembered has become."""
+    for name, part in row["details"]["sources"].items():
+        if part.get("pace"):
+            yield f"How much of source {name}: {part['pace']['why']}."
     states = sorted(row["details"]["states"].items(), key=lambda each: -each[1]["bytes"])
     if states:
         told = [f"{name.removeprefix(STATE)} {s['rows']:,} rows, {size_text(s['bytes'])}" for name, s in states[:SHOWN]]

@@ -159,6 +159,9 @@ def _sources(details: dict[str, Any], out: Output) -> None:
         rows.append([name, part["kind"], summary, *read, _short(part["start"]), _short(part["end"]), more])
     columns = ["source", "kind", "input", "rows", "bytes", "from (exclusive)", "to", "more waiting"]
     out.table(columns, rows, right=["rows", "bytes"])
+    for name, part in details["sources"].items():
+        if part.get("pace"):
+            out.line(f"  how much of {name}: {part['pace']['why']}", "dim")
 
 
 def rows_and_size(told: Mapping[str, Any] | None) -> list[str]:

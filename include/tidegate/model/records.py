@@ -36,6 +36,7 @@ from tidegate.model.flight import Overtaken as Overtaken
 from tidegate.model.flight import Overtaking as Overtaking
 from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
+from tidegate.model.pace import Pace as Pace
 from tidegate.model.payload import Blob as Blob
 from tidegate.model.payload import Payload as Payload
 from tidegate.model.states import Kind
@@ -71,7 +72,9 @@ class Range(Struct, frozen=True, kw_only=True):
     more: bool = False
     """True: a bound cut this range short, more is waiting already."""
     summary: str = ""
-    """For people: "3 files, 1.2 MB"."""
+    """For people: "3 of 9 files, 1.2 MB"."""
+    pace: Pace | None = None
+    """Of a source whose bound follows from how long checkpoints take."""
 
 
 class PublishedTable(Struct, frozen=True, kw_only=True):

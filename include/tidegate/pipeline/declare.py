@@ -14,6 +14,7 @@ from tidegate.model.records import Json
 from tidegate.pipeline.graph import Graph, Node, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.pipeline.stream import Stream, job_of
+from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 
 __all__ = ["Pipeline"]
@@ -48,14 +49,21 @@ class Pipeline:
         self._aligned: set[str] = set()
 
     def source(
-        self, name: str, source: Source, *, event_time: str | None = None, watermark: float | str | None = None
+        self,
+        name: str,
+        source: Source,
+        *,
+        event_time: str | None = None,
+        watermark: float | str | None = None,
+        max_per_checkpoint: Adaptive | None = None,
     ) -> Stream:
         """Read from `source` under this name. The name is its identity: positions are kept by it.
 
         event_time: the column that says when a row happened, for what goes by event time.
         watermark: how much later than the newest row a row may come, such as "10 min"; else the setting `watermark`.
+        max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
-        self._sources.append(Sourcing(name, source, event_time, watermark))
+        self._sources.append(Sourcing(name, source, event_time, watermark, max_per_checkpoint))
         return Stream(self, name)
 
     def stage(

@@ -23,6 +23,7 @@ from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
 from tidegate.sinks.channel import Channel
+from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 
 __all__ = ["Graph", "Job", "Node", "Operated", "Sinking", "Sourcing", "Staged", "build_graph"]
@@ -227,7 +228,7 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_l
         if not isinstance(s.source, Source):
             problems.append(f"source {s.name!r} is a {type(s.source).__name__}, not a Source such as Files(…)")
         else:
-            problems += [f"source {s.name!r}: {problem}" for problem in s.source.problems()]
+            problems += [f"source {s.name!r}: {problem}" for problem in [*s.source.problems(), *_pace_problems(s)]]
     for k in sinks:
         if not isinstance(k.sink, Sink):
             problems.append(f"sink {k.name!r} is a {type(k.sink).__name__}, not a Sink such as DeltaAppend(…)")
@@ -239,6 +240,18 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_l
                 'use another sink, accept it by name with .sink(…, at_least_once=True), or say mode = "at_least_once"'
             )
     return problems
+
+
+def _pace_problems(sourcing: Sourcing) -> list[str]:
+    pace, source = sourcing.pace, sourcing.source
+    if pace is None:
+        return []
+    if not isinstance(pace, Adaptive):
+        return [f"max_per_checkpoint is {pace!r}; say Adaptive(…), and fixed bounds where the source is declared"]
+    found = [f"max_per_checkpoint: {problem}" for problem in pace.problems()]
+    if source.unit is None or source.by_interval:
+        found.append("max_per_checkpoint: what it takes cannot be bounded; leave it out")
+    return found
 
 
 def _operator_problems(sources: list[Sourcing], stages: list[Node]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.operators.base import Operator
 from tidegate.pipeline.gated import Gated
 from tidegate.sinks.base import Sink
+from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 from tidegate.state.table import StateSink, state_sink_name
 
@@ -23,6 +24,7 @@ class Sourcing:
     source: Source
     event_time: str | None = None
     watermark: object = None
+    pace: Adaptive | None = None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,20 @@
 """Where rows come from: sources plan ranges without a JVM, and read the same rows again."""
 
+from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Blobs, Planned, Source, SourceContext
 from tidegate.sources.delta import DeltaTable
 from tidegate.sources.files import Files
 from tidegate.sources.generator import Generator
 from tidegate.sources.malformed import malformed_record
 
-__all__ = ["Blobs", "DeltaTable", "Files", "Generator", "Planned", "Source", "SourceContext", "malformed_record"]
+__all__ = [
+    "Adaptive",
+    "Blobs",
+    "DeltaTable",
+    "Files",
+    "Generator",
+    "Planned",
+    "Source",
+    "SourceContext",
+    "malformed_record",
+]

@@ -11,8 +11,9 @@ A plan's range is written once. `read` gets exactly that range, whatever has hap
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
@@ -21,7 +22,7 @@ from tidegate.model.records import Amount, Blob, Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Blobs", "Planned", "Source", "SourceContext"]
+__all__ = ["Blobs", "Planned", "Source", "SourceContext", "least"]
 
 
 class Blobs(Protocol):
@@ -44,6 +45,8 @@ class SourceContext:
     blobs: Blobs
     interval: Interval | None = None
     """What a source that reads by interval is to plan."""
+    at_most: int | None = None
+    """Of a source that has a unit: no more than so much, beside its own bounds. It takes the least that it can."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,21 @@ class Planned:
     empty: bool
     more: bool = False
     summary: str = ""
+    amount: int = 0
+    """How much it is, in the source's unit."""
+
+
+def least(bounds: Iterable[int | None]) -> int | None:
+    """The least of the bounds that there are. None: there are none."""
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 class Source(ABC):
     """Something that can be read in ranges, repeatably."""
 
     kind: ClassVar[str]
+    unit: ClassVar[Literal["bytes", "rows"] | None] = None
+    """What it can be told to take so much of (`context.at_most`). None: it knows no bound from outside."""
 
     @property
     def by_interval(self) -> bool:

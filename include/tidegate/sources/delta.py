@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tidegate.errors import Invalid
 from tidegate.model.records import Amount, Json
 from tidegate.sources import delta_errors as errors
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.delta_interval import plan_interval
 from tidegate.sources.delta_log import DataFile, Layout, Log, Version
 from tidegate.sources.delta_verify import verify_delta
@@ -48,6 +48,7 @@ class DeltaTable(Source):
     """
 
     kind = "delta"
+    unit = "bytes"
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class DeltaTable(Source):
         else:
             position = Position.of(start, context.source)
             _same_table(log, position, context.source)
-        cut = Cut(self.max_files, self.max_bytes, position)
+        cut = Cut(self.max_files, least([self.max_bytes, context.at_most]), position)
         self._fill(cut, log, context.source)
         if cut.end == position and not cut.files and not cut.feed:
             end = start if start is not None or self.start == "beginning" else position.json
@@ -135,6 +136,7 @@ class DeltaTable(Source):
             empty=not cut.files and not cut.feed,
             more=cut.more,
             summary=cut.summary,
+            amount=cut.size,
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
@@ -323,6 +325,11 @@ class Cut:
         self._count += count
         self._bytes += size
         return False
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self._bytes
 
     @property
     def summary(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.model.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.ddl import parse_ddl
 from tidegate.sources.declaration import files_problems, format_of
 from tidegate.sources.fingerprints import Fingerprint, fingerprint
@@ -61,6 +61,7 @@ class Files(Source):
     """
 
     kind = "files"
+    unit = "bytes"
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Files(Source):
         found = {file.name: file for file in folder.find(pattern)}
         unread = seen.missing(found)
         waiting, late = self._waiting([found[name] for name in unread], position.after)
-        cut = self._cut(waiting)
+        cut = self._cut(waiting, least([self.max_bytes, context.at_most]))
         looks, files = self._looked_at(folder, cut)
         end = start
         if files:
@@ -138,7 +139,8 @@ class Files(Source):
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
             more=len(cut) < len(waiting),
-            summary=_summary(files, late),
+            summary=_summary(files, late, len(waiting) if len(cut) < len(waiting) else None),
+            amount=sum(file["size"] for file in files),
         )
 
     def _plan_interval(self, context: SourceContext) -> Planned:
@@ -220,12 +222,12 @@ class Files(Source):
             return unread[: young.index(True)] if True in young else unread, late
         return [file for file, is_young in zip(unread, young, strict=True) if not is_young], late
 
-    def _cut(self, waiting: list[Found]) -> list[Found]:
-        """As many as the bounds allow, at least one."""
+    def _cut(self, waiting: list[Found], most: int | None) -> list[Found]:
+        """As many as the bounds allow, at least one. most: bytes."""
         total = 0
         for at, file in enumerate(waiting[: self.max_files]):
             total += file.size
-            if at and self.max_bytes is not None and total > self.max_bytes:
+            if at and most is not None and total > most:
                 return waiting[:at]
         return waiting[: self.max_files]
 
@@ -319,9 +321,10 @@ def _refuse_no_parquet(folder: Folder, looks: Mapping[str, Fingerprint]) -> None
         )
 
 
-def _summary(files: Iterable[Json], late: list[str]) -> str:
+def _summary(files: Iterable[Json], late: list[str], of: int | None = None) -> str:
     sizes = [file["size"] for file in files]
-    text = f"{len(sizes):,} files, {_bytes(sum(sizes))}" if sizes else "no new files"
+    count = f"{len(sizes):,} of {of:,} files" if of is not None else f"{len(sizes):,} files"
+    text = f"{count}, {_bytes(sum(sizes))}" if sizes else "no new files"
     if late:
         names = ", ".join(repr(name) for name in late[:3]) + (", …" if len(late) > 3 else "")
         text += f'; {len(late):,} came too late for order="name" and are never read: {names}'

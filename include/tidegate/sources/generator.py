@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.model.names import quoted
 from tidegate.model.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,7 @@ class Generator(Source):
     """
 
     kind = "generator"
+    unit = "rows"
 
     def __init__(
         self,
@@ -80,13 +81,15 @@ class Generator(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """The next `rows` offsets."""
         first = _offset(start, context)
-        last = first + self.rows if self.total is None else max(first, min(first + self.rows, self.total))
+        rows = least([self.rows, context.at_most]) or 1
+        last = first + rows if self.total is None else max(first, min(first + rows, self.total))
         return Planned(
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
             empty=first == last,
             more=last != first and (self.total is None or last < self.total),
             summary=f"{last - first:,} rows" if first != last else "at its end",
+            amount=last - first,
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:

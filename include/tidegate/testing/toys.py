@@ -25,7 +25,7 @@ from tidegate.sinks.base import (
     WayBack,
     entry_folder,
 )
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.testing.weather import Weather
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class ToySource(Source):
     """Offsets of a feed, at most `bound` per checkpoint. `padding` makes splits too long to lie in a record."""
 
     kind: ClassVar[str] = "toy"
+    unit = "rows"
 
     def __init__(self, feed: ToyFeed, bound: int = 3, padding: int = 0) -> None:
         self.feed = feed
@@ -91,9 +92,11 @@ class ToySource(Source):
         if self.feed.weather.mishap("plan", "lost"):
             raise Unavailable(f"source {context.source!r} does not answer")
         begin = start["at"] if start else 0
-        end = min(self.feed.available, begin + self.bound)
+        end = min(self.feed.available, begin + (least([self.bound, context.at_most]) or 1))
         splits = {"after": begin, "to": end, "padding": "x" * self.padding}
-        return Planned(end={"at": end}, splits=splits, empty=end == begin, more=end < self.feed.available)
+        return Planned(
+            end={"at": end}, splits=splits, empty=end == begin, more=end < self.feed.available, amount=end - begin
+        )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         self.feed.weather.pause(f"verify {context.source}")

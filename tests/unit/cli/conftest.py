@@ -69,7 +69,13 @@ class Project:
             by_interval=more.pop("by_interval", False),
             sources={
                 "events": Range(
-                    kind="files", start=None, end={"n": id}, splits=Payload(data={}), empty=False, summary=summary
+                    kind="files",
+                    start=None,
+                    end={"n": id},
+                    splits=Payload(data={}),
+                    empty=False,
+                    summary=summary,
+                    pace=more.pop("pace", None),
                 )
             },
             triggers=["events"],
@@ -86,7 +92,9 @@ class Project:
         self.ledger.index_run(made)
         return made
 
-    def ack(self, id: int, rows: int = 3, attempt: str = "", committable: dict[str, Any] | None = None) -> Handle:
+    def ack(
+        self, id: int, rows: int = 3, attempt: str = "", committable: dict[str, Any] | None = None, **stats: Any
+    ) -> Handle:
         record = Ack(
             **stamp(attempt or f"attempt{id}"),
             id=id,
@@ -94,7 +102,11 @@ class Project:
             prev=None,
             sinks={"good": Payload(data=committable or {"files": []})},
             stats=JobStats(
-                seconds={"read": 0.1, "stage good": 1.2}, rows={"good": rows}, bytes={"good": 2048}, files={"good": 1}
+                seconds={"read": 0.1, "stage good": 1.2},
+                rows={"good": rows},
+                bytes={"good": 2048},
+                files={"good": 1},
+                **stats,
             ),
         )
         return Handle(entry=id, sha=self.ledger.create_ack(record).sha)

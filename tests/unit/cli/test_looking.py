@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from tidegate.model.records import Amount, Pace
+
 
 @pytest.fixture
 def history(project):
@@ -96,6 +98,29 @@ def test_show_in_words(history, tidegate, id, parts):
     assert said.code == 0
     for part in parts:
         assert part in said.out
+
+
+def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_much(project, tidegate):
+    pace = Pace(unit="bytes", at_most=900, taken=800, target_s=48.0, why="at most 900 bytes, for a reason")
+    project.plan(1, None, summary="3 of 9 files, 800 B", pace=pace)
+    project.ack(
+        1,
+        aligned_s=1.5,
+        sync_s=2.5,
+        async_s=3.5,
+        taken={"events": Amount(rows=1234, bytes=800, files=3)},
+        received={"clean": Amount(rows=77, bytes=4000, files=1)},
+        processed=Amount(rows=55, bytes=3000, files=1),
+    )
+    shown = tidegate("show", "orders", "1").out
+    rows = [line.split() for line in shown.splitlines()]
+    assert next(row for row in rows if row[:1] == ["events"])[2:9] == ["3", "of", "9", "files,", "800", "B", "1,234"]
+    assert "1.5 s 2.5 s 3.5 s stage good" in " ".join(next(row for row in rows if row[:2] == ["main", "attempt1"]))
+    assert next(row for row in rows if row[:3] == ["main", "took", "clean"])[3:] == ["77", "4.0", "kB"]
+    assert "of it in flight before" in shown
+    assert "how much of events: at most 900 bytes, for a reason" in shown
+    assert "alignment 1.50 s, sync 2.50 s" in shown
+    assert "How much of source events: at most 900 bytes, for a reason." in explained(tidegate, 1)[1]
 
 
 @pytest.mark.parametrize(("command", "id"), [("show", 99), ("explain", 99), ("show", 6)])

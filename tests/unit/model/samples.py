@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidegate.model.act import Act, Acted
 from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
+from tidegate.model.pace import Timed
 from tidegate.model.records import (
     Ack,
     Amount,
@@ -27,6 +28,7 @@ from tidegate.model.records import (
     Manifest,
     Overtaken,
     Overtaking,
+    Pace,
     Payload,
     Pin,
     PipelineRecord,
@@ -86,7 +88,16 @@ SAMPLES: dict[str, Record] = {
                 splits=Payload(blob=BLOB),
                 empty=False,
                 more=True,
-                summary="3 files, 1.2 MB",
+                summary="3 of 9 files, 1.2 MB",
+                pace=Pace(
+                    unit="bytes",
+                    at_most=1_500_000,
+                    taken=1_200_000,
+                    target_s=48.0,
+                    fixed_s=2.5,
+                    seen=[Timed(id=41, amount=1_300_000, seconds=47.5)],
+                    why="at most 1,500,000 bytes, so that a checkpoint takes about 48 s",
+                ),
             ),
             "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),
         },

@@ -53,6 +53,7 @@ function drawn(dag, row, about, found) {
     card("Sources", table([
       { head: "Source", cell: ([name]) => name }, { head: "Kind", cell: ([, part]) => part.kind },
       { head: "Read", cell: ([, part]) => part.summary || (part.empty ? "nothing new" : "") }, { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) }, { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+      ...(Object.values(d.sources).some((part) => part.pace) ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }] : []),
       { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) }, { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
     ], Object.entries(d.sources))),
     card("Jobs", jobs(d, row, log), steps(d)),
