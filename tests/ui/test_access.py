@@ -141,3 +141,26 @@ def test_files_are_fetched_once_until_they_change(client, tokens):
     assert (old.status_code, old.headers["cache-control"]) == (200, "private, max-age=0, no-store")
     imported = set(re.findall(r'from "\./(\w+\.js)"', client.get(address).text))
     assert imported <= set(re.findall(r'modulepreload" href="[^"]*/(\w+\.js)"', page))
+
+
+@pytest.mark.parametrize(("base_url", "root"), [("", ""), ("http://host:8080", ""), ("https://host/team/", "/team")])
+def test_pages_are_where_airflow_is(client, tokens, base_url, root):
+    """Behind a proxy Airflow may be below a path: frames, scripts and calls of the API begin with it."""
+    from fastapi import FastAPI
+    from starlette.testclient import TestClient
+
+    from tidegate.ui.app import make_app
+    from tidegate.ui.plugin import PREFIX, views
+
+    app = f"{root}{PREFIX}"
+    assert [view["href"] for view in views(base_url)] == [
+        f"{app}/pipelines",
+        f"{app}/dag/{{DAG_ID}}",
+        f"{app}/run/{{DAG_ID}}/{{RUN_ID}}",
+    ]
+    airflow = FastAPI(root_path=root)
+    airflow.mount(PREFIX, make_app())
+    airflow.state = client.app.state
+    page = TestClient(airflow, cookies={"_token": tokens["viewer"]}).get(f"{app}/dag/orders")
+    assert f'data-base="{app}"' in page.text
+    assert set(re.findall(r'(?:src|href)="(.*?)/static/', page.text)) == {app}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.configuration import conf
 
-__all__ = ["PREFIX", "LateApp", "TidegatePages"]
+__all__ = ["PREFIX", "LateApp", "TidegatePages", "views"]
 
 PREFIX = "/tidegate"
 
@@ -36,29 +38,35 @@ class LateApp:
         await self.app(scope, receive, send)
 
 
-class TidegatePages(AirflowPlugin):
-    """Tabs on DAG and run, an entry in the navigation, and what they show."""
-
-    name = "tidegate_pages"
-    fastapi_apps = [{"app": LateApp(), "url_prefix": PREFIX, "name": "tidegate"}]
-    external_views = [
+def views(base_url: str) -> list[dict[str, str]]:
+    """Where the pages hang. Airflow gives the addresses to frames as they are: so they begin where Airflow does."""
+    app = f"{urlsplit(base_url).path.rstrip('/')}{PREFIX}"
+    return [
         {
             "name": "Checkpoints",
-            "href": f"{PREFIX}/pipelines",
+            "href": f"{app}/pipelines",
             "destination": "nav",
             "category": "browse",
             "url_route": "tidegate",
         },
         {
             "name": "Checkpoints",
-            "href": f"{PREFIX}/dag/{{DAG_ID}}",
+            "href": f"{app}/dag/{{DAG_ID}}",
             "destination": "dag",
             "url_route": "checkpoints",
         },
         {
             "name": "Checkpoint",
-            "href": f"{PREFIX}/run/{{DAG_ID}}/{{RUN_ID}}",
+            "href": f"{app}/run/{{DAG_ID}}/{{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "checkpoint",
         },
     ]
+
+
+class TidegatePages(AirflowPlugin):
+    """Tabs on DAG and run, an entry in the navigation, and what they show."""
+
+    name = "tidegate_pages"
+    fastapi_apps = [{"app": LateApp(), "url_prefix": PREFIX, "name": "tidegate"}]
+    external_views = views(str(conf.get("api", "base_url", fallback="")))
