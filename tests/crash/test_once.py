@@ -14,15 +14,12 @@ from tests.crash.world import Limits
 
 # The first job writes to the log, the second one to the totals.
 KILLED = [
-    (("S5.through.before", 1), "retried", 0),
     (("S5.through.after", 1), "retried", 1),
     (("S5.through.before", 2), "another", 1),
     (("S5.through.after", 2), "retried", 0),
     (("S6.ack.before", 2), "another", 1),
-    (("S9.decision.before", 1), "retried", 0),
-    (("S9.decision.after", 1), "another", 0),
 ]
-"""Where, who goes on, and how many files' rows come to the log once more."""
+"""Where, who goes on, and how many files' rows come to the log once more. (All other points: test_several.py.)"""
 
 
 def test_killed_at_every_seam_nothing_is_missing(tmp_path: Path, crew: Crew) -> None:
