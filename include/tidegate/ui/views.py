@@ -151,7 +151,7 @@ def configuration(known: Known) -> Json:
     rows = past.page(Wanted(limit=1)).rows
     used = (past.one(rows[0]["id"]) or {}).get("details", {}).get("config", {}) if rows else {}
     settings = [
-        {"key": key, "value": value, "origin": origin, "used": str(used[key]) if key in used else None}
+        {"key": key, "value": value, "origin": origin, "used": _setting(used[key]) if key in used else None}
         for key, value, origin in known.card.settings
     ]
     card = known.card
@@ -184,6 +184,8 @@ def _figures(name: str, role: str, details: Json) -> Json:
         found |= {"verdict": said["outcome"], "rows": said["rows"], "late": None, "quarantined": said["quarantined"]}
     if role == "source":
         found["summary"] = details.get("sources", {}).get(name, {}).get("summary")
+        taken = (job.get("taken", {}).get(name) for job in details.get("jobs", {}).values())
+        found["rows"] = next((told["rows"] for told in taken if told is not None), None)
     return found
 
 
@@ -209,6 +211,13 @@ def compared(known: Known, before: int, after: int) -> Json:
 
 def _pairs(before: Json, after: Json) -> Json:
     return {name: {"before": before.get(name), "after": after.get(name)} for name in sorted({*before, *after})}
+
+
+def _setting(value: Any) -> str:
+    """As tidegate.toml has it."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _changed(before: Json, after: Json) -> Json:

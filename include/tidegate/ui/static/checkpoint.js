@@ -52,7 +52,7 @@ function drawn(dag, row, about, found) {
         ["In flight, processed", row.processed_bytes && amount({ rows: row.processed_rows, bytes: row.processed_bytes })], ["In flight, persisted", row.persisted_bytes && amount({ rows: row.persisted_rows, bytes: row.persisted_bytes })]]))),
     card("Sources", table([
       { head: "Source", cell: ([name]) => name }, { head: "Kind", cell: ([, part]) => part.kind },
-      { head: "Read", cell: ([, part]) => part.summary || (part.empty ? "nothing new" : "") }, { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) }, { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+      { head: "Read", text: true, cell: ([, part]) => [part.summary || (part.empty ? "nothing new" : ""), part.pace && h("div", { class: "quiet small" }, part.pace.why)] }, { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) }, { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
       ...(Object.values(d.sources).some((part) => part.pace) ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }] : []),
       { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) }, { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
     ], Object.entries(d.sources))),

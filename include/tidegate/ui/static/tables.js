@@ -1,7 +1,7 @@
 // Pages that are one table each: summary, configuration, what people have done, and two checkpoints side by side.
 import { get, of } from "./api.js";
 import { badge, card, h, table } from "./dom.js";
-import { MEASURES, none, time } from "./format.js";
+import { MEASURES, none, seconds, time } from "./format.js";
 
 export async function summary({ dag, at, go }) {
   const since = at.query.get("since") ?? "";
@@ -25,14 +25,14 @@ export async function configuration({ dag }) {
     h("p", { class: "quiet" }, "As Airflow has read the DAG last. Ledger: ", h("code", {}, data.root)),
     card("", table([
       { head: "Setting", cell: (row) => h("code", {}, row.key) }, { head: "Value", cell: (row) => h("b", {}, row.value || none) }, { head: "From", cell: (row) => row.origin },
-      { head: "In the last checkpoint", cell: (row) => (row.used === null ? none : row.used === row.value ? h("span", { class: "quiet" }, "the same") : h("b", {}, row.used)) }], data.settings))] };
+      { head: "In the last checkpoint", cell: (row) => (row.used === null ? none : row.used === row.value ? h("span", { class: "quiet" }, "the same") : h("b", {}, row.used)) }], data.settings, { stack: true }))] };
 }
 
 export async function audit({ dag }) {
   const data = await get(`${of(dag)}/audit`);
   return { key: data, wait: 5000, draw: () => [card("What people have done from these pages", table([
     { head: "At (UTC)", cell: (row) => time(row.at) }, { head: "Who", cell: (row) => row.by }, { head: "What", cell: (row) => row.action }, { head: "With", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
-    { head: "Came of it", cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told] }], data.acts, { empty: "Nobody has done anything from here yet." }))] };
+    { head: "Came of it", cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told] }], data.acts, { empty: "Nobody has done anything from here yet.", stack: true }))] };
 }
 
 export async function compare({ dag, at, go }) {
@@ -69,5 +69,6 @@ function difference({ before, after }, show) {
   if (before === null || after === null || before === after) return none;
   const by = after - before;
   const share = before ? ` (${by > 0 ? "+" : "−"}${Math.abs((100 * by) / before).toFixed(0)} %)` : "";
-  return h("span", { class: by > 0 ? "up" : "down" }, `${by > 0 ? "+" : "−"}${show(Math.abs(by))}${share}`);
+  const tone = show === seconds ? (by > 0 ? "up" : "down") : ""; // more rows are neither good nor bad
+  return h("span", { class: tone }, `${by > 0 ? "+" : "−"}${show(Math.abs(by))}${share}`);
 }
