@@ -172,20 +172,21 @@ def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...
 
 
 def ahead(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[str]) -> tuple[str, ...]:
-    """The jobs that, at least once, may take what is there, of later checkpoints, too.
+    """The jobs that, at least once, may take what is there, of later checkpoints, too. Not so
 
-    Not what replaces rows: if it comes again, it would take back the same rows twice. Nor what is to meet, in a stage
-    here or behind, what comes by another way: a stage sees one checkpoint's rows of each, and those that belong
-    together would pass each other by. Operators that join remember, so they may.
+    - what replaces rows: if it comes again, it would take back the same rows twice;
+    - what a sink puts in the place of other rows: attempts at one checkpoint would have taken more or less, and one
+      that has slept would put older rows over newer ones, which have been taken and do not come again;
+    - what is to meet, in a stage here or behind, what comes by another way: a stage sees one checkpoint's rows of each,
+      and those that belong together would pass each other by. Operators that join remember, so they may.
     """
-    found: list[str] = []
+    meeting: set[str] = set()
     for job in reversed(jobs):
         behind = {other.name for other in jobs if job.name in other.after}
-        meets = any(isinstance(stage, Staged) and len(set(stage.inputs)) > 1 for stage in job.stages)
-        updates = not set(updating).isdisjoint(job.takes)
-        if job.after and job.name not in aligned and not meets and not updates and behind <= set(found):
-            found.insert(0, job.name)
-    return tuple(found)
+        if behind & meeting or any(isinstance(s, Staged) and len(set(s.inputs)) > 1 for s in job.stages):
+            meeting.add(job.name)
+    kept = {*meeting, *aligned, *(job.name for job in jobs if any(sink.sink.upserts for sink in job.sinks))}
+    return tuple(j.name for j in jobs if j.after and j.name not in kept and set(updating).isdisjoint(j.takes))
 
 
 def share_of(jobs: Sequence[Job], job: Job, told: Mapping[str, T]) -> dict[str, T]:

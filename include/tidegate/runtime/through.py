@@ -5,8 +5,8 @@
     after    nothing is taken back: if the attempt fails now, another one commits the same rows once more
 
 No row can be lost by it: positions and states go on with the manifest only, so what no ack names is read again. A job
-that has slept writes no more once a later checkpoint has written to the table: it would put older rows over newer ones.
-Nor does it lose anything: that later one went on from another attempt's ack, or reads the same input again.
+that has slept writes no more once a later checkpoint, or a rollback, is on the table: it would put older rows over
+newer ones. Nor does it lose anything: the later one went on from another attempt's ack, or reads the input again.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class Through:
         for _ in range(LOST_RACES):
             head = sink.head(context)
             self._refuse_other_table(sinking, head, context)
-            if head.last is not None and head.last > self.plan.id:
-                raise self._outrun(sinking.name, head.last)
+            published = sink.head(self.coordinator.context(sinking.name)).last  # behind the head that is committed on
+            last = max(head.last or 0, published or 0)
+            if last > self.plan.id:
+                raise self._outrun(sinking.name, last)
             self._begun.add(sinking.name)
             done = sink.publish(self._publication(prepared, head.last), head, context)
             if done is not None:

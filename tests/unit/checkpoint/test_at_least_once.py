@@ -157,6 +157,22 @@ def test_one_that_has_slept_does_not_write_over_what_came_later(world: World) ->
     assert world.offsets("a") == [1, 2]
 
 
+@pytest.mark.parametrize("moment", ["head of a", "commit 1 on a"])
+def test_one_that_has_slept_does_not_write_over_what_was_published_exactly_once(world: World, moment: str) -> None:
+    world.feed_more(2)
+    slow = world.trigger("one")
+
+    def meanwhile() -> None:
+        world.coordinator().abort(slow, "TEST")
+        world.limits = Limits()
+        world.checkpoint("two")
+
+    world.weather.then[moment] = meanwhile
+    with pytest.raises(Fenced, match="holds rows of checkpoint 2 already"):
+        world.work(slow)
+    assert world.offsets("a") == [1, 2]
+
+
 def test_a_race_for_the_tables_next_version_is_run_again(world: World) -> None:
     world.feed_more(2)
     one = world.trigger("one")
