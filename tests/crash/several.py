@@ -28,6 +28,7 @@ from tests.simulation.simulate import decoded_once
 from tests.ticking import TickingStore
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.errors import Corrupt
 from tidegate.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json
@@ -95,7 +96,10 @@ def _write(frame: Rows, schema: Json, folder: str, partition_by: Sequence[str]) 
 
 def take_all(self: channel.Channel, sent: Sequence[Any], context: Any, spark: Any) -> tuple[Any, None]:
     location = self.location(context)
-    found = [pq.read_table(location.full(file.path)) for each in sent for file in each.rows.files]
+    paths = [location.full(file.path) for each in sent for file in each.rows.files]
+    if gone := [path for path in paths if not Path(path).exists()]:
+        raise Corrupt(f"the channel {self.stream!r} has lost {gone[0]}", reason="CHANNEL_DAMAGED")
+    found = list(map(pq.read_table, paths))
     empty = SCHEMAS[self.stream].empty_table()
     return Rows(pa.concat_tables([empty, *found])), None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
 from tidegate.checkpoint import asking, control, holding, savepoint
@@ -13,7 +13,6 @@ from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailabl
 from tidegate.gates.quarantine import quarantine_name
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Plan, Request
-from tidegate.runtime.run_job import run_job
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToyCommit
 
@@ -22,8 +21,6 @@ Asks = Callable[[], Triggered | Covered | None]
 
 TRIES = 8
 """How often a task is tried before its process gives up, as long as things go wrong."""
-
-NO_SPARK: Any = None
 
 
 class GaveUp(Exception):
@@ -92,7 +89,7 @@ def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] 
     """All jobs of a checkpoint; why they failed, if they did."""
     for job in plan.acks:
         try:
-            patiently(world, lambda job=job: run_job(coordinator, plan.id, job, NO_SPARK))
+            patiently(world, lambda job=job: world.work(coordinator, plan.id, job))
         except Fenced:
             return None  # decided without us: completion finds out how
         except GaveUp as error:
@@ -164,7 +161,7 @@ def meddler(world: World) -> None:
                 lambda: coordinator.abort(id, "CANCELLED"),
                 lambda: coordinator.complete(id),
                 lambda: coordinator.complete(id, ("JOB_FAILED", "it seemed so")),
-                lambda: run_job(coordinator, id, "main", NO_SPARK),
+                lambda: world.work(coordinator, id, world.some_job()),
                 lambda: answer(world, coordinator, id),
             ]
         call = world.dice.one_of(calls)

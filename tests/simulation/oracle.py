@@ -139,10 +139,7 @@ class Oracle:
             self._durable(what, base.id, "decision.json")
         if checkpoint.target is not None:
             self._rollback_decided(checkpoint, decision)
-        for job in checkpoint.plan["acks"]:
-            if job not in checkpoint.acks:
-                raise Violation(f"I3: {what} without the ack of job {job}")
-            self._durable(what, id, f"acks/{job}.json")
+        self._acked(checkpoint, decision, what)
         self._answered(checkpoint, decision)
         self._durable(what, id, f"manifest-{decision['manifest']}.json")
         index = [path for path in self.store.files if path.startswith("runs/") and path.endswith(f"/{id:08d}")]
@@ -150,6 +147,13 @@ class Oracle:
             raise Violation(f"{what} before its run is indexed")
         if not self.store.durable(index[0]):
             raise Violation(f"W2: {what}, but {index[0]} is not durable")
+
+    def _acked(self, checkpoint: Checkpoint, decision: dict[str, Any], what: str) -> None:
+        """Every job has done its part, for good."""
+        for job in checkpoint.plan["acks"]:
+            if job not in checkpoint.acks:
+                raise Violation(f"I3: {what} without the ack of job {job}")
+            self._durable(what, checkpoint.id, f"acks/{job}.json")
 
     def _answered(self, checkpoint: Checkpoint, decision: dict[str, Any]) -> None:
         """D5: whatever holds it was approved, and that answer was about exactly these rows."""

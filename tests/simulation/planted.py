@@ -296,9 +296,9 @@ class Plant(NamedTuple):
     known: tuple[int, ...] = ()
     """Days on which it was found before: looked at first. If they have changed since, all others are."""
 
-    def is_found(self, hours: bool = False) -> bool:
-        """Whether somebody notices, as it is planted now. hours: on days of an interval pipeline."""
-        return any(simulate_seed(seed, hours).problem for seed in (*self.known, *range(self.within)))
+    def is_found(self, kind: str = "life") -> bool:
+        """Whether somebody notices, as it is planted now, on days of this kind."""
+        return any(simulate_seed(seed, kind).problem for seed in (*self.known, *range(self.within)))
 
 
 PLANTED: dict[str, Plant] = {

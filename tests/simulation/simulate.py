@@ -11,6 +11,7 @@ from unittest import mock
 
 from tests.simulation import actors, life, life_oracle
 from tests.simulation.aside import AsideOracle, AsideWorld
+from tests.simulation.busy import BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.dice import Dice, SeededDice
 from tests.simulation.hours import HourOracle, HourWorld
 from tests.simulation.oracle import Oracle
@@ -41,9 +42,19 @@ class Day:
         return "\n".join(f"{tick:7.0f}  {who:10} {what}" for tick, who, what in self.events)
 
 
-def simulate_seed(seed: int, hours: bool = False, aside: bool = False) -> Day:
-    """The day of this seed. hours: of an interval pipeline. aside: with bad rows, which go into quarantine."""
-    return simulate(SeededDice(seed), hours, aside)
+KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
+    "life": (World, life_oracle.LifeOracle),
+    "hours": (HourWorld, HourOracle),
+    "aside": (AsideWorld, AsideOracle),
+    "busy": (BusyWorld, BusyOracle),
+}
+"""Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
+quarantine; of several jobs, past which checkpoints go."""
+
+
+def simulate_seed(seed: int, kind: str = "life") -> Day:
+    """The day of this seed."""
+    return simulate(SeededDice(seed), kind)
 
 
 @dataclass(frozen=True)
@@ -56,20 +67,20 @@ class Summary:
     completed: int
 
 
-def simulate_many(seeds: Iterable[int], hours: bool = False) -> list[Summary]:
+def simulate_many(seeds: Iterable[int], kind: str = "life") -> list[Summary]:
     """The days of these seeds, one after the other."""
-    days = ((seed, simulate_seed(seed, hours)) for seed in seeds)
+    days = ((seed, simulate_seed(seed, kind)) for seed in seeds)
     return [Summary(seed, day.problem, len(day.events), day.completed) for seed, day in days]
 
 
-def simulate(dice: Dice, hours: bool = False, aside: bool = False) -> Day:
+def simulate(dice: Dice, kind: str = "life") -> Day:
     """A day whose every turn is decided by `dice`."""
-    world = HourWorld(dice) if hours else AsideWorld(dice) if aside else World(dice)
-    kind = HourOracle if hours else AsideOracle if aside else life_oracle.LifeOracle
-    oracle: Oracle = kind(world)
-    with seams.installed(world.seams()), decoded_once(), life.folders_in_memory(world):
+    of_world, of_oracle = KINDS[kind]
+    world = of_world(dice)
+    oracle = of_oracle(world)
+    with seams.installed(world.seams()), decoded_once(), life.folders_in_memory(world), channels_in_memory(world):
         try:
-            _storm(world, hours)
+            _storm(world, hours=kind == "hours")
             _calm(world)
             if not world.problem:
                 oracle.judge()

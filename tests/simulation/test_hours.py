@@ -10,9 +10,9 @@ SEEDS = 300
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 100))
 def test_all_invariants_hold_on_bad_days(first: int) -> None:
-    days = {seed: simulate_seed(seed, hours=True) for seed in range(first, first + 100)}
+    days = {seed: simulate_seed(seed, "hours") for seed in range(first, first + 100)}
     bad = [
-        f"{day.problem}\nreplay: python -m tests.simulation --hours --seed {s} --trace"
+        f"{day.problem}\nreplay: python -m tests.simulation --kind hours --seed {s} --trace"
         for s, day in days.items()
         if day.problem
     ]
@@ -23,10 +23,10 @@ def test_all_invariants_hold_on_bad_days(first: int) -> None:
 
 
 def test_the_same_seed_replays_identically() -> None:
-    assert simulate_seed(5, hours=True).digest() == simulate_seed(5, hours=True).digest()
+    assert simulate_seed(5, "hours").digest() == simulate_seed(5, "hours").digest()
 
 
 @pytest.mark.parametrize("name", PLANTED_HOURS)
 def test_a_planted_bug_is_found(name: str) -> None:
     with planted(name):
-        assert PLANTED_HOURS[name].is_found(hours=True), "all days went by, and nobody noticed"
+        assert PLANTED_HOURS[name].is_found("hours"), "all days went by, and nobody noticed"

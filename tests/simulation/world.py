@@ -21,6 +21,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Plan
 from tidegate.pipeline import Stream
+from tidegate.runtime.run_job import run_job
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toy_gate import ToyGate
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
@@ -121,6 +122,14 @@ class World(Weather):
     def coordinator(self) -> Coordinator:
         """The real thing, on this world's storage; each process makes its own."""
         return Coordinator(self.graph, Ledger(self.store, "day"), self.climate, Place("/"))
+
+    def work(self, coordinator: Coordinator, id: int, job: str) -> None:
+        """A task of that job."""
+        run_job(coordinator, id, job, None)  # type: ignore[arg-type]
+
+    def some_job(self) -> str:
+        """One of the pipeline's."""
+        return "main"
 
     def other(self, folder: str) -> FakeStore:
         """The store of another folder, made when it is first asked for."""

@@ -171,15 +171,22 @@ class Attempt:
         answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
+        if entry is None or entry.aborted:  # though another attempt has done it in time
+            raise self._fenced(f"checkpoint {self.id} was aborted")
 
     @contextlib.contextmanager
     def fenced_if_ended(self) -> Iterator[None]:
-        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it."""
+        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it. As
+        long as nobody can tell whether it has been, nothing is damaged: it is tried again."""
         try:
             yield
         except (Corrupt, Invalid, Unavailable) as error:
-            with contextlib.suppress(Corrupt, Invalid, Rejected, Unavailable):
+            try:
                 self.refuse_ended()
+            except (Corrupt, Invalid, Rejected):
+                pass
+            except Unavailable as unclear:
+                raise unclear from error
             self.exchange.refuse_ended()
             raise error
 

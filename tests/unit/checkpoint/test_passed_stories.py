@@ -15,9 +15,11 @@ from tests.unit.checkpoint.test_passed_lives import SLOW, Life, Unaligned
 from tidegate import seams
 from tidegate.checkpoint.copies import copy_out, open_copy, verify
 from tidegate.checkpoint.held import held_by
+from tidegate.checkpoint.lines import all_below
+from tidegate.checkpoint.progress import progress_of
 from tidegate.checkpoint.savepoint import create, dispose
 from tidegate.checkpoint.voids import void_attempts
-from tidegate.errors import Fenced, Rejected
+from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.model.records import Ack, Handle, Json
 from tidegate.runtime.run_job import Attempt, run_job
@@ -250,6 +252,84 @@ def test_what_may_have_counted_in_a_checkpoint_that_is_retired_is_not_removed(tm
     story.coordinator().retire()
     assert story.ledger.entry(2) is None
     assert story.shown("b") == story.shown("a") == list(range(1, 9))
+
+
+def asleep(story: Story) -> Attempt:
+    """An attempt that has asked, and slept while another one did the work, and its checkpoint was aborted."""
+    id = story.planned()
+    attempt = Attempt(story.coordinator(), id, "slow", lambda _: None)
+    attempt.ask()
+    story.work(id, "slow", at_work=False)
+    story.coordinator().abort(id, "TEST")
+    return attempt
+
+
+def test_who_wakes_up_when_all_is_aborted_is_fenced_though_others_had_done_its_work(tmp_path: Path) -> None:
+    """What it was to read is gone; that is no damage, for which a pipeline would be suspended."""
+    attempt = asleep(Story(tmp_path))
+    with pytest.raises(Fenced, match="was aborted"), attempt.fenced_if_ended():
+        attempt.read(None)  # type: ignore[arg-type]
+
+
+def test_as_long_as_nobody_can_tell_nothing_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = asleep(Story(tmp_path))
+
+    def refuse() -> None:
+        raise Unavailable("the ledger does not answer")
+
+    monkeypatch.setattr(attempt, "refuse_ended", refuse)
+    with pytest.raises(Unavailable, match="does not answer"), attempt.fenced_if_ended():
+        attempt.read(None)  # type: ignore[arg-type]
+
+
+# -- rollbacks (R4) -------------------------------------------------------------------------------------
+
+
+def gone_back(tmp_path: Path) -> tuple[Story, int, Ack]:
+    """Back to 2, past which `slow` was; it was done with 2 since, and that was published by 4. Then one more."""
+    story, late = busy(tmp_path)
+    third = story.planned()
+    story.refused(third)
+    story.work(third, "slower")
+    story.completed(2, third)
+    story.ended(late)
+    story.all_done(story.planned())
+    assert story.shown("b") == [1, 2, 3, 4]
+    back = story.coordinator().roll_back(2, run="back", by="mia")
+    assert (back.error, story.shown("a"), story.shown("b")) == (None, [1, 2], [1])
+    last = story.planned(rows=0)
+    ack = story.work(last, "slow", at_work=False)
+    story.work(last, "slower")
+    story.completed(last)
+    return story, last, ack
+
+
+def test_behind_a_rollback_what_was_done_since_is_done_again(tmp_path: Path) -> None:
+    """Others may have removed the files that it had brought: a table's older versions are theirs to clean up."""
+    story, last, ack = gone_back(tmp_path)
+    assert [handle.entry for handle in ack.inputs["main"]] == [2, last]
+    manifest = story.ledger.entry(last).manifest  # type: ignore[union-attr]
+    assert manifest is not None
+    assert {handle.entry for handle in manifest.jobs.values()} == {last}
+    assert len(manifest.tables["b"].committables) == 1
+    assert story.shown("b") == story.shown("a") == [1, 2, 3, 4]
+
+
+def test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts(tmp_path: Path) -> None:
+    """Each of both would do; and each is tried here without the other."""
+    story, last, _ = gone_back(tmp_path)
+    entry, base = story.coordinator().entry_and_base(last)
+    assert entry is not None
+    assert base is not None
+    assert base.restart is not None
+    assert all_below(story.ledger, entry, base) == []
+    second = story.ledger.entry(2)
+    assert second is not None
+    assert second.acks["slow"].ack.prev == base.manifest.jobs["slow"]  # type: ignore[union-attr]
+    unfinished = replace(entry, acks={"main": entry.acks["main"]})
+    found = progress_of([unfinished, base, second])
+    assert found.chosen["slow"].entry == 1
+    assert [each.ack.entry for each in found.in_flight["slow"]] == [2, last]
 
 
 # -- savepoints -----------------------------------------------------------------------------------------
