@@ -129,6 +129,7 @@ def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
     assert told["checkpoint"] == ids[2]
     sink = next(part for part in told["parts"] if part["role"] == "sink")
     assert (sink["name"], sink["rows"], sink["inputs"]) == ("a", 3, ["enough"])
+    assert [(part["name"], part["rows"]) for part in told["parts"] if part["role"] == "source"] == [("in", 3)]
 
 
 def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids):

@@ -218,11 +218,14 @@ def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str,
     """Nothing is read: each source stays where it is. declared: the kinds of those that may be new."""
     before = base.sources if base is not None else {}
     kinds = {**declared, **{name: part.kind for name, part in before.items()}}
-    ends = {name: before[name].end if name in before else None for name in kinds}
-    return {
-        name: Range(kind=kind, start=ends[name], end=ends[name], splits=Payload(data={}), empty=True, more=True)
-        for name, kind in kinds.items()
-    }
+    return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
+
+
+def _standing(kind: str, before: Range | None) -> Range:
+    """It reads nothing; but what its pace goes by is not forgotten."""
+    at, pace = (before.end, before.pace) if before is not None else (None, None)
+    kept = msgspec.structs.replace(pace, taken=0) if pace is not None else None
+    return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True, pace=kept)
 
 
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:

@@ -173,6 +173,8 @@ def _figures(name: str, role: str, details: Json) -> Json:
     prefix = {"sink": "stage", "operator": "state", "gate": "gate"}.get(role)
     for job in details.get("jobs", {}).values():
         found["rows"] = job["rows"].get(name, found["rows"]) if role == "sink" else found["rows"]
+        if role == "source" and name in job.get("taken", {}):
+            found["rows"] = job["taken"][name]["rows"]
         found["seconds"] = job["seconds"].get(f"{prefix} {name}", found["seconds"]) if prefix else found["seconds"]
         found["watermark"] = job["watermarks"].get(name, found["watermark"])
         found["late"] = job["counts"].get(name, {}).get("late", found["late"])

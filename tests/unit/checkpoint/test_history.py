@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World
 from tidegate import seams
+from tidegate.checkpoint import history
 from tidegate.checkpoint.history import journal_of, live_row, remember, rows_table
 from tidegate.checkpoint.past import MEASURES, Past, Wanted, _undone
 from tidegate.errors import Invalid, Unavailable
@@ -192,6 +194,20 @@ def lived_more(world: World, count: int) -> None:
     for n in range(count):
         world.checkpoint(f"more{n}", rows=1)
         remember(world.ledger, {})
+
+
+def test_columns_that_came_later_are_null_in_older_rows(world):
+    """A history that was begun before jobs told what they read goes on."""
+    later = ("rows_in", "rate", "sync_seconds")
+    older = {**history.SCHEMA, "fields": [each for each in history.SCHEMA["fields"] if each["name"] not in later]}
+    with mock.patch.object(history, "SCHEMA", older):
+        lived(world, 2)
+        assert "rate" not in {each["name"] for each in journal_of(world.ledger, {}).opened().schema["fields"]}
+    world.checkpoint("more", rows=3)
+    remember(world.ledger, {})
+    assert written(world) == [1, 2, 3]
+    world.limit(num_retained=1).coordinator().retire()
+    assert [past(world).one(id)["rows_in"] for id in (1, 2, 3)] == [None, None, 3]
 
 
 # -- what is told ----------------------------------------------------------------------------------------

@@ -164,6 +164,13 @@ def test_each_failure_in_a_row_halves_it_and_success_brings_it_back() -> None:
     assert story.at_most > 4000
 
 
+def test_what_lies_far_beyond_all_that_was_seen_is_not_tried_at_once() -> None:
+    story = Story(0.0, 1e6, 10)
+    for _ in range(4):
+        story.checkpoint()
+    assert story.amounts == [10, 40, 160, 640]
+
+
 def test_of_nothing_known_a_failure_says_the_first_thing() -> None:
     assert allowed([], TARGET, 0.0) is None
     assert allowed([], TARGET, 0.0, [1000]) == 500
@@ -293,6 +300,15 @@ def test_it_can_be_turned_on_and_off(paced: Paced) -> None:
     assert paced.lived(1)[0] == pytest.approx(300, abs=20), "acks have told what was read before"
     paced.adaptive = None
     assert paced.lived(1) == [1000]
+
+
+def test_what_it_goes_by_outlives_a_rollback(paced: Paced) -> None:
+    paced.feed.available = 100_000
+    before = paced.lived(6)
+    done = paced.coordinator().roll_back(4, run="back", by="mia")
+    assert done.error is None
+    paced.coordinator().publish()
+    assert paced.lived(1) == [before[4]], "as the one behind the target"
 
 
 def test_without_an_interval_there_is_nothing_to_go_by(paced: Paced) -> None:

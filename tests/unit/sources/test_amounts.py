@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,33 @@ def test_a_range_that_was_planned_before_rows_were_noted_is_read_all_the_same(
 
 def test_a_generator_knows(context: SourceContext) -> None:
     assert amount(Generator(rows=12, total=20), context, {"offset": 10}) == Amount(rows=10)
+
+
+# -- bounds from outside -----------------------------------------------------------------------------------
+
+
+def bounded(context: SourceContext, at_most: int) -> SourceContext:
+    return replace(context, at_most=at_most)
+
+
+def test_files_take_no_more_bytes_than_they_may_but_one_file(context: SourceContext, landing: Path) -> None:
+    put(landing, ["a.json", "b.json", "c.json", "d.json"], "x" * 10)
+    planned = files().plan(None, bounded(context, 29))
+    assert (len(planned.splits["files"]), planned.amount, planned.more) == (2, 20, True)
+    assert planned.summary == "2 of 4 files, 20 B"
+    assert files(max_bytes=15).plan(None, bounded(context, 29)).amount == 10, "its own bound holds as well"
+    assert files(max_files=3).plan(None, bounded(context, 1000)).amount == 30
+    assert files().plan(None, bounded(context, 1)).amount == 10
+    assert files().plan(planned.end, bounded(context, 1000)).summary == "2 files, 20 B"
+
+
+def test_delta_tables_take_no_more_bytes_than_they_may_but_one_file(context: SourceContext, tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    table.append("a", "b", "c")
+    assert [source().plan(None, bounded(context, most)).amount for most in (1, 29, 1000)] == [10, 20, 30]
+    assert source(max_bytes=10).plan(None, bounded(context, 29)).amount == 10
+
+
+def test_generators_make_no_more_rows_than_they_may(context: SourceContext) -> None:
+    assert [Generator(rows=5).plan(None, bounded(context, most)).amount for most in (1, 3, 100)] == [1, 3, 5]
+    assert Generator(rows=5, total=2).plan(None, bounded(context, 3)).amount == 2
