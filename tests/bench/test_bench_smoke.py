@@ -25,7 +25,7 @@ KEYS = {
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
-    "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "written_p50_s", "files"},
+    "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
 }
 
 
