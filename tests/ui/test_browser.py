@@ -286,10 +286,12 @@ def test_others_who_may_are_offered_the_same(browser: Browser, airflow: Airflow,
 
 def test_it_is_light_or_dark_as_airflow_is_and_follows(page: Page):
     theme = f"{FRAME}.documentElement.dataset.theme"
+    seen = "getComputedStyle({}.documentElement).backgroundColor"
     for name, other in (("dark", "light"), ("light", "dark")):
         page.run(f"document.documentElement.classList.replace('{other}', '{name}'); 0")
         page.run(f"document.documentElement.classList.add('{name}'); 0")
         eventually(f"the frame is {name}", lambda name=name: page.run(theme) == name)
+        eventually("there is no seam", lambda: page.run(seen.format("document")) == page.run(seen.format(FRAME)))
 
 
 def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: Airflow):

@@ -16,12 +16,16 @@
     if (chosen === "dark" || chosen === "light") return chosen;
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   };
+  // No seam between the page and the frame in it: what is seen through the frame is the first colour behind it.
+  const around = (element) => {
+    if (!element) return "";
+    const colour = getComputedStyle(element).backgroundColor;
+    return /^(transparent|rgba\(.*, 0\))$/.test(colour) ? around(element.parentElement) : colour;
+  };
   const apply = () => {
     root.dataset.theme = wanted();
-    const around = outer()?.ownerDocument.body;
-    const colour = around ? getComputedStyle(around).backgroundColor : "";
-    // No seam between the page and the frame in it.
-    if (/^rgb\(/.test(colour)) root.style.setProperty("--bg", colour);
+    const colour = around(outer() && window.frameElement);
+    if (colour) root.style.setProperty("--bg", colour);
     else root.style.removeProperty("--bg");
   };
   apply();
