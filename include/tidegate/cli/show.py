@@ -205,11 +205,12 @@ def _between_jobs(details: dict[str, Any], out: Output) -> None:
         rows += [[job, f"took {name}", *rows_and_size(each)] for name, each in told.get("received", {}).items()]
         if told.get("processed"):
             rows.append([job, "  of it in flight before", *rows_and_size(told["processed"])])
+        rows += [[job, f"sent {name}", *rows_and_size(each)] for name, each in told.get("sent", {}).items()]
     for job, past in details.get("behind", {}).items():
         ids = ", ".join(map(str, past["in_flight"]))
         rows.append([job, f"has yet to take what is in flight of {ids}", *rows_and_size(past)])
     if rows:
-        out.table(["job", "from other jobs", "rows", "bytes"], rows, right=["rows", "bytes"])
+        out.table(["job", "between jobs", "rows", "bytes"], rows, right=["rows", "bytes"])
 
 
 def _seconds(value: float | None) -> str:

@@ -62,6 +62,8 @@ class JobStats(Struct, frozen=True, kw_only=True):
     """What it has read, by source."""
     received: dict[str, Amount] = {}
     """What it has taken from other jobs, by stream."""
+    sent: dict[str, Amount] = {}
+    """What it has put into channels for other jobs, by stream."""
     processed: Amount | None = None
     """What of that was in flight: sent in older checkpoints."""
     rows: dict[str, int] = {}

@@ -114,6 +114,11 @@ class Exchange:
         return streams
 
     @property
+    def amounts(self) -> dict[str, Amount]:
+        """How much it has sent, by stream."""
+        return {stream: sent.amount for stream, sent in self._unsettled.items()}
+
+    @property
     def processed(self) -> Amount | None:
         """What was in flight of that. None: nothing was."""
         return sum_of(self._older) if self._older else None

@@ -56,6 +56,7 @@ class Measuring:
             async_s=round(seconds_beside(beside), 3),
             taken=self._told(operating, verdicts),
             received=exchange.received,
+            sent=exchange.amounts,
             processed=exchange.processed,
             rows={name: prepared.rows for name, prepared in staged.items()},
             bytes={name: prepared.bytes for name, prepared in staged.items()},

@@ -110,6 +110,7 @@ def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_
         async_s=3.5,
         taken={"events": Amount(rows=1234, bytes=800, files=3)},
         received={"clean": Amount(rows=77, bytes=4000, files=1)},
+        sent={"totals": Amount(rows=7, bytes=600, files=1)},
         processed=Amount(rows=55, bytes=3000, files=1),
     )
     shown = tidegate("show", "orders", "1").out
@@ -118,6 +119,7 @@ def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_
     assert "1.5 s 2.5 s 3.5 s stage good" in " ".join(next(row for row in rows if row[:2] == ["main", "attempt1"]))
     assert next(row for row in rows if row[:3] == ["main", "took", "clean"])[3:] == ["77", "4.0", "kB"]
     assert "of it in flight before" in shown
+    assert next(row for row in rows if row[:3] == ["main", "sent", "totals"])[3:] == ["7", "600", "B"]
     assert "how much of events: at most 900 bytes, for a reason" in shown
     assert "alignment 1.50 s, sync 2.50 s" in shown
     assert "How much of source events: at most 900 bytes, for a reason." in explained(tidegate, 1)[1]

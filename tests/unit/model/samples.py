@@ -145,6 +145,7 @@ SAMPLES: dict[str, Record] = {
             async_s=0.5,
             taken={"orders": Amount(rows=3, bytes=700, files=2)},
             received={"scores": Amount(rows=5, bytes=900, files=1)},
+            sent={"clean": Amount(rows=4, bytes=800, files=1)},
             processed=Amount(rows=2, bytes=400, files=1),
             rows={"orders": 3},
             bytes={"orders": 512},

@@ -97,6 +97,7 @@ def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> No
     assert (first.aligned_s, first.sync_s, first.async_s) == (0.0, 7.0, 0.0)
     assert list(first.seconds) == ["read", "stage firsts", "send first"]
     assert (first.taken, first.received, first.processed) == ({"first": Amount(rows=2)}, {}, None)
+    assert (first.sent["first"].rows, first.sent["first"].files) == (2, 1)
 
 
 def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:

@@ -97,7 +97,8 @@ const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + nu
 function steps(d) {
   const rows = Object.entries(d.jobs).flatMap(([job, told]) => Object.entries(told.seconds).map(([step, took]) => {
     const name = step.split(" ").slice(1).join(" ");
-    return { job, step, took, rows: told.rows[name], bytes: told.bytes[name], mark: told.watermarks[name], counts: told.counts[name] };
+    const sent = step.startsWith("send ") ? told.sent?.[name] : undefined;
+    return { job, step, took, rows: sent ? sent.rows : told.rows[name], bytes: sent ? sent.bytes : told.bytes[name], mark: told.watermarks[name], counts: told.counts[name] };
   }));
   const counted = (row) => Object.entries(row.counts ?? {}).map(([what, number]) => `${what} ${count(number)}`).join(", ");
   return rows.length > 0 && [h("h3", {}, "Steps"), table([
