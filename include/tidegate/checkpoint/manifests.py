@@ -73,6 +73,9 @@ def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
     """What of it cannot be: sources are at the checkpoint, no job is before those that it takes from, and what lies
     between is in flight."""
     at = {job: handle.entry for job, handle in manifest.jobs.items()}
+    for name, part in entry.plan.sources.items():
+        if manifest.positions.get(name) != Position(kind=part.kind, at=part.end):
+            yield f"source {name!r} is not where its plan ends"
     for job in entry.plan.acks:
         behind = at.get(job, 0)
         if behind != entry.id and job not in entry.overtakable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.cli.doctor import Finding
 from tidegate.cli.targets import Target
@@ -96,6 +97,8 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"checkpoint {entry.id} is completed, but the ack of job {job} is missing"
             elif acked.handle != handle:
                 yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
+        if entry.restart is None and entry.plan.kind != "fork":
+            yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
     if not entry.open and entry_name(entry.id) not in _run_index(ledger, entry):
         yield f"checkpoint {entry.id} is decided, but runs/ does not know that its run made it"
     payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]

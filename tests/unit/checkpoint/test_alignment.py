@@ -122,6 +122,21 @@ def wrong(seen: Seen, event: Event, actions: tuple[Action, ...], after: Seen) ->
         elif isinstance(action, Block) and (len(after.last) == 1 or consumed(action.id, actions)):
             yield f"blocks {action.channel} at {action.id}, for which all is there"
     yield from left_undone(seen, event, actions, after)
+    if after.job.busy_with != busy:
+        yield f"says that it is at work on {after.job.busy_with}, and is at {busy}"
+    if isinstance(event, Barrier):
+        yield from left_unsaid(seen, event, actions, after)
+
+
+def left_unsaid(seen: Seen, event: Barrier, actions: tuple[Action, ...], after: Seen) -> Iterator[str]:
+    """What is to be said to each barrier: that it comes too late, or that its channel is to wait."""
+    if event.id in after.overtaken:
+        return
+    if event.id in seen.given_up or event.id <= seen.taken:
+        if Refuse(event.id, event.channel) not in actions:
+            yield f"does not refuse the barrier of {event.id}, which is settled"
+    elif not there(after, event.id) and Block(event.id, event.channel) not in actions:
+        yield f"does not block {event.channel} at {event.id}, though another channel is not there yet"
 
 
 def consumed(id: int, actions: tuple[Action, ...]) -> bool:
@@ -246,6 +261,25 @@ def test_a_rule_that_is_broken_is_noticed(broken: str, monkeypatch: pytest.Monke
     rule, instead, mode = RULES[broken]
     monkeypatch.setattr(alignment, rule, instead)
     assert explore(2, 3, mode)[1] != ""
+
+
+ON = Alignment.on
+
+
+@pytest.mark.parametrize("event", [Barrier, Cancel, Ended, TimeUp, Freed])
+def test_an_event_that_is_not_heard_is_noticed(event: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Alignment, "on", lambda self, each: (self, ()) if isinstance(each, event) else ON(self, each))
+    assert explore(2, 3, TIMED)[1] != ""
+
+
+@pytest.mark.parametrize("action", [Consume, Block, Overtake, Record, Abort, Refuse])
+def test_an_action_that_is_left_out_is_noticed(action: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on(self: Alignment, event: Event) -> tuple[Alignment, tuple[Action, ...]]:
+        job, actions = ON(self, event)
+        return job, tuple(each for each in actions if not isinstance(each, action))
+
+    monkeypatch.setattr(Alignment, "on", on)
+    assert explore(2, 3, UNALIGNED)[1] != ""
 
 
 def test_a_cancellation_that_is_not_obeyed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

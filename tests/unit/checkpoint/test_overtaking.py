@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from tests.model.overtaking import FIRST, SLOW, Fact, Made, Work, entry_of, handle, manifest_of
 from tidegate import Pipeline
-from tidegate.checkpoint import protocol
+from tidegate.checkpoint import manifests, protocol
 from tidegate.checkpoint.lines import lowest_ack
 from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.checkpoint.progress import behind, missing, progress_of
-from tidegate.model.records import Overtaking
+from tidegate.errors import Corrupt
+from tidegate.model.records import Overtaking, Payload, Position, Range
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Graph
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
@@ -114,6 +117,27 @@ def test_a_manifest_that_cannot_be_is_seen(flaw: str) -> None:
     if flaw.startswith("before"):
         manifest = msgspec.structs.replace(manifest, jobs={FIRST: handle(FIRST, 2), SLOW: handle(SLOW, 3)})
     assert any(flaw in told for told in manifest_flaws(manifest, entry(3, NEXT, forced)))
+
+
+def test_sources_are_at_the_checkpoint() -> None:
+    read = Range(kind="toy", start={"at": 1}, end={"at": 3}, splits=Payload(data={}), empty=False)
+    plan = msgspec.structs.replace(THREE.plan, sources={"in": read})
+    three = replace(THREE, plan=plan)
+    right = manifest_of(3, Made(3, (3,), ()))
+    for at, flawed in ((3, False), (2, True)):
+        positions = {"in": Position(kind="toy", at={"at": at})}
+        flaws = list(manifest_flaws(msgspec.structs.replace(right, positions=positions), three))
+        assert flaws == (["source 'in' is not where its plan ends"] if flawed else [])
+
+
+def test_no_manifest_is_made_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at as it is made: nothing is decided then."""
+    three, two = entry(3, NEXT._replace(slow=Work(1, (2, 3)))), entry(2, BUSY._replace(made=Made(1, (), (2,))))
+    assert manifests.manifest_of(three, two, [ONE]).jobs[SLOW] == handle(SLOW, 3)
+    monkeypatch.setattr(manifests, "_counted", lambda line: ({FIRST: handle(FIRST, 2)}, [], {}))
+    with pytest.raises(Corrupt, match="may not be behind") as told:
+        manifests.manifest_of(three, two, [ONE])
+    assert told.value.reason == "BAD_MANIFEST"
 
 
 def test_a_manifest_that_can_be_has_no_flaw() -> None:

@@ -75,12 +75,34 @@ def wrong(event: Event, before: Seen, after: Seen, actions: tuple[Action, ...]) 
             return f"it begins {action.id} before all of it is there"
         if before.taken and action.id <= before.taken[-1]:
             return f"it begins {action.id} behind {before.taken[-1]}"
+    return unsaid(event, before, after, actions)
+
+
+def unsaid(event: Event, before: Seen, after: Seen, actions: tuple[Action, ...]) -> str:
+    """What of the answer is missing, told from what was said before."""
+    ended = isinstance(event, Freed) or event == Cancel(before.job.busy_with or 0)
+    taken = [action.id for action in actions if isinstance(action, Take)]
+    busy = taken[-1] if taken else None if ended else before.job.busy_with
+    if after.job.busy_with != busy:
+        return f"it says that it is at work on {after.job.busy_with}, and is at {busy}"
+    done = max(before.taken, default=0)
+    if isinstance(event, Cancel) and event.id > done and Abort(event.id) not in actions:
+        return "it is not passed on"
+    late = isinstance(event, Barrier) and (event.id <= done or event.id in before.cancelled)
+    if isinstance(event, Barrier) and late and Refuse(event.id, event.channel) not in actions:
+        return "it is not refused"
     return ""
 
 
 def left(seen: Seen) -> str:
     """What is never begun, though all is said and the job is free."""
-    if seen.job.busy_with is not None or any(last < len(IDS) for last in seen.last):
+    if seen.job.busy_with is not None:
+        return ""
+    there = min((last for last in seen.last if last != 9), default=0)
+    due = max((id for id in range(1, there + 1) if id not in seen.cancelled), default=0)
+    if due > max(seen.taken, default=0):
+        return f"{due} is not begun, though it is in all channels that have not ended"
+    if any(last < len(IDS) for last in seen.last):
         return ""
     upto = len(IDS) if 9 not in seen.last else 0  # with channels that ended before, it may have nothing to count
     lost = [id for id in range(1, upto + 1) if id not in seen.taken and id not in seen.cancelled]
@@ -140,6 +162,25 @@ MUTATIONS = {"_due": _at_once, "_next": _whatever_it_does, "subsumed": _all_but_
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_a_broken_rule_is_noticed(rule: str) -> None:
     with mock.patch.object(tracking, rule, MUTATIONS[rule]):
+        assert explored(2)[1]
+
+
+ON = Tracker.on
+
+
+@pytest.mark.parametrize("kind", [Barrier, Cancel, Ended, Freed])
+def test_an_event_that_is_not_heard_is_noticed(kind: type) -> None:
+    with mock.patch.object(Tracker, "on", lambda self, each: (self, ()) if isinstance(each, kind) else ON(self, each)):
+        assert explored(2)[1]
+
+
+@pytest.mark.parametrize("kind", [Take, Abort, Refuse])
+def test_an_action_that_is_left_out_is_noticed(kind: type) -> None:
+    def on(self: Tracker, event: Event) -> tuple[Tracker, tuple[Action, ...]]:
+        job, actions = ON(self, event)
+        return job, tuple(each for each in actions if not isinstance(each, kind))
+
+    with mock.patch.object(Tracker, "on", on):
         assert explored(2)[1]
 
 

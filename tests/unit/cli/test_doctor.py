@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.checkpoint.history import remember
+from tidegate.model.records import Handle
 from tidegate.sinks.base import SinkContext, Staging
 
 SHOP = """
@@ -144,6 +145,16 @@ def test_damage_to_the_ledger_is_found_and_named(history, tidegate, damage):
     details = [f["detail"] for f in said.json["findings"] if f["state"] == "bad"]
     assert any(expected in detail for detail in details), details
     assert all(f["help"] for f in said.json["findings"] if f["state"] == "bad")
+
+
+def test_a_manifest_that_cannot_be_is_found(history, tidegate):
+    """Whatever wrote it: each is looked at once more."""
+    plan = history.plan(4, 3)
+    history.ack(4)
+    history.decide(plan, Handle(entry=3, sha=history.ledger.entry(3).acks["main"].handle.sha))
+    assert any(
+        "checkpoint 4: job 'main' is at 3, and may not be behind" in told for told in bad(doctor(tidegate, code=1))
+    )
 
 
 def test_a_side_file_that_is_not_what_was_written_is_found(history, tidegate):
