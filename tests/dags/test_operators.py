@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
+from tests.unit.checkpoint.test_passed_lives import toy_channels
+from tests.unit.checkpoint.test_passed_stories import busy
 from tidegate import Pipeline
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.savepoint import savepoints
@@ -284,6 +287,34 @@ def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
     with pytest.raises(DeadlinePassed):
         work()
     assert cancelled
+
+
+def test_who_may_go_on_beyond_the_deadline_is_asked_again_and_again():
+    told, cancelled = [0.01, 0.01, 0.0], []
+
+    def work() -> None:
+        with deadline(0.01, lambda: cancelled.append(list(told)), lambda: told.pop(0)):
+            while True:
+                pass
+
+    with pytest.raises(DeadlinePassed):
+        work()
+    assert cancelled == [[]]
+
+
+def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):
+    with toy_channels():
+        story, _ = busy(tmp_path)
+        second, third = story.ledger.plan(2), story.planned()
+        task: Any = SimpleNamespace(coordinator=story.coordinator())
+        assert Task.more_time(task, second, "slow")() == 0, "it is waited for"
+        story.refused(third)
+        assert Task.more_time(task, second, "slow")() > 0, "the next one has gone past it"
+        assert Task.more_time(task, second, "main")() == 0, "it reads the source"
+        story.completed(2)
+        assert Task.more_time(task, second, "slow")() > 0
+        story.coordinator().abort(third, "TEST")
+        assert Task.more_time(task, story.ledger.plan(third), "slow")() == 0
 
 
 # -- retries -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ are aborted, retired and rolled back. In the end each table holds each row once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -56,9 +57,16 @@ def take_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> t
     return ToyFrame(rows), None
 
 
+@contextlib.contextmanager
+def toy_channels() -> Iterator[None]:
+    """Channels without Spark."""
+    with mock.patch.object(Channel, "send", send), mock.patch.object(Channel, "take_all", take_all):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _toy_channels() -> Iterator[None]:
-    with mock.patch.object(Channel, "send", send), mock.patch.object(Channel, "take_all", take_all):
+    with toy_channels():
         yield
 
 
