@@ -21,7 +21,7 @@ from tidegate.checkpoint.manifests import _counted
 from tidegate.model.view import Acked, Entry
 from tidegate.sinks.channel import Channel
 
-EVERY = 29
+EVERY = 31
 """So many points further is the next story's; a prime, so that each run, job and fate has its turn."""
 
 POINTS = {
