@@ -19,7 +19,7 @@ from tidegate.model.records import Decision, Pin
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Savepoint", "check_free", "create", "dispose", "find", "nameable", "savepoints", "verify"]
+__all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints", "verify"]
 
 _OWNER = "savepoint-"
 
@@ -81,6 +81,12 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
             reason="NO_SUCH_CHECKPOINT",
         )
     return decision
+
+
+def behind(ledger: Ledger, id: int) -> list[str]:
+    """The jobs that had yet to take rows in a checkpoint. What is in flight is never copied."""
+    entry = ledger.entry(id)
+    return sorted(entry.manifest.in_flight) if entry is not None and entry.manifest is not None else []
 
 
 def check_free(ledger: Ledger, name: str, id: int | None) -> None:

@@ -84,10 +84,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _copy(target, args, out)
     if args.verb == "create":
         made = savepoint.create(target.ledger, args.name, args.checkpoint, who(), args.note)
-        out.document({"pipeline": target.name, **_document(made)})
+        behind = savepoint.behind(target.ledger, made.entry)
+        out.document({"pipeline": target.name, **_document(made), "behind": behind})
         out.line(
             f"Savepoint {made.name} is checkpoint {made.entry} of {target.name}. It stays until you dispose of it."
         )
+        if behind:
+            out.line(
+                f"Job {', '.join(behind)} was behind in it. You can go back to it; to copy or fork one, have it made "
+                "with --new, which waits for all jobs."
+            )
         return 0
     if args.verb == "list":
         return _list(target, out)

@@ -17,7 +17,7 @@ from tidegate.checkpoint.copies import copy_out, open_copy, verify
 from tidegate.checkpoint.held import held_by
 from tidegate.checkpoint.lines import all_below
 from tidegate.checkpoint.progress import progress_of
-from tidegate.checkpoint.savepoint import create, dispose
+from tidegate.checkpoint.savepoint import behind, create, dispose
 from tidegate.checkpoint.voids import void_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
@@ -353,6 +353,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     story.all_done(fourth)
     assert story.in_flight(fourth) == []
     create(story.ledger, "good", fourth, "mia")
+    assert (behind(story.ledger, third), behind(story.ledger, fourth)) == (["slow"], []), "what people are told"
     copied = copy_out(held_by(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
     assert verify(open_copy(copied.ledger.home, {})) == []
     story.all_done(fifth)
