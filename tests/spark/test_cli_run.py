@@ -185,7 +185,7 @@ def test_list_show_and_explain_tell_of_it(orders):
     story = orders.json("explain", "jobs.orders:pipeline", "3")
     assert story["changes"] == ["Settings and code are those of checkpoint 2."]
     assert story["waits_for"] == []
-    assert "2 files" in " ".join(story["events"])
+    assert "2 of 6 files" in " ".join(story["events"])
 
 
 def test_what_operators_remember_can_be_read_and_compared(orders):
