@@ -16,8 +16,8 @@ __all__ = ["router"]
 STATIC = Path(__file__).with_name("static")
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
-_NO_MODULES = frozenset({"theme.js", "app.js"})
-"""What the page names itself: the one runs before anything is drawn, the other one imports all others."""
+_FIRST = ("actions.js", "api.js", "dom.js", "format.js", "history.js", "lanes.js", "overview.js")
+"""What app.js imports before it shows anything. It gets the others behind that."""
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -43,13 +43,12 @@ def of_run(request: Request, dag_id: str, run_id: str) -> HTMLResponse:
 def _page(request: Request) -> HTMLResponse:
     """The same for all: which one it is, its scripts read off the address. `base`: where Airflow has hung this app.
 
-    All scripts are named, so that none waits until another one has been read. Their address has the files' hash: a
-    browser need not ask for them again until they change.
+    The first scripts are named, so that none waits until another one has been read. Their address has the files' hash:
+    a browser need not ask for them again until they change.
     """
     files = _files()
     place = f"{request.scope.get('root_path', '')}/static/{_version(files)}"
-    modules = sorted(name for name in files if name.endswith(".js") and name not in _NO_MODULES)
-    preload = "\n    ".join(f'<link rel="modulepreload" href="{escape(f"{place}/{name}")}">' for name in modules)
+    preload = "\n    ".join(f'<link rel="modulepreload" href="{escape(f"{place}/{name}")}">' for name in _FIRST)
     values = {"base": escape(request.scope.get("root_path", "")), "static": escape(place), "preload": preload}
     text = (STATIC / "page.html").read_text(encoding="utf-8")
     for name, value in values.items():

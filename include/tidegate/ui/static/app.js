@@ -2,16 +2,17 @@
 import { get, of, base, Refused } from "./api.js";
 import { h, replace, badge } from "./dom.js";
 import { buttons } from "./actions.js";
-import { pipelines } from "./pipelines.js";
 import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
-import { checkpoint } from "./checkpoint.js";
-import { summary, configuration, audit, compare } from "./tables.js";
-import { quarantine } from "./quarantine.js";
-import { graph } from "./graph.js";
-import { plots } from "./plots.js";
 
-const PAGES = { overview, history, checkpoint, summary, configuration, graph, plots, compare, quarantine, audit };
+// The others' scripts are fetched behind the first page, so that it need not wait for them.
+const LATER = {
+  pipelines: "pipelines", checkpoint: "checkpoint", summary: "tables", configuration: "tables", compare: "tables",
+  audit: "tables", quarantine: "quarantine", graph: "graph", plots: "plots",
+};
+const scriptOf = (page) => import(`./${LATER[page]}.js`);
+const later = (page) => async (...given) => (await scriptOf(page))[page](...given);
+const PAGES = { overview, history, ...Object.fromEntries(Object.keys(LATER).map((page) => [page, later(page)])) };
 const TABS = [
   ["overview", "Overview"], ["history", "History"], ["summary", "Summary"], ["graph", "Graph"], ["plots", "Plots"],
   ["compare", "Compare"], ["quarantine", "Quarantine"], ["configuration", "Configuration"], ["audit", "Actions"],
@@ -77,7 +78,7 @@ async function refresh(again) {
 }
 
 async function listed() {
-  const data = await get("/pipelines");
+  const [data, { pipelines }] = await Promise.all([get("/pipelines"), scriptOf("pipelines")]);
   return { key: data, draw: () => [h("header", {}, h("h1", {}, "Pipelines")), pipelines(data)] };
 }
 
@@ -89,7 +90,7 @@ async function ofDag(dag) {
     if (found.checkpoint === null) return without(dag, run);
     [at.page, at.id] = ["checkpoint", String(found.checkpoint)];
   }
-  const page = PAGES[at.page] ?? overview;
+  const page = Object.hasOwn(PAGES, at.page) && at.page !== "pipelines" ? PAGES[at.page] : overview;
   const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
   const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
   return { key: [ageless(about), view.key], wait: view.wait, draw: () => [...frame(dag, at, about), ...view.draw(about)] };
@@ -127,4 +128,4 @@ document.addEventListener("keydown", (event) => {
     wanted === "filter" ? found.focus() : found.click();
   }
 });
-refresh(false);
+refresh(false).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));
