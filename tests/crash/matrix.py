@@ -21,6 +21,8 @@ from tests.crash.several import MODES, check, without_spark
 from tests.crash.theatre import FATES, RUNS, Passing, story
 
 AT_ONCE = (1, 3)
+STEP = 200
+"""After so many stories it says how far it is."""
 
 
 class Case(NamedTuple):
@@ -74,7 +76,7 @@ def _told(told: tuple[Path, Case]) -> tuple[Case, str]:
 
 
 def main() -> int:
-    """Tell them all, and print those that went wrong."""
+    """Tell them all, and print those that go wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.matrix", description=__doc__)
     parser.add_argument("--modes", nargs="+", choices=sorted(MODES), default=sorted(MODES))
     parser.add_argument("--fates", nargs="+", choices=FATES, default=list(FATES))
@@ -86,11 +88,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wanted = cases(Path(folder) / "first", options.modes, options.fates)[part - 1 :: parts]
         given = [(Path(folder), case) for case in wanted]
+        wrong = 0
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:  # delta-rs does not survive a fork
-            wrong = [(case, what) for case, what in pool.imap_unordered(_told, given, chunksize=4) if what]
-    for case, what in wrong[:20]:
-        print(f"{case.mode}, k = {case.k}, {case.fate} at {tuple(case.passing)}: {what}")
-    print(f"{len(wanted):,} stories in {time.monotonic() - began:.0f} s: {len(wrong)} went wrong")
+            for number, (case, what) in enumerate(pool.imap_unordered(_told, given, chunksize=4), 1):
+                if what:
+                    wrong += 1
+                    print(f"{case.mode}, k = {case.k}, {case.fate} at {tuple(case.passing)}: {what}", flush=True)
+                if number % STEP == 0 or number == len(wanted):
+                    seconds = time.monotonic() - began
+                    print(f"{number:,} of {len(wanted):,} stories in {seconds:.0f} s: {wrong} went wrong", flush=True)
     return 1 if wrong else 0
 
 
