@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from tests.crash.world import KEYS, NAME, Limits, World, check_ledger, rows_of
 from tidegate import Pipeline
@@ -13,7 +12,6 @@ from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sources import Files
 
 
 @dataclass(frozen=True)
@@ -30,15 +28,7 @@ class OnceWorld(World):
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME, mode="at_least_once")
-        schema = "id long, key long, at long, amount decimal(10,2)"
-        events = pipeline.source("events", Files("landing/*.json", schema=schema, max_files=1))
-
-        @pipeline.stage(events)
-        def marked(events: Any) -> Any:
-            from pyspark.sql import functions as f
-
-            return events.crossJoin(events.sparkSession.range(1).select(f.rand().alias("mark")))
-
+        marked = self.marked(pipeline)
         marked.sink("log", DeltaAppend("tables/log"))
         totals = marked.job("keys").aggregate(by="key", uid="totals", n="count(*)", last="max(id)")
         totals.sink("totals", DeltaUpsert("tables/totals", keys=["key"]))

@@ -19,6 +19,7 @@ from tidegate.checkpoint.history import journal_of, remember
 from tidegate.ledger import open_ledger
 from tidegate.model.place import Place
 from tidegate.model.records import Json, Plan
+from tidegate.pipeline import Stream
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
@@ -61,6 +62,13 @@ class World:
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME)
+        marked = self.marked(pipeline)
+        marked.sink("log", DeltaAppend("tables/log"))
+        marked.sink("latest", DeltaUpsert("tables/latest", keys=["key"], order_by="at"))
+        return pipeline
+
+    def marked(self, pipeline: Pipeline) -> Stream:
+        """The rows, each with a mark that differs from attempt to attempt."""
         schema = "id long, key long, at long, amount decimal(10,2)"
         events = pipeline.source("events", Files("landing/*.json", schema=schema, max_files=1))
 
@@ -70,9 +78,7 @@ class World:
 
             return events.crossJoin(events.sparkSession.range(1).select(f.rand().alias("mark")))
 
-        marked.sink("log", DeltaAppend("tables/log"))
-        marked.sink("latest", DeltaUpsert("tables/latest", keys=["key"], order_by="at"))
-        return pipeline
+        return marked
 
     def coordinator(self) -> Coordinator:
         place = Place(str(self.root))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.model.overtaking import FIRST, SLOW, handle, plan_of
+from tests.model.stories import story
 from tidegate.checkpoint import ahead, protocol
 from tidegate.model.records import Ack, Decision, Handle, JobStats, Manifest, Payload
 from tidegate.model.view import Acked, Entry
@@ -266,11 +267,3 @@ def explore(rules: Rules, limit: int = 400_000) -> Explored:
                 return Explored(len(came), problem, story(came, after), doubled, further)
             queue.append(after)
     return Explored(len(came), "", (), doubled, further)
-
-
-def story(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    lines = []
-    while (step := came[state]) is not None:
-        state, text = step
-        lines.append(text)
-    return tuple(reversed(lines))

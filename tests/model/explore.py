@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.model import invariants
 from tests.model.facts import Fact, State
 from tests.model.process import steps
+from tests.model.stories import story
 from tests.model.world import World
 
 
@@ -45,7 +46,7 @@ def explore(world: World, limit: int = 1_000_000) -> Result:
             came_from[following] = (state, text)
             problem = invariants.broken_by(world, state, following)
             if problem is not None:
-                return Result(len(came_from), taken, False, problem, _story(came_from, following))
+                return Result(len(came_from), taken, False, problem, story(came_from, following))
             if len(came_from) >= limit:
                 return Result(len(came_from), taken, False)
             queue.append(following)
@@ -85,11 +86,3 @@ def power_loss(world: World, state: State) -> State:
         unsynced=frozenset(),
         losses=state.losses - 1,
     )
-
-
-def _story(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    lines = []
-    while (step := came_from[state]) is not None:
-        state, text = step
-        lines.append(text)
-    return tuple(reversed(lines))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from tests.model.stories import story
 from tidegate.checkpoint import manifests, progress, protocol
 from tidegate.model.records import (
     Ack,
@@ -340,14 +341,6 @@ def explore(rules: Rules, limit: int = 400_000) -> tuple[int, str, tuple[str, ..
                 return len(came), problem, story(came, after)
             queue.append(after)
     return len(came), "", ()
-
-
-def story(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    lines = []
-    while (step := came[state]) is not None:
-        state, text = step
-        lines.append(text)
-    return tuple(reversed(lines))
 
 
 def progress_made(rules: Rules, limit: int = 100_000) -> bool:

@@ -296,6 +296,14 @@ class Plant(NamedTuple):
     known: tuple[int, ...] = ()
     """Days on which it was found before: looked at first. If they have changed since, all others are."""
 
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The real code with this bug, for the length of a `with` block."""
+        with contextlib.ExitStack() as stack:
+            for patch in self.patches():
+                stack.enter_context(patch)
+            yield
+
     def is_found(self, kind: str = "life") -> bool:
         """Whether somebody notices, as it is planted now, on days of this kind."""
         return any(simulate_seed(seed, kind).problem for seed in (*self.known, *range(self.within)))
@@ -330,12 +338,3 @@ PLANTED: dict[str, Plant] = {
     "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600, (52, 103)),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600, (116, 299)),
 }
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The real code with this bug, for the length of a `with` block."""
-    with contextlib.ExitStack() as stack:
-        for patch in PLANTED[name].patches():
-            stack.enter_context(patch)
-        yield

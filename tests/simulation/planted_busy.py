@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -120,12 +119,3 @@ PLANTED_BUSY: dict[str, Plant] = {
     "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 600, (290, 426)),
     "retire what is rested on": Plant(_retire_what_is_rested_on, 600),
 }
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The real code with this bug, for the length of a `with` block."""
-    with contextlib.ExitStack() as stack:
-        for patch in PLANTED_BUSY[name].patches():
-            stack.enter_context(patch)
-        yield

@@ -6,7 +6,6 @@ here triggers publish what is owed before they plan, so both are hardly ever owe
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -79,12 +78,3 @@ PLANTED_HOURS = {
     "believe the last id alone": Plant(_believe_the_last_id_alone, 200, (12, 145)),
     "let the transaction go back": Plant(_let_the_transaction_go_back, 800, (12, 45)),
 }
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The real code with this bug, for the length of a `with` block."""
-    with contextlib.ExitStack() as stack:
-        for patch in PLANTED_HOURS[name].patches():
-            stack.enter_context(patch)
-        yield

@@ -5,7 +5,6 @@ Forks and copies without their pins are found there on one day of two thousand: 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -81,12 +80,3 @@ PLANTED_LIFE = {
     "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600, (95, 134)),
     "take what a day keeps": Plant(_take_what_a_day_keeps, 400, (33, 44)),
 }
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The real code with this bug, for the length of a `with` block."""
-    with contextlib.ExitStack() as stack:
-        for patch in PLANTED_LIFE[name].patches():
-            stack.enter_context(patch)
-        yield

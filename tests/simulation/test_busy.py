@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted_busy import PLANTED_BUSY, planted
+from tests.simulation.planted_busy import PLANTED_BUSY
 from tests.simulation.simulate import Day, simulate_seed
 
 DAYS = 120
@@ -37,5 +37,5 @@ def test_much_is_passed_killed_and_rolled_back(days: dict[int, Day]) -> None:
 
 @pytest.mark.parametrize("name", PLANTED_BUSY)
 def test_a_planted_bug_is_found(name: str) -> None:
-    with planted(name):
+    with PLANTED_BUSY[name].in_place():
         assert PLANTED_BUSY[name].is_found("busy"), "all days went by, and nobody noticed"

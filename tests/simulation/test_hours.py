@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.planted_hours import PLANTED_HOURS, planted
+from tests.simulation.planted_hours import PLANTED_HOURS
 from tests.simulation.simulate import simulate_seed
 
 SEEDS = 300
@@ -28,5 +28,5 @@ def test_the_same_seed_replays_identically() -> None:
 
 @pytest.mark.parametrize("name", PLANTED_HOURS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    with planted(name):
+    with PLANTED_HOURS[name].in_place():
         assert PLANTED_HOURS[name].is_found("hours"), "all days went by, and nobody noticed"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.planted_life import PLANTED_LIFE, planted
+from tests.simulation.planted_life import PLANTED_LIFE
 from tests.simulation.simulate import simulate_seed
 
 
@@ -23,5 +23,5 @@ def test_all_of_it_happens() -> None:
 
 @pytest.mark.parametrize("name", PLANTED_LIFE)
 def test_a_planted_bug_is_found(name: str) -> None:
-    with planted(name):
+    with PLANTED_LIFE[name].in_place():
         assert PLANTED_LIFE[name].is_found(), "all days went by, and nobody noticed"

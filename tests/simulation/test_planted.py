@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.simulation.planted import PLANTED, planted
+from tests.simulation.planted import PLANTED
 from tests.simulation.simulate import simulate_seed
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str) -> None:
-    with planted(name):
+    with PLANTED[name].in_place():
         assert PLANTED[name].is_found(), "all days went by, and nobody noticed"
 
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint.history_row import HistoryRow, StateSize, moment_of, row_of
+from tidegate.checkpoint.history_row import HistoryRow, StateSize, row_of
 from tidegate.checkpoint.references import states_of
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Amount, Json, Payload
 from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry

@@ -7,16 +7,17 @@ by any of it. Times are the writers' clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import MAXYEAR, UTC, datetime
+from datetime import MAXYEAR
 
 import msgspec
 
 from tidegate.checkpoint.progress import behind
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict
 from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry
 
-__all__ = ["HistoryRow", "StateSize", "details_of", "moment_of", "row_of", "state_name", "verdicts_of"]
+__all__ = ["HistoryRow", "StateSize", "details_of", "row_of", "state_name", "verdicts_of"]
 
 TEXT = 500
 """Longer reasons are cut in the column; `details` has them whole."""
@@ -317,12 +318,3 @@ def _between(earlier: str | None, later: str | None) -> float | None:
         return None
     seconds = (then - first).total_seconds()
     return round(seconds, 3) if seconds >= 0 else None
-
-
-def moment_of(text: str | None) -> datetime | None:
-    """A record's time; None if it is not one."""
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -14,9 +14,9 @@ from datetime import MAXYEAR, datetime
 from typing import Final
 
 from tidegate.checkpoint.condition import Condition, Limits, Seen, condition, look
-from tidegate.checkpoint.history_row import moment_of
 from tidegate.checkpoint.past import Past
 from tidegate.ledger.ledger import Ledger
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Json, Plan
 from tidegate.state.table import STATE
 

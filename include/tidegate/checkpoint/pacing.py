@@ -23,8 +23,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate.checkpoint.history_row import moment_of
 from tidegate.config.keys import KEYS
+from tidegate.model.moments import moment_of
 from tidegate.model.pace import Pace, Timed
 from tidegate.model.records import Json
 from tidegate.model.view import Entry, View

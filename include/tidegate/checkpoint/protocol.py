@@ -275,7 +275,11 @@ def on_job(
 
 
 def _due(entry: Entry, after: Sequence[str]) -> bool:
-    """Whether all that belongs to the entry is there. At least once it is counted: what else is there is taken, too."""
+    """Whether all that belongs to the entry is there. At least once it is counted: what else is there is taken, too.
+
+    The tracker is shown this entry's barriers only, because whoever asks has one entry in hand: so it says the same as
+    the first line does. It is asked all the same: it is what the tests of counting have proved.
+    """
     if entry.plan.through is None or not after:
         return all(other in entry.acks for other in after)
     barriers = [Barrier(entry.id, other) for other in after if other in entry.acks]

@@ -1,11 +1,11 @@
-"""Moments as microseconds since 1970 in UTC: what every comparison of event time is made in."""
+"""Moments: as records write them, and as microseconds since 1970 in UTC, which is how event times are compared."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["END_OF_TIME", "EPOCH", "at_micros", "micros_of"]
+__all__ = ["END_OF_TIME", "EPOCH", "at_micros", "micros_of", "moment_of"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -23,3 +23,12 @@ def micros_of(time: datetime) -> int:
 def at_micros(micros: int) -> datetime:
     """Microseconds as a time in UTC; what lies beyond the years 1 to 9999 is held to them."""
     return EPOCH + timedelta(microseconds=min(max(micros, _LEAST), _MOST))
+
+
+def moment_of(text: str | None) -> datetime | None:
+    """A record's time; None if it is not one."""
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

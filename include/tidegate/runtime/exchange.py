@@ -11,8 +11,8 @@ import msgspec
 
 from tidegate.checkpoint.ahead import Taking
 from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.checkpoint.history_row import moment_of
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Amount, Handle, InFlight, Json, Payload, Plan
 from tidegate.model.stats import sum_of
 from tidegate.model.view import Entry

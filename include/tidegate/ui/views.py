@@ -10,10 +10,10 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import condition, control, savepoint
-from tidegate.checkpoint.history_row import moment_of
 from tidegate.checkpoint.past import MEASURES, Past, Wanted
 from tidegate.errors import Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Json
 from tidegate.ui.pipelines import Known
 
@@ -186,8 +186,6 @@ def _figures(name: str, role: str, details: Json) -> Json:
         found |= {"verdict": said["outcome"], "rows": said["rows"], "late": None, "quarantined": said["quarantined"]}
     if role == "source":
         found["summary"] = details.get("sources", {}).get(name, {}).get("summary")
-        taken = (job.get("taken", {}).get(name) for job in details.get("jobs", {}).values())
-        found["rows"] = next((told["rows"] for told in taken if told is not None), None)
     return found
 
 
