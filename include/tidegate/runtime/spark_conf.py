@@ -94,7 +94,11 @@ _KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MASTER = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
 _CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
 _LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
-_MEMORY = re.compile(r"[1-9]\d*[mgt]")
+_MEMORY = re.compile(r"([1-9]\d*)([mgt])")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_SHORT_PAUSES_MB = 8 * 1024
+"""With a larger heap than that, the pauses of a collector that stops everything are longer than what it saves."""
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
 _OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
@@ -195,7 +199,7 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.connect.execute.manager.detachedTimeout": "30s",
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.
-        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.driver.defaultJavaOptions": _java_options(settings),
     }
     if not settings.master.startswith("local-cluster"):
         # Spark's own ports, too, answer nobody else on this machine. In local mode it makes a secret by itself.
@@ -271,6 +275,25 @@ def _cores(master: str) -> int:
     if match is not None and match[1] == "*":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(match[1]) if match is not None and match[1] else 1
+
+
+def _java_options(settings: SparkSettings) -> str:
+    """How the driver's JVM is started. Who names a collector anywhere has it: a JVM refuses two.
+
+    Java's default works beside the program, to make pauses short. Nobody waits for a pause here, and on few cores it
+    takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
+    """
+    options = "-XX:+ExitOnOutOfMemoryError"
+    said = [settings.conf.get("spark.driver.extraJavaOptions", ""), *map(os.environ.get, _JVM_VARIABLES)]
+    if any(_COLLECTOR.search(text or "") for text in said) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
+        return options
+    return f"{options} -XX:+UseParallelGC"
+
+
+def _megabytes(memory: str) -> int:
+    found = _MEMORY.fullmatch(memory)
+    assert found is not None
+    return int(found[1]) * {"m": 1, "g": 1024, "t": 1024 * 1024}[found[2]]
 
 
 def _bad(name: str, value: object, expected: str) -> Invalid:

@@ -146,3 +146,21 @@ def test_settings_do_not_change_under_their_owner():
 def test_values_survive_a_properties_file():
     text = properties({"spark.a": r"C:\new=x:y #!", "spark.b": "line\nbreak\ttab", "spark.c": "ü"})
     assert text == "spark.a=C:\\\\new=x:y #!\nspark.b=line\\nbreak\\ttab\nspark.c=ü\n"
+
+
+def test_one_collector_only(monkeypatch):
+    """A JVM that is told two does not start. So who names one anywhere has it, and large heaps keep Java's own."""
+
+    def options(**settings: object) -> str:
+        return server_conf(SparkSettings(**settings), SCRATCH)["spark.driver.defaultJavaOptions"]
+
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    ours = "-XX:+UseParallelGC"
+    assert ours in options()
+    assert ours in options(conf={"spark.driver.extraJavaOptions": "-Dkey=value"}, memory="8g")
+    assert ours not in options(conf={"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseZGC"})
+    assert ours not in options(memory="9g")
+    assert ours not in options(memory="1t")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    assert options() == "-XX:+ExitOnOutOfMemoryError"
