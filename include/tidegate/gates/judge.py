@@ -26,6 +26,7 @@ BROADCAST_ROWS = 500_000
 FEW, FEW_ROWS = 0.1, 1000
 """Up to this share of rows, or up to so many, the bad ones are kept beside all others."""
 _BROKEN = "_tidegate_broken"
+_ROWS = Count((), None)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Judged:
     noted: Noted | None = field(default=None, compare=False, repr=False)
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
+    marked: tuple[DataFrame, dict[int, Column]] | None = field(default=None, compare=False, repr=False)
+    """The rows that were judged, with what tells those that break a rule, by the finding; if these are few."""
 
     def record(self) -> Json:
         """Great Expectations' result of the whole suite."""
@@ -97,12 +100,12 @@ def judge(
     """
     known = compiled(suite, frame)
     walk = Walk(known.expectations, frame, known)
-    leaves: dict[Any, Leaf] = {**known.first, "rows": Count((), None)}
+    leaves: dict[Any, Leaf] = {**known.first, "rows": _ROWS}
     counted: dict[Leaf, Any] = {}
     noted: Noted | None = None
     held: list[DataFrame] = []
     if keeping:
-        found = note(frame, leaves, FEW_ROWS, FEW, hashing=hashing)
+        found = note(frame, leaves, known.beside, FEW_ROWS, FEW, hashing=hashing)
         if found is not None:
             noted, counted = found
             held += noted.kept
@@ -126,10 +129,10 @@ def judge(
         for rule, expectation in zip(suite.rules, known.expectations, strict=True)
     )
     judged = Judged(suite, rows, findings, frame=frame if keeping else None, noted=noted)
-    bad = _bad_rows(frame, judged)
+    bad, marked = _bad_rows(frame, judged)
     held += [*repeated.values(), *([bad] if bad is not None else ())]
     if _look_at_bad(frame, bad, judged, private):
-        return replace(judged, bad=bad, kept=tuple(held))
+        return replace(judged, bad=bad, marked=marked, kept=tuple(held))
     again = judge(suite, _rows(judged), private, keeping=True, hashing=False)
     return replace(again, kept=(*held, *again.kept))
 
@@ -161,7 +164,9 @@ def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str
     from pyspark.sql import functions as f
 
     plain = [f.col(quoted(name)) for name in _plain(frame, judged)]
-    marked, marks = _marked(frame, judged, [judged.findings.index(each) for each in taken])
+    numbers = [judged.findings.index(each) for each in taken]
+    same = judged.marked is not None and frame is judged.frame and list(judged.marked[1]) == numbers
+    marked, marks = judged.marked if same and judged.marked is not None else _marked(frame, judged, numbers)
     good = marked.where(~_any(marks.values())).select(*plain)
     if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
         marked, marks = judged.bad, {number: _mark(number) for number in marks}
@@ -188,16 +193,18 @@ def _plain(frame: DataFrame, judged: Judged) -> list[str]:
     return [name for name in frame.columns if name not in noted]
 
 
-def _bad_rows(frame: DataFrame, judged: Judged) -> DataFrame | None:
-    """All rows that break a rule, found once; None: there are none, or too many to be kept beside the others."""
+def _bad_rows(frame: DataFrame, judged: Judged) -> tuple[DataFrame | None, tuple[DataFrame, dict[int, Column]] | None]:
+    """All rows that break a rule, found once, and how they were told from the others; None: there are none, or too
+    many to be kept beside these."""
     from pyspark.sql import functions as f
 
     broken = {number: each.bad for number, each in enumerate(judged.findings) if each.bad and each.leaf is not None}
     if not broken or sum(broken.values()) > max(judged.rows * FEW, FEW_ROWS):
-        return None
+        return None, None
     marked, marks = _marked(frame, judged, list(broken))
     told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marks.items()]
-    return keep(marked.where(_any(marks.values())).select(*(f.col(quoted(name)) for name in frame.columns), *told))
+    bad = marked.where(_any(marks.values())).select(*(f.col(quoted(name)) for name in frame.columns), *told)
+    return keep(bad), (marked, marks)
 
 
 def _mark(number: int) -> Column:

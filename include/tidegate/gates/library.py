@@ -12,12 +12,13 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.gates.checking import Problems
 from tidegate.gates.leaves import Aggregate, Count, Distinct, Guards, Leaf, Repeats
+from tidegate.gates.noted import Beside
 from tidegate.gates.suite import Rule, Suite
 from tidegate.model.records import Json
 
@@ -145,6 +146,8 @@ class Compiled:
     through: frozenset[Any]
     session: object
     """Conditions belong to the session that they were made in; while we hold it, no other has its id."""
+    beside: dict[bool, Beside] = field(default_factory=dict)
+    """What is noted beside rows: with hashes for what is to be unique, and without."""
 
 
 def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:

@@ -8,7 +8,7 @@ is looked at among the few rows that have them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Noted", "note"]
+__all__ = ["Beside", "Noted", "note"]
 
 _BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
 _WORD = 62
@@ -42,27 +42,24 @@ class _Bits:
     passed: int
 
 
-class Noted:
-    """Rows, kept with what is noted of each."""
+class Beside:
+    """What is noted beside each row of a suite's, as columns. The same for every checkpoint, so it is made once."""
 
-    def __init__(self, frame: DataFrame, leaves: Mapping[Any, Leaf], *, hashing: bool) -> None:
+    def __init__(self, leaves: Iterable[Leaf], types: Mapping[str, str], *, hashing: bool) -> None:
         from pyspark.sql import functions as f
 
-        self._conditions: list[Column] = []
-        self._bits = {leaf: self._noted(leaf) for leaf in leaves.values() if isinstance(leaf, Count) and not leaf.alone}
-        types = dict(frame.dtypes)
-        unique = [leaf for leaf in leaves.values() if isinstance(leaf, Repeats) and hashing]
-        self._rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
-        self._found: DataFrame | None = None
-        self.twice: dict[Repeats, int] = {}
-        """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
-        words = [self._conditions[at : at + _WORD] for at in range(0, len(self._conditions), _WORD)]
+        self.conditions: list[Column] = []
+        leaves = list(leaves)
+        self.bits = {leaf: self._noted(leaf) for leaf in leaves if isinstance(leaf, Count) and not leaf.alone}
+        unique = [leaf for leaf in leaves if isinstance(leaf, Repeats) and hashing]
+        self.rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
+        words = [self.conditions[at : at + _WORD] for at in range(0, len(self.conditions), _WORD)]
         noted = {f"{_BITS}{at}": _word(word) for at, word in enumerate(words)}
-        for number, leaf in enumerate(self._rules):
+        for number, leaf in enumerate(self.rules):
             hashed = _hash([f.col(name) for name in leaf.columns])
             noted[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
         self.names = list(noted)
-        self.rows = keep(frame.select("*", *(column.alias(name) for name, column in noted.items())))
+        self.columns = [column.alias(name) for name, column in noted.items()]
 
     def _noted(self, leaf: Count) -> _Bits:
         """Give a leaf its bits."""
@@ -77,8 +74,21 @@ class Noted:
         return _Bits(self._bit(met), passed)
 
     def _bit(self, condition: Column) -> int:
-        self._conditions.append(condition)
-        return len(self._conditions) - 1
+        self.conditions.append(condition)
+        return len(self.conditions) - 1
+
+
+class Noted:
+    """Rows, kept with what is noted of each."""
+
+    def __init__(self, frame: DataFrame, beside: Beside) -> None:
+        self._conditions, self._bits, self._rules = beside.conditions, beside.bits, beside.rules
+        self._found: DataFrame | None = None
+        self._repeated: dict[int, DataFrame] = {}
+        self.twice: dict[Repeats, int] = {}
+        """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
+        self.names = beside.names
+        self.rows = keep(frame.select("*", *beside.columns))
 
     # -- counting ---------------------------------------------------------------------------------------
 
@@ -141,9 +151,11 @@ class Noted:
         assert self._found is not None
         number = self._rules.index(leaf)
         name = f"{_TWICE}{number}"
-        hashes = self._found.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
+        if number not in self._repeated:
+            hashes = self._found.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
+            self._repeated[number] = f.broadcast(hashes)
         if name not in rows.columns:
-            rows = rows.join(f.broadcast(hashes), f.col(f"{_HASH}{number}") == f.col(name), "left")
+            rows = rows.join(self._repeated[number], f.col(f"{_HASH}{number}") == f.col(name), "left")
         return rows, f.col(name).isNotNull()
 
     def _has(self, bit: int) -> Column:
@@ -158,15 +170,23 @@ class Noted:
 
 
 def note(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], most: int, share: float, *, hashing: bool = True
+    frame: DataFrame,
+    leaves: Mapping[Any, Leaf],
+    made: dict[bool, Beside],
+    most: int,
+    share: float,
+    *,
+    hashing: bool = True,
 ) -> tuple[Noted, dict[Leaf, int | None]] | None:
     """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself.
 
-    hashing: find repeated rows by hashes, too.
+    made: what was made before for these leaves. hashing: find repeated rows by hashes, too.
     """
     noted = None
     try:
-        noted = Noted(frame, leaves, hashing=hashing)
+        if hashing not in made:
+            made[hashing] = Beside(leaves.values(), dict(frame.dtypes), hashing=hashing)
+        noted = Noted(frame, made[hashing])
         return noted, noted.read(most, share)
     except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
         for each in noted.kept if noted is not None else ():
