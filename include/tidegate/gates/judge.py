@@ -221,12 +221,13 @@ def _marked(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> tuple[D
     """The rows, and for each of these findings whether they break its rule."""
     from pyspark.sql import functions as f
 
-    marks = {}
+    marks: dict[int, Column] = {}
+    joined: set[str] = set()
     for number in numbers:
         finding = judged.findings[number]
         leaf = finding.leaf
         assert leaf is not None
-        noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
+        noted = judged.noted.marked(frame, leaf, joined) if judged.noted is not None else None
         if noted is not None:
             frame, marks[number] = noted
         elif isinstance(leaf, Repeats):
