@@ -298,6 +298,35 @@ def test_the_same_over_connect(connect_spark):
     check_small(connect_spark)
 
 
+TWICE = """
+name: twice
+expectations:
+- {type: expect_column_values_to_be_unique, kwargs: {column: i}, id: strict}
+- {type: expect_column_values_to_be_unique, kwargs: {column: i, mostly: 0.9}, id: mild}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: s}, id: named}
+"""
+
+
+def test_a_suite_judges_one_batch_after_another_and_what_is_taken_is_chosen(spark):
+    """What it makes for the first batch serves the second one, and nothing of the first is in that. Two rules may ask
+    the same of the rows, and of broken rules only some may take any."""
+    suite = read_suite(TWICE, "s.yaml", "s")
+    batches = [[(1, "a"), (1, "b"), (2, None), (3, "c")], [(1, "a"), (2, "b"), (5, "c"), (5, "d"), (6, None)]]
+    for batch, again in zip(batches, (1, 5), strict=True):
+        judged = judge(suite, spark.createDataFrame(batch, "i int, s string"), keeping=True)
+        strict, mild, named = judged.findings
+        assert judged.noted is not None
+        assert [each.bad for each in judged.findings] == [2, 2, 1]
+        for taken in ([strict, mild, named], [mild], [named]):
+            good, bad = split(judged.frame, judged, taken, "broken")
+            rules = {each.rule.name for each in taken}
+            wrong = {(i, s): {"strict", "mild"} & rules for i, s in batch if i == again}
+            wrong |= {(i, s): {"named"} & rules for i, s in batch if s is None}
+            wrong = {row: broken for row, broken in wrong.items() if broken}
+            assert {(row["i"], row["s"]): set(row["broken"]) for row in bad.collect()} == wrong
+            assert sorted(map(tuple, good.collect()), key=str) == sorted(set(batch) - wrong.keys(), key=str)
+
+
 def test_of_many_bad_values_a_few_are_told(spark):
     text = "expectations: [{type: expect_column_values_to_be_null, kwargs: {column: id}}]"
     finding = judge(read_suite(text, "s.yaml", "s"), spark.range(100_000)).findings[0]

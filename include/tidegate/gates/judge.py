@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
@@ -27,6 +27,7 @@ FEW, FEW_ROWS = 0.1, 1000
 """Up to this share of rows, or up to so many, the bad ones are kept beside all others."""
 _BROKEN = "_tidegate_broken"
 _ROWS = Count((), None)
+"""How many rows there are: one leaf for all suites, because what is noted beside rows goes by leaves."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,13 @@ class Finding:
         return not self.success and self.leaf is not None and bool(self.bad)
 
 
+class _Marked(NamedTuple):
+    """Rows, and what tells of each whether it breaks a rule, by the number of the finding."""
+
+    rows: DataFrame
+    marks: dict[int, Column]
+
+
 @dataclass(frozen=True)
 class Judged:
     """What all rules of a suite found in some rows."""
@@ -68,8 +76,8 @@ class Judged:
     noted: Noted | None = field(default=None, compare=False, repr=False)
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
-    marked: tuple[DataFrame, dict[int, Column]] | None = field(default=None, compare=False, repr=False)
-    """The rows that were judged, with what tells those that break a rule, by the finding; if these are few."""
+    marked: _Marked | None = field(default=None, compare=False, repr=False)
+    """`frame` with marks for all that break a rule, if these are few."""
 
     def record(self) -> Json:
         """Great Expectations' result of the whole suite."""
@@ -129,7 +137,8 @@ def judge(
         for rule, expectation in zip(suite.rules, known.expectations, strict=True)
     )
     judged = Judged(suite, rows, findings, frame=frame if keeping else None, noted=noted)
-    bad, marked = _bad_rows(frame, judged)
+    marked = _marked_if_few(frame, judged)
+    bad = _bad_rows(frame, marked) if marked is not None else None
     held += [*repeated.values(), *([bad] if bad is not None else ())]
     if _look_at_bad(frame, bad, judged, private):
         return replace(judged, bad=bad, marked=marked, kept=tuple(held))
@@ -165,8 +174,8 @@ def split(frame: DataFrame, judged: Judged, taken: Sequence[Finding], named: str
 
     plain = [f.col(quoted(name)) for name in _plain(frame, judged)]
     numbers = [judged.findings.index(each) for each in taken]
-    same = judged.marked is not None and frame is judged.frame and list(judged.marked[1]) == numbers
-    marked, marks = judged.marked if same and judged.marked is not None else _marked(frame, judged, numbers)
+    known = judged.marked if frame is judged.frame else None
+    marked, marks = known if known is not None and list(known.marks) == numbers else _marked(frame, judged, numbers)
     good = marked.where(~_any(marks.values())).select(*plain)
     if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
         marked, marks = judged.bad, {number: _mark(number) for number in marks}
@@ -193,18 +202,20 @@ def _plain(frame: DataFrame, judged: Judged) -> list[str]:
     return [name for name in frame.columns if name not in noted]
 
 
-def _bad_rows(frame: DataFrame, judged: Judged) -> tuple[DataFrame | None, tuple[DataFrame, dict[int, Column]] | None]:
-    """All rows that break a rule, found once, and how they were told from the others; None: there are none, or too
-    many to be kept beside these."""
+def _marked_if_few(frame: DataFrame, judged: Judged) -> _Marked | None:
+    """The rows with marks for all that break a rule; None: there are none, or too many to be kept beside the others."""
+    broken = {number: each.bad for number, each in enumerate(judged.findings) if each.bad and each.leaf is not None}
+    few = 0 < sum(broken.values()) <= max(judged.rows * FEW, FEW_ROWS)
+    return _marked(frame, judged, list(broken)) if few else None
+
+
+def _bad_rows(frame: DataFrame, marked: _Marked) -> DataFrame:
+    """All rows that break a rule, found once."""
     from pyspark.sql import functions as f
 
-    broken = {number: each.bad for number, each in enumerate(judged.findings) if each.bad and each.leaf is not None}
-    if not broken or sum(broken.values()) > max(judged.rows * FEW, FEW_ROWS):
-        return None, None
-    marked, marks = _marked(frame, judged, list(broken))
-    told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marks.items()]
-    bad = marked.where(_any(marks.values())).select(*(f.col(quoted(name)) for name in frame.columns), *told)
-    return keep(bad), (marked, marks)
+    told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marked.marks.items()]
+    bad = marked.rows.where(_any(marked.marks.values()))
+    return keep(bad.select(*(f.col(quoted(name)) for name in frame.columns), *told))
 
 
 def _mark(number: int) -> Column:
@@ -217,29 +228,31 @@ def _any(marks: Iterable[Column]) -> Column:
     return reduce(lambda any, one: any | one, marks)
 
 
-def _marked(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> tuple[DataFrame, dict[int, Column]]:
+def _marked(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> _Marked:
     """The rows, and for each of these findings whether they break its rule."""
     from pyspark.sql import functions as f
 
-    marks: dict[int, Column] = {}
-    joined: set[str] = set()
+    by_leaf: dict[Leaf, Column] = {}
     for number in numbers:
         finding = judged.findings[number]
         leaf = finding.leaf
         assert leaf is not None
-        noted = judged.noted.marked(frame, leaf, joined) if judged.noted is not None else None
+        if leaf in by_leaf:
+            continue
+        noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
         if noted is not None:
-            frame, marks[number] = noted
+            frame, by_leaf[leaf] = noted
         elif isinstance(leaf, Repeats):
             name = f"{_BROKEN}_r{number}"
             repeated, same = _repeats(finding, name)
             frame = frame.join(repeated, same, "left")
             found = f.col(f"{name}_times").isNotNull()
-            marks[number] = f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
+            by_leaf[leaf] = f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
         else:
             assert isinstance(leaf, Count)
-            marks[number] = _counts(leaf)
-    return frame, marks
+            by_leaf[leaf] = _counts(leaf)
+    leaves = {number: judged.findings[number].leaf for number in numbers}
+    return _Marked(frame, {number: by_leaf[leaf] for number, leaf in leaves.items() if leaf is not None})
 
 
 def _repeats(finding: Finding, name: str) -> tuple[DataFrame, Column]:

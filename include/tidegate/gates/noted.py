@@ -136,19 +136,19 @@ class Noted:
 
     # -- telling rows apart -----------------------------------------------------------------------------
 
-    def marked(self, rows: DataFrame, leaf: Leaf, joined: set[str]) -> tuple[DataFrame, Column] | None:
+    def marked(self, rows: DataFrame, leaf: Leaf) -> tuple[DataFrame, Column] | None:
         """`rows`, which are of these, maybe with a column more; and whether a leaf counts them. None: not noted.
 
-        joined: the columns that were added so far. (To ask Spark for a frame's columns costs an analysis of it.)
+        Each leaf is to be asked for once: its column is added each time.
         """
         from pyspark.sql import functions as f
 
         if leaf in self._bits:
             met = self._bits[leaf].met
             return rows, self._has(met) if met != _EVERY_ROW else f.lit(True)
-        return self._joined(rows, leaf, joined) if isinstance(leaf, Repeats) and leaf in self.twice else None
+        return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
 
-    def _joined(self, rows: DataFrame, leaf: Repeats, joined: set[str]) -> tuple[DataFrame, Column]:
+    def _joined(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
         from pyspark.sql import functions as f
 
         assert self._found is not None
@@ -157,9 +157,7 @@ class Noted:
         if number not in self._repeated:
             hashes = self._found.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
             self._repeated[number] = f.broadcast(hashes)
-        if name not in joined:
-            joined.add(name)
-            rows = rows.join(self._repeated[number], f.col(f"{_HASH}{number}") == f.col(name), "left")
+        rows = rows.join(self._repeated[number], f.col(f"{_HASH}{number}") == f.col(name), "left")
         return rows, f.col(name).isNotNull()
 
     def _has(self, bit: int) -> Column:
