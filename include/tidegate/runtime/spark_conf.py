@@ -96,7 +96,7 @@ _CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
 _LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
 _MEMORY = re.compile(r"([1-9]\d*)([mgt])")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
-_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
 """With a larger heap than that, the pauses of a collector that stops everything are longer than what it saves."""
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.

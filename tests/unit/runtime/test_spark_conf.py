@@ -154,7 +154,7 @@ def test_one_collector_only(monkeypatch):
     def options(**settings: object) -> str:
         return server_conf(SparkSettings(**settings), SCRATCH)["spark.driver.defaultJavaOptions"]
 
-    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
     ours = "-XX:+UseParallelGC"
     assert ours in options()
