@@ -121,14 +121,19 @@ def at(page: Page, where: str) -> None:
 
 
 def done(page: Page, button: str, **fields: Any) -> None:
-    """Press a button, fill in what it asks, and say yes."""
+    """Press a button, fill in what it asks, say yes, and wait: until then the page takes nothing else."""
     page.click(f"#{button}")
     for name, value in fields.items():
         if value is True:
             page.click(f"#field-{name}")
         else:
             page.type(f"#field-{name}", value)
+    sent(page)
+
+
+def sent(page: Page) -> None:
     page.click("#dialog-send")
+    eventually("the dialog is gone", lambda: not page.there("dialog"))
 
 
 def ended(airflow: Airflow, count: int) -> str:
@@ -211,7 +216,7 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     page.click("#act-rollback")
     page.has("No longer count", "dialog")
     page.has("#3", "dialog")
-    page.click("#dialog-send")
+    sent(page)
     assert ended(airflow, before + 1) == "success"
     last = made.entries[-1]
     assert (last.restart.target, last.restart.by) == (2, "user in Airflow")
@@ -230,6 +235,7 @@ def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Ai
     done(page, "act-release-rows", column="id", value="4200", note="it is fine like that")
     eventually("the request is there", lambda: made.ledger.requests("checked"))
     before = len(airflow.runs("shop"))
+    page.click("#act-trigger")  # pressed twice, asked once
     done(page, "act-trigger")
     assert ended(airflow, before + 1) == "success"
     at(page, f"checkpoint/{made.entries[-1].id}")

@@ -14,6 +14,7 @@ export function toast(text) {
 
 // fields: [{name, label, kind, required, pattern}]. do: what is sent, from the fields' values.
 function ask({ title, body = [], fields = [], verb, danger = false, path, make }) {
+  if (document.querySelector("dialog")) return; // pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const said = h("p", { class: "said", role: "alert" });
   const send = h("button", { class: danger ? "danger" : "main", id: "dialog-send", onclick: async () => {
