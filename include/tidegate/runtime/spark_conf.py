@@ -102,6 +102,39 @@ _SHORT_PAUSES_MB = 8 * 1024
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
 _OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
+# What we set otherwise than Spark does, whatever the settings say.
+_DEFAULTS = {
+    "spark.app.name": "tidegate",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
+    # compiled anew in each checkpoint, and never gets warm.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
+    LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
+    # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
+    "spark.sql.artifact.isolation.enabled": "false",
+    # By default 10,000: where rows are a few numbers, handing over so short a batch costs more than what is in it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+    # Errors reach people through errors.py: first line only. The whole trace is in the log.
+    "spark.sql.connect.serverStacktrace.enabled": "false",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    # A server remembers the last plans of each session, and with them the rows that were kept: by default 16 plans,
+    # so those of five checkpoints. A frame is hardly ever asked twice here.
+    "spark.connect.session.planCache.maxSize": "0",
+    # The text of a plan that each query hands to listeners: written out by operator it costs a twentieth of a
+    # checkpoint of many small queries, and there is no web UI that shows it.
+    "spark.sql.ui.explainMode": "simple",
+    # The job of a client that was killed must not keep the cores busy for the default seven minutes: whether a
+    # client is still there is noticed when it has to ask for more, and then it gets some time to come back.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
+    "spark.connect.execute.manager.detachedTimeout": "30s",
+    "spark.connect.execute.manager.maintenanceInterval": "10s",
+}
+
 
 @dataclass(frozen=True)
 class SparkSettings:
@@ -168,36 +201,14 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
     # Delta's jars and extension come first; what the user asks for comes in addition.
     jars = [str(path) for path in jar_paths()]
     ours = {
-        "spark.app.name": "tidegate",
+        **_DEFAULTS,
         "spark.master": settings.master,
         "spark.driver.memory": settings.memory,
-        "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(_cores(settings.master)),
-        # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
-        # compiled anew in each checkpoint, and never gets warm.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
-        LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
-        # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
-        "spark.sql.artifact.isolation.enabled": "false",
-        # By default 10,000: where rows are a few numbers, handing over so short a batch costs more than what is in it.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
-        # Errors reach people through errors.py: first line only. The whole trace is in the log.
-        "spark.sql.connect.serverStacktrace.enabled": "false",
-        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
-        # The job of a client that was killed must not keep the cores busy for the default seven minutes: whether a
-        # client is still there is noticed when it has to ask for more, and then it gets some time to come back.
-        "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
-        "spark.connect.execute.manager.detachedTimeout": "30s",
-        "spark.connect.execute.manager.maintenanceInterval": "10s",
         # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.
         "spark.driver.defaultJavaOptions": _java_options(settings),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.sinks.nothing import is_nothing
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["keep", "kept", "let_go"]
 
+_PATIENCE_S = 2.0
+
 
 def keep(frame: DataFrame) -> DataFrame:
     """The same rows, computed when they are first asked for, and kept until `let_go`."""
@@ -28,9 +30,28 @@ def keep(frame: DataFrame) -> DataFrame:
 
 
 def let_go(frame: DataFrame) -> None:
-    """Free the rows. A server frees them when nobody refers to the frame any more."""
+    """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
     with contextlib.suppress(Exception):
-        frame._jdf.queryExecution().logical().rdd().unpersist(False)
+        plan: Any = vars(frame).get("_plan")  # a server's frame has one
+        if plan is None:
+            frame._jdf.queryExecution().logical().rdd().unpersist(False)
+        elif plan._relation_id is not None:
+            _forget(plan)
+            plan._relation_id = None  # else it is said again when nobody refers to the plan any more
+
+
+def _forget(plan: Any) -> None:
+    """Say to the server what pyspark says when nobody refers to a plan any more. But plans and frames refer to each
+    other in circles, so that would be much later. Tried once, not for long: with its session all is forgotten anyway.
+    """
+    from pyspark.sql.connect.plan import RemoveRemoteCachedRelation
+
+    client = plan._spark_session.client
+    request = client._execute_plan_request_with_metadata()
+    request.user_context.user_id = client._user_id or ""
+    request.plan.command.CopyFrom(RemoveRemoteCachedRelation(plan).command(session=client))
+    for _ in client._stub.ExecutePlan(request, metadata=client._builder.metadata(), timeout=_PATIENCE_S):
+        pass
 
 
 @contextlib.contextmanager
