@@ -22,7 +22,6 @@ from tidegate.runtime import connect_client, connect_server
 from tidegate.runtime.connect_folder import Folder
 from tidegate.runtime.processes import identify, is_alive
 from tidegate.runtime.spark import SparkSettings, session, translated
-from tidegate.state.kept import keep, let_go
 
 PREAMBLE = """
 import json, os, sys
@@ -173,25 +172,6 @@ def test_python_workers_are_there_for_the_next_session_and_none_is_left_for_each
             rows = spark.range(0, 4, 1, 2).mapInArrow(workers_parent, "id long").collect()
             parents |= {row.id for row in rows}
     assert len(parents) == 1
-
-
-def test_rows_that_were_let_go_are_forgotten(settings):
-    """Although Python still refers to them, and although the server has seen the same question before."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.connect.dataframe import DataFrame
-    from pyspark.sql.connect.plan import CachedRemoteRelation
-
-    with session(settings) as spark:
-        frame = keep(spark.range(3))
-        other = DataFrame(CachedRemoteRelation(frame._plan._relation_id, spark), spark)
-        assert other.columns == ["id"]
-        assert other.collect() == frame.collect()
-        let_go(frame)
-        with pytest.raises(PySparkException, match="DATAFRAME_NOT_FOUND"):
-            other.collect()
-        let_go(frame)  # twice is as good as once
-        let_go(other)
-        assert spark.range(3).count() == 3
 
 
 def test_functions_are_connects_while_a_session_is_open(settings):

@@ -230,29 +230,31 @@ def _any(marks: Iterable[Column]) -> Column:
 
 def _marked(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> _Marked:
     """The rows, and for each of these findings whether they break its rule."""
-    from pyspark.sql import functions as f
-
+    marks: dict[int, Column] = {}
     by_leaf: dict[Leaf, Column] = {}
     for number in numbers:
-        finding = judged.findings[number]
-        leaf = finding.leaf
+        leaf = judged.findings[number].leaf
         assert leaf is not None
-        if leaf in by_leaf:
-            continue
-        noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
-        if noted is not None:
-            frame, by_leaf[leaf] = noted
-        elif isinstance(leaf, Repeats):
-            name = f"{_BROKEN}_r{number}"
-            repeated, same = _repeats(finding, name)
-            frame = frame.join(repeated, same, "left")
-            found = f.col(f"{name}_times").isNotNull()
-            by_leaf[leaf] = f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
-        else:
-            assert isinstance(leaf, Count)
-            by_leaf[leaf] = _counts(leaf)
-    leaves = {number: judged.findings[number].leaf for number in numbers}
-    return _Marked(frame, {number: by_leaf[leaf] for number, leaf in leaves.items() if leaf is not None})
+        if leaf not in by_leaf:
+            frame, by_leaf[leaf] = _told(frame, judged, leaf, number)
+        marks[number] = by_leaf[leaf]
+    return _Marked(frame, marks)
+
+
+def _told(frame: DataFrame, judged: Judged, leaf: Leaf, number: int) -> tuple[DataFrame, Column]:
+    """The rows, maybe with a column more, and whether the leaf counts them, which is that of finding `number`."""
+    from pyspark.sql import functions as f
+
+    noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
+    if noted is not None:
+        return noted
+    if isinstance(leaf, Repeats):
+        name = f"{_BROKEN}_r{number}"
+        repeated, same = _repeats(judged.findings[number], name)
+        found = f.col(f"{name}_times").isNotNull()
+        return frame.join(repeated, same, "left"), f.coalesce(guarded((*leaf.guards, found)), f.lit(False))
+    assert isinstance(leaf, Count)
+    return frame, _counts(leaf)
 
 
 def _repeats(finding: Finding, name: str) -> tuple[DataFrame, Column]:

@@ -102,7 +102,7 @@ _SHORT_PAUSES_MB = 8 * 1024
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
 _OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
-# What we set otherwise than Spark does, whatever the settings say.
+# What we set otherwise than Spark does, and the same for all settings. `spark.conf` may override it.
 _DEFAULTS = {
     "spark.app.name": "tidegate",
     "spark.ui.showConsoleProgress": "false",

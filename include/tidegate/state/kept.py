@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["keep", "kept", "let_go"]
 
 _PATIENCE_S = 2.0
+"""So long a server is waited for that is to forget rows."""
 
 
 def keep(frame: DataFrame) -> DataFrame:
