@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +12,7 @@ from tidegate.model.records import Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_schema", "conform", "dictionary_columns", "typed_partition"]
+__all__ = ["arrow_schema", "conform", "dictionaries_of", "dictionary_columns", "typed_partition", "with_dictionaries"]
 
 _SAMPLE = 10_000
 
@@ -41,6 +41,24 @@ def conform(rows: pa.Table, schema: pa.Schema, count: int, fixed: Mapping[str, A
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The schema with those of its columns of texts as numbers of few different ones."""
+    import pyarrow as pa
+
+    coded = pa.dictionary(pa.int32(), pa.string())
+    named = [field for field in schema if field.name in names and field.type == pa.string()]
+    for field in named:
+        schema = schema.set(schema.get_field_index(field.name), field.with_type(coded))
+    return schema
+
+
+def dictionaries_of(schema: pa.Schema) -> list[str]:
+    """Its columns of that kind."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if pa.types.is_dictionary(field.type)]
 
 
 def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, count: int) -> dict[str, Any]:

@@ -92,13 +92,19 @@ def describe(location: Location, path: str, schema: Json, partition: dict[str, s
 
 
 @contextlib.contextmanager
-def open_parquet(location: Location, path: str) -> Iterator[Any]:
-    """A Parquet file to be read. Spark's old INT96 timestamps are microseconds, as everywhere in Delta."""
+def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> Iterator[Any]:
+    """A Parquet file to be read. Spark's old INT96 timestamps are microseconds, as everywhere in Delta.
+
+    coded: columns of texts to be read as numbers of few different ones.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with location.open(path) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+        with (
+            location.open(path) as source,
+            pq.ParquetFile(source, coerce_int96_timestamp_unit="us", read_dictionary=list(coded) or None) as file,
+        ):
             yield file
     except (pa.ArrowException, FileNotFoundError) as error:
         raise Corrupt(

@@ -11,13 +11,22 @@ its files are durable before anything names them; delta-rs' own merge commits wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.model.records import Json
-from tidegate.tables.arrow import arrow_schema, conform, dictionary_columns, typed_partition
+from tidegate.tables.arrow import (
+    arrow_schema,
+    conform,
+    dictionaries_of,
+    dictionary_columns,
+    typed_partition,
+    with_dictionaries,
+)
 from tidegate.tables.files import Location, unavailable
 from tidegate.tables.footers import StagedFile, describe, open_parquet
 from tidegate.tables.live import LiveFile
@@ -25,7 +34,23 @@ from tidegate.tables.live import LiveFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Source", "Table", "key_rows", "rewrite"]
+__all__ = [
+    "THREADS",
+    "Part",
+    "Source",
+    "Table",
+    "divide",
+    "key_rows",
+    "parts_of",
+    "read_part",
+    "rewrite",
+    "touched",
+    "write_parquet",
+]
+
+T = TypeVar("T")
+_Written = tuple[str, dict[str, str | None]]
+"""A new file's path, and its partition."""
 
 Lost = Callable[["pa.Table", "Source", int], Any]
 
@@ -35,7 +60,8 @@ _OUTPUT_BYTES = 128 << 20
 _LEAST_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
-_THREADS = 2
+THREADS = max(2, min(4, os.cpu_count() or 2))
+"""Each holds a row group in memory."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +79,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A row group of a file: the unit of work, so that one large file keeps all threads busy."""
 
     source: Source
@@ -77,7 +103,7 @@ def key_rows(table: Table, source: Source, names: Sequence[str]) -> pa.Table:
     """Some columns of a file, typed as the table types them; partition columns included."""
     import pyarrow as pa
 
-    parts = [_read(table, part, names) for part in _parts(table, source)]
+    parts = [read_part(table, part, names) for part in parts_of(table, source)]
     return pa.concat_tables([arrow_schema(table.schema, names).empty_table(), *parts])
 
 
@@ -90,47 +116,93 @@ def rewrite(
     mask. Returns the files that lose rows, and the files that take their place. A file that loses nothing is
     in neither list.
     """
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = [part for found in pool.map(lambda source: parts_of(table, source), sources) for part in found]
+        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, lost), parts), strict=True))
+        losing = {source.path for source in touched(masks)}
+        bundles = _bundles([part for part in parts if part.source.path in losing])
+        written = [each for each, _ in _without(table, bundles, masks, folder, None, pool) if each is not None]
+        files = list(pool.map(lambda each: describe(table.location, each[0], table.schema, each[1]), written))
+    table.location.sync(file.path for file in files)
+    return touched(masks), files
+
+
+def divide(table: Table, masks: Mapping[Part, Any], folder: str, lost: Callable[[Part, pa.Table], T]) -> Iterator[T]:
+    """The same for rows that somebody wants: by and by, what `lost` answers for the rows that a part loses.
+
+    masks: of all parts of some files. Each that loses rows becomes a new one. Once the last answer is had, these are
+    there; they are not durable yet.
+    """
+    losing: dict[str, list[Part]] = {source.path: [] for source in touched(masks)}
+    for part in masks:
+        if part.source.path in losing:
+            losing[part.source.path].append(part)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _, answers in _without(table, [*losing.values()], masks, folder, lost, pool):
+            yield from answers
+
+
+def touched(masks: Mapping[Part, Any]) -> list[Source]:
+    """The files that lose rows."""
     import pyarrow.compute as pc
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        parts = [part for found in pool.map(lambda source: _parts(table, source), sources) for part in found]
-        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, lost), parts), strict=True))
-        touched = {part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}
-        bundles = _bundles([part for part in parts if part.source.path in touched])
-        paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
-        written = list(pool.map(lambda bundle, path: _write(table, bundle, masks, path), bundles, paths))
-    files = [file for file in written if file is not None]
-    table.location.sync(file.path for file in files)
-    return list(touched.values()), files
+    return list({part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}.values())
 
 
-def _parts(table: Table, source: Source) -> list[_Part]:
+def _without(
+    table: Table,
+    bundles: Sequence[Sequence[Part]],
+    masks: Mapping[Part, Any],
+    folder: str,
+    lost: Callable[[Part, pa.Table], T] | None,
+    pool: Executor,
+) -> Iterator[tuple[_Written | None, list[T]]]:
+    """A new file for each bundle; with what `lost` answers."""
+    paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
+    work = iter(list(zip(bundles, paths, strict=True)))
+
+    def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
+        return [pool.submit(_write, table, bundle, path, masks, lost) for bundle, path in itertools.islice(work, count)]
+
+    at_work = deque(submitted(THREADS + 1))
+    while at_work:  # no more than somebody takes: what is answered may be as large as the files
+        yield at_work.popleft().result()
+        at_work.extend(submitted(1))
+
+
+def parts_of(table: Table, source: Source) -> list[Part]:
+    """A file's row groups."""
     with open_parquet(table.location, source.path) as file:
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
     found, start = [], 0
     for place, group in enumerate(groups):
-        found.append(_Part(source, place, start, group.num_rows, source.size // len(groups)))
+        found.append(Part(source, place, start, group.num_rows, source.size // len(groups)))
         start += group.num_rows
     return found
 
 
-def _read(table: Table, part: _Part, names: Sequence[str]) -> pa.Table:
-    """Some columns of a row group, in the table's types. One thread: there are as many readers as cores."""
-    schema = arrow_schema(table.schema, names)
-    with open_parquet(table.location, part.source.path) as file:
-        stored = [name for name in names if name not in part.source.partition and name in file.schema_arrow.names]
+def read_part(table: Table, part: Part, names: Sequence[str]) -> pa.Table:
+    """Some columns of a row group, in the table's types."""
+    return _read(table, part, arrow_schema(table.schema, names))
+
+
+def _read(table: Table, part: Part, schema: pa.Schema) -> pa.Table:
+    """The same in these types. One thread: there are as many readers as cores."""
+    with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
+        there = set(file.schema_arrow.names)
+        stored = [name for name in schema.names if name not in part.source.partition and name in there]
         rows = file.read_row_group(part.group, columns=_paths(stored), use_threads=False)
     return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
 
 
-def _mask(table: Table, part: _Part, names: Sequence[str], lost: Lost) -> Any:
-    return lost(_read(table, part, names), part.source, part.start)
+def _mask(table: Table, part: Part, names: Sequence[str], lost: Lost) -> Any:
+    return lost(read_part(table, part, names), part.source, part.start)
 
 
-def _bundles(parts: Sequence[_Part]) -> list[list[_Part]]:
+def _bundles(parts: Sequence[Part]) -> list[list[Part]]:
     """What goes into one file: parts of one partition, so many that all threads have work."""
-    limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // _THREADS))
-    open_bundles: dict[tuple[tuple[str, str | None], ...], list[_Part]] = {}
+    limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // THREADS))
+    open_bundles: dict[tuple[tuple[str, str | None], ...], list[Part]] = {}
     done = []
     for part in parts:
         bundle = open_bundles.setdefault(tuple(sorted(part.source.partition.items())), [])
@@ -140,45 +212,76 @@ def _bundles(parts: Sequence[_Part]) -> list[list[_Part]]:
     return done + list(open_bundles.values())
 
 
-def _write(table: Table, bundle: Sequence[_Part], masks: Mapping[_Part, Any], path: str) -> StagedFile | None:
-    """The rows that stay, in one file; None if none does."""
+def _write(
+    table: Table,
+    bundle: Sequence[Part],
+    path: str,
+    masks: Mapping[Part, Any],
+    lost: Callable[[Part, pa.Table], T] | None,
+) -> tuple[_Written | None, list[T]]:
+    """The rows that stay, in one file, if any does; and what is answered for the others."""
+    answers: list[T] = []
+    partition = bundle[0].source.partition
+    stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
+    plain = arrow_schema(table.schema, stored)
+    schema = with_dictionaries(plain, _coded(table, bundle))
+
+    def kept() -> Iterator[pa.Table]:
+        import pyarrow.compute as pc
+
+        for part in bundle:
+            rows, mask = _read(table, part, schema), masks[part]
+            if lost is not None:
+                answers.append(lost(part, rows.filter(mask).cast(plain)))
+            yield rows.filter(pc.invert(mask))
+
+    written = write_parquet(table.location, path, schema, kept())
+    return (path, partition) if written else None, answers
+
+
+def _coded(table: Table, bundle: Sequence[Part]) -> set[str]:
+    """Columns of texts that are written as numbers of few different ones: so they can be read, and written again."""
+    found: list[set[str]] = []
+    for part in bundle:
+        with open_parquet(table.location, part.source.path) as file:
+            group = file.metadata.row_group(part.group)
+            chunks = [group.column(place) for place in range(group.num_columns)]
+            found.append(
+                {
+                    chunk.path_in_schema
+                    for chunk in chunks
+                    if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
+                }
+            )
+    return set.intersection(*found)
+
+
+def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> bool:
+    """Rows of this schema in a new file. False: there are none, and no file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    partition = bundle[0].source.partition
-    stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
-    schema = arrow_schema(table.schema, stored)
-    groups = _row_groups(_kept(table, bundle, masks, stored))
+    groups = _row_groups(each for each in rows if each.num_rows)
     first = next(groups, None)
     if first is None:
-        return None
+        return False
     try:
         with (
-            table.location.create(path) as sink,
+            location.create(path) as sink,
             pq.ParquetWriter(
                 sink,
                 schema,
                 compression="snappy",
                 use_dictionary=dictionary_columns(first),
                 store_decimal_as_integer=True,
+                store_schema=not dictionaries_of(schema),
             ) as writer,
         ):
             for group in itertools.chain([first], groups):
                 writer.write_table(group, row_group_size=_GROUP_ROWS)
     except (pa.ArrowException, OSError) as error:
-        raise unavailable(table.location.full(path), error) from error
-    return describe(table.location, path, table.schema, partition)
-
-
-def _kept(
-    table: Table, bundle: Sequence[_Part], masks: Mapping[_Part, Any], stored: Sequence[str]
-) -> Iterator[pa.Table]:
-    import pyarrow.compute as pc
-
-    for part in bundle:
-        kept = _read(table, part, stored).filter(pc.invert(masks[part]))
-        if kept.num_rows:
-            yield kept
+        raise unavailable(location.full(path), error) from error
+    return True
 
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -189,10 +292,10 @@ def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
     for part in parts:
         held.append(part)
         if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield pa.concat_tables(held)
+            yield pa.concat_tables(held).unify_dictionaries()
             held = []
     if held:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(held).unify_dictionaries()
 
 
 def _paths(names: Sequence[str]) -> list[str] | None:
