@@ -17,15 +17,18 @@ from tidegate import seams
 from tidegate.checkpoint.holding import answer
 from tidegate.testing.faults import Fault
 
-# The quarantine is staged before the sink, and published before it: the first passing, and between both.
+# All rows are staged for the table, then judged, then the bad ones for the quarantine, which is published first.
 POINTS = [
     ("S5.gate.before", 1),
+    ("S4.stage.before", 2),
     ("S5.gate.after", 1),
     ("S4.stage.after", 1),
     ("S6.ack.before", 1),
     ("S6.ack.after", 1),
     ("S10.publish.before", 2),
 ]
+KEPT_POINTS = [("S5.gate.after", 1), ("S4.stage.after", 1), ("S6.ack.before", 1)]
+"""Where rows are judged first, the quarantine is staged before the table."""
 OVERLAPS = [("S5.gate.after", 1), ("S6.ack.before", 1)]
 ABORTS = ["S5.gate.after", "S6.ack.after", "A1.abort.before", "A1.abort.after"]
 
@@ -52,6 +55,16 @@ def world(tmp_path: Path, judged: Path) -> GatedWorld:
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
 def test_killed_with_bad_rows_then_retried(crew: Crew, world: GatedWorld, point: str, nth: int) -> None:
+    assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
+    crew.run(world, "three", "four", impatient=True)
+    check(world, 3)
+
+
+@pytest.mark.parametrize(("point", "nth"), KEPT_POINTS)
+def test_killed_with_bad_rows_that_are_judged_before_any_is_staged(
+    crew: Crew, world: GatedWorld, point: str, nth: int
+) -> None:
+    world.keep_rows()
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     crew.run(world, "three", "four", impatient=True)
     check(world, 3)

@@ -102,7 +102,8 @@ class Play:
     def rows(self, table: str) -> list[Json]:
         """The rows of a sink's table (`tables/…`) or a state's (`ledger/play/state/…`)."""
         path = self.root / table
-        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
+        there = (path / "_delta_log").exists()
+        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if there else []
 
     def ack(self, id: int, job: str = "main") -> Ack:
         """What the job said of checkpoint `id`."""

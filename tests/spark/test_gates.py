@@ -8,7 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
@@ -109,6 +112,92 @@ def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, 
     played.feed(BAD)
     checkpoint(played)
     assert len(played.rows("ledger/play/quarantine/checked")) == 6, "the next one is added"
+
+
+def test_rows_are_staged_once_and_the_table_has_files_like_any_other(spark, tmp_path, monkeypatch):
+    """Right before a table nothing is kept in Spark: what is judged is what is staged."""
+    kept = []
+    monkeypatch.setattr("tidegate.gates.noted.keep", lambda frame: kept.append(frame) or frame)
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
+    for rows in (GOOD, BAD, [{"id": 9, "v": -9.0}]):
+        played.feed(rows)
+        checkpoint(played)
+    assert kept == []
+    table = DeltaTable(str(tmp_path / "tables/kept"))
+    paths = {str(tmp_path / "tables/kept" / path) for path in table.get_add_actions()["path"].to_pylist()}
+    assert paths == {str(path) for path in tmp_path.rglob("tables/kept/**/*.parquet")}, "nothing else is left"
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            assert file.schema_arrow.names == ["id", "v", "mark"]
+            assert "_tidegate" not in str(file.metadata.metadata)
+    stats = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert {(each["num_records"], each["min.id"], each["max.id"], each["null_count.v"]) for each in stats} == {
+        (2, 1, 2, 0),
+        (2, 3, 7, 1),
+    }
+    by_spark = spark.read.format("delta").load(str(tmp_path / "tables/kept")).orderBy("id").collect()
+    assert [(row["id"], row["v"]) for row in by_spark] == [(1, 1.0), (2, 2.0), (3, 3.0), (7, None)]
+    assert by_spark[0].__fields__ == ["id", "v", "mark"]
+    aside = played.rows("ledger/play/quarantine/checked")
+    assert sorted((row["id"], row["_tidegate_checkpoint"]) for row in aside) == [(4, 2), (5, 2), (5, 2), (9, 3)]
+
+
+def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark, tmp_path, monkeypatch):
+    """Staged first, or kept in Spark: the other is the way of everything but a plain append on this machine."""
+    from tidegate.sinks import delta
+
+    possible = delta.can_stage_ahead
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
+    verdicts, schemas = [], []
+    for staged in (True, False, True):
+        monkeypatch.setattr(delta, "can_stage_ahead", possible if staged else lambda *_: False)
+        played.feed(BAD)
+        ack, _ = checkpoint(played)
+        verdict = ack.gates["checked"]
+        results = played.coordinator.ledger.unpack(verdict.results)
+        for each in results["results"]:
+            each["result"]["partial_unexpected_list"] = set(each["result"].get("partial_unexpected_list", ()))
+        verdicts.append((verdict.outcome, verdict.rows, verdict.quarantined, verdict.broken, results))
+        schemas.append(DeltaTable(str(tmp_path / "ledger/play/quarantine/checked")).schema().to_json())
+    assert verdicts[0] == verdicts[1] == verdicts[2]
+    assert schemas[0] == schemas[1] == schemas[2]
+    aside = played.rows("ledger/play/quarantine/checked")
+    told = sorted((row["_tidegate_checkpoint"], row["id"], row["v"], *row["_tidegate_rules"]) for row in aside)
+    one = [(4, -4.0, "positive"), (5, 5.0, "once"), (5, 6.0, "once")]
+    assert told == [(checkpoint, *row) for checkpoint in (1, 2, 3) for row in one]
+    assert len({row["_tidegate_id"] for row in aside}) == 9
+    assert sorted(row["id"] for row in played.rows("tables/kept")) == [3, 3, 3, 7, 7, 7]
+
+
+def test_what_others_take_too_or_a_table_cannot_stage_first_is_judged_before_it_is_staged(spark, tmp_path):
+    """Two tables behind a gate, folders by value, upserts: the same rows everywhere."""
+    played = play(tmp_path, spark)
+    asked = []
+
+    class Asked(DeltaAppend):
+        def ahead(self, *args: Any, **named: Any) -> Any:
+            asked.append(super().ahead(*args, **named))
+            return asked[-1]
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+        policy = {"critical": "quarantine"}
+        twice = rows.gate(Expectations("rows", on_failure=policy), name="twice")
+        twice.sink("a", Asked("tables/a"))
+        twice.sink("b", Asked("tables/b"))
+        parted = rows.gate(Expectations("rows", on_failure=policy), name="parted")
+        parted.sink("c", Asked("tables/c", partition_by=["id"]))
+        rows.gate(Expectations("rows", on_failure=policy), name="newest").sink(
+            "d", DeltaUpsert("tables/d", keys=["id"])
+        )
+
+    played = Play(tmp_path, spark, build)
+    played.feed(BAD)
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, asked) == ("completed", [None])
+    for name in "abcd":
+        assert sorted(row["id"] for row in played.rows(f"tables/{name}")) == [3, 7]
+    assert {name: verdict.quarantined for name, verdict in ack.gates.items()} == {"twice": 3, "parted": 3, "newest": 3}
 
 
 def cli(*arguments: str) -> Any:
@@ -238,6 +327,7 @@ def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, t
     assert "once: 2 of 5 rows break it" in outcome.detail
     assert "positive: 1 of 5 rows break it" in outcome.detail
     assert played.rows("tables/kept") == []
+    assert not list(tmp_path.rglob("tables/**/*.parquet")), "what was staged before it was judged"
     (tmp_path / "include/expectations/rows.yaml").write_text(
         SUITE.replace("critical", "info").replace("min_value: 0", "min_value: -9")
     )

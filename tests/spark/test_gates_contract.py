@@ -8,15 +8,22 @@ import string
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tidegate.errors import Invalid
 from tidegate.gates.catalogue import CATALOGUE, How
-from tidegate.gates.judge import judge, split
+from tidegate.gates.judge import judge, plain, split, tell_of_files
 from tidegate.gates.library import warm
+from tidegate.gates.shown import shown
 from tidegate.gates.suite import Suite, read_suite
+from tidegate.gates.telling import text, texts_of
+from tidegate.model.place import Place
+from tidegate.sinks import DeltaAppend
+from tidegate.sinks.base import SinkContext, Staging
 
 SCHEMA = """id long, i int, d double, m decimal(12,2), s string, j string, day date, at timestamp, b boolean,
     x long, y long, z long"""
@@ -188,6 +195,104 @@ def test_the_numbers_are_the_same_where_rows_are_kept(spark, first):
     assert [each.bad for each in kept.findings] == [each.bad for each in asked.findings]
 
 
+def in_files(folder: Any, attempt: str = "a") -> Any:
+    """How a gate right before a table has its rows staged."""
+    context = SinkContext("p", "u", "s", Place(str(folder)), home="p")
+    return partial(DeltaAppend("t").ahead, context=context, staging=Staging(1, attempt))
+
+
+@pytest.mark.parametrize("at_once", [32_000_000, 25], ids=["at once", "in turns"])
+@pytest.mark.parametrize("first", range(3))
+def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeypatch, first, at_once):
+    """Then what Spark has noted beside each row is counted in the files, and equal values are found there."""
+    monkeypatch.setattr("tidegate.gates.in_files.AT_ONCE", at_once)
+    every = suite()
+    by_spark = [("d", "unique"), ("i", "z_scores"), ("i", "outliers"), ("s", "to_be_between")]  # see the next test
+    left = [rule for rule in every.rules for name, type in by_spark if name in rule.columns and type in rule.type]
+    rules = replace(every, rules=tuple(rule for rule in every.rules[first::3] if rule not in left))
+    frame = spark.createDataFrame(rows(7, 60), SCHEMA).repartition(3)
+    staged = judge(rules, frame, keeping=True, stage=in_files(tmp_path))
+    asked = judge(rules, frame)
+    assert staged.files is not None
+    assert (staged.rows, staged.noted) == (60, None)
+    assert [numbers(each.result) for each in staged.findings] == [numbers(each.result) for each in asked.findings]
+    assert [each.bad for each in staged.findings] == [each.bad for each in asked.findings]
+    none = judge(rules, frame.limit(0), keeping=True, stage=in_files(tmp_path, "b"))
+    assert none.files is not None
+    asked = judge(rules, frame.limit(0))
+    assert [numbers(each.result) for each in none.findings] == [numbers(each.result) for each in asked.findings]
+
+
+def test_rows_are_staged_first_only_if_all_that_is_asked_can_be_told_from_files(spark, tmp_path):
+    frame = spark.createDataFrame([(1.0, "x"), (1.0, "1")], "d double, s string")
+    floats = "expectations: [{type: expect_column_values_to_be_unique, kwargs: {column: d}}]"
+    judged = judge(read_suite(floats, "s.yaml", "s"), frame, keeping=True, stage=in_files(tmp_path))
+    assert (judged.files, judged.findings[0].bad) == (None, 2), "which of 0.0, -0.0 and NaN are equal, Spark knows"
+    far = "expectations: [{type: expect_column_value_z_scores_to_be_less_than, kwargs: {KW}}]"
+    far = far.replace("KW", "column: n, threshold: 1, double_sided: true")
+    numbers_of = spark.createDataFrame([(each,) for each in (1, 2, 1, 2, 1, 2, 99)], "n int")
+    judged = judge(read_suite(far, "s.yaml", "s"), numbers_of, keeping=True, stage=in_files(tmp_path))
+    assert (judged.files, judged.findings[0].bad) == (None, 1), "what is far is only known when all have been seen"
+    judged = judge(read_suite(ANSI, "s.yaml", "s"), frame, keeping=True, stage=in_files(tmp_path))
+    assert (judged.files, [each.success for each in judged.findings]) == (None, [False, True, False])
+    assert not list(tmp_path.rglob("*.parquet")), "what was begun, before a condition failed for a row, is gone"
+
+
+KINDS = """s string, b boolean, t byte, i int, l long, f float, d double, m decimal(20,3), x binary, y date,
+    at timestamp, n timestamp_ntz, o struct<a: int, b: array<string>>, k map<string, int>"""
+
+
+def test_values_are_shown_as_spark_shows_them(spark):
+    """Times in the session's zone, floats as Java writes them, what has parts as JSON."""
+    from pyspark.sql import functions as f
+
+    dice = random.Random(5)
+    floats = [dice.choice([1, -1]) * dice.random() * 10 ** dice.randint(-12, 12) for _ in range(200)]
+    floats = [float(f"{each:.4g}") for each in floats]  # what Java 17 writes is not always the shortest
+    odd = [0.0, -0.0, math.nan, math.inf, -math.inf, 0.125, 1e7, 9999999.0, 100.0, 1.5e300]
+    floats += odd
+
+    def row(value: float) -> tuple[Any, ...]:
+        small = value if abs(value) < 1e12 else 1.0  # NaN too
+        whole, at = int(small), datetime(2026, 3, 29, tzinfo=UTC) + timedelta(seconds=small % 1e8)
+        texts = "ü" * (whole % 400)
+        single = value if value in odd else whole % 4096 / 8
+        kinds = (whole % 2 == 0, whole % 100, whole % 10**9, whole, single, value, Decimal(whole) / 1000)
+        return (
+            texts,
+            *kinds,
+            texts.encode()[:200],
+            date(1, 1, 1) + timedelta(abs(whole) % 3_000_000),
+            at,
+            at.replace(tzinfo=None),
+            (whole % 5, ["a", None]),
+            {"k": 1},
+        )
+
+    every = [row(each) for each in floats] + [(None,) * 14]
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Vienna")
+    try:
+        frame = spark.createDataFrame(every, KINDS)
+        held = frame.toArrow()
+        flat = [name for name in frame.columns if name not in ("o", "k")]
+        expected = frame.select(*(text(frame, name).alias(name) for name in frame.columns)).collect()
+        found = texts_of(
+            {0: held, 1: held.select(flat), 2: held.select(["o"])}, {0: frame.columns, 1: flat, 2: ["o"]}, frame
+        )
+        assert found[0] == [list(row) for row in expected]
+        assert found[1] == [[row[name] for name in flat] for row in expected]
+        assert found[2] == [[row["o"]] for row in expected]
+        sure = frame.where("o IS NOT NULL").select(
+            f.struct(f.lit(1).alias("a")).alias("o"), f.array(f.lit("b")).alias("l")
+        )
+        rows_of = {0: sure.limit(1).toArrow().select(["o"]), 1: sure.limit(1).toArrow().select(["l"])}
+        assert texts_of(rows_of, {0: ["o"], 1: ["l"]}, sure) == {0: [['{"a":1}']], 1: [['["b"]']]}, "never null"
+        here = {name: shown(held[name], lambda: "Europe/Vienna", 256) for name in flat}
+        assert here == {name: [row[name] for row in expected] for name in flat}, "and Spark was not asked"
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
 ANSI = """
 expectations:
 - {type: expect_column_values_to_be_in_set, kwargs: {column: s, value_set: [1, 2]}}
@@ -283,6 +388,36 @@ def check_small(spark: Any) -> None:
     assert [finding.result["result"]["partial_unexpected_list"] for finding in hidden] == [[], []]
 
 
+def check_small_in_files(spark: Any, folder: Any) -> None:
+    """The same of rows that are staged."""
+    frame = spark.createDataFrame(FEW, "i int, s string")
+    suite = read_suite(SMALL.replace("mostly: 0.5", "mostly: 0.1"), "s.yaml", "s")
+    judged = judge(suite, frame, keeping=True, stage=in_files(folder))
+    _, between, once, both, distinct = judged.findings
+    assert judged.files is not None
+    assert [finding.bad for finding in judged.findings] == [4, 1, 4, 2, None]
+    taken = [(each.leaf, each.rule.name) for each in judged.findings if each.takes_rows]
+    parts = list(judged.files.divide(taken, "broken"))
+    tell_of_files(frame, judged, ())
+    assert between.result["result"]["partial_unexpected_list"] == ["1"]
+    assert sorted(once.result["result"]["partial_unexpected_list"]) == ["2", "3"]
+    assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]
+    assert sorted(map(len, distinct.result["result"]["partial_unexpected_list"])) == [1, 256]
+    told = sorted((row["i"], row["s"] or "", tuple(row["broken"])) for part in parts for row in part.to_pylist())
+    assert told == [
+        (1, "a", (between.rule.name,)),
+        (2, "", ("once",)),
+        (2, "b", ("once",)),
+        (3, "", ("once", "both")),
+        (3, "", ("once", "both")),
+    ]
+    files = judged.files.ahead.staged()
+    good = [row for file in files for row in pq.read_table(f"{folder}/t/{file.path}").to_pylist()]
+    assert sorted(map(tuple, (row.values() for row in good)), key=str) == sorted([FEW[3], FEW[6]], key=str)
+    left = {f"{folder}/t/{file.path}" for file in files}
+    assert {str(path) for path in folder.rglob("*.parquet")} == left, "what was staged at first is gone"
+
+
 def null_suite() -> Suite:
     whole = read_suite(SMALL.replace("mostly: 0.5", "mostly: 0.9"), "s.yaml", "s")
     return replace(whole, rules=(whole.rules[0], whole.rules[4]))
@@ -294,8 +429,28 @@ def test_bad_rows_are_told_from_good_ones_with_the_rules_that_they_broke(spark, 
     check_small(spark)
 
 
-def test_the_same_over_connect(connect_spark):
+def test_bad_rows_are_taken_out_of_the_files_with_the_rules_that_they_broke(spark, tmp_path):
+    check_small_in_files(spark, tmp_path)
+
+
+def test_the_same_over_connect(connect_spark, tmp_path):
     check_small(connect_spark)
+    check_small_in_files(connect_spark, tmp_path)
+
+
+def test_what_great_expectations_reads_itself_are_the_rows_that_go_on(spark, tmp_path):
+    """Not the same ones computed again: a stage may give others each time."""
+    from pyspark.sql import functions as f
+
+    text = """expectations: [{type: expect_column_quantile_values_to_be_between, kwargs: {column: r,
+        quantile_ranges: {quantiles: [0.5], value_ranges: [[0, 1]]}}}]"""
+    dice = f.udf(lambda: random.SystemRandom().random(), "double").asNondeterministic()
+    for stage in (None, in_files(tmp_path)):
+        frame = spark.range(200).select(dice().alias("r"))
+        judged = judge(read_suite(text, "s.yaml", "s"), frame, keeping=True, stage=stage)
+        kept = judged.files.ahead.read() if judged.files is not None else plain(judged)
+        observed = judged.findings[0].result["result"]["observed_value"]["values"][0]
+        assert kept.where(f.col("r") == observed).count() == 1
 
 
 TWICE = """

@@ -14,7 +14,7 @@ follows it. A gate of your own is a class with `describe` and `judge`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -24,9 +24,11 @@ from tidegate.model.records import Hold, Json
 from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
 
     from tidegate.gates.quarantine import QuarantineSink
+    from tidegate.sinks.ahead import Ahead
 
 __all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "policy_problems"]
 
@@ -50,6 +52,9 @@ class GateContext:
     """What the gate told to remember (`Judgement.memory`) in the last completed checkpoint."""
     pinned: tuple[Json, SourceContext] | None = None
     """What `pin` answered when the checkpoint was planned."""
+    stage: Callable[[DataFrame, Mapping[str, Column]], Ahead | None] | None = None
+    """Of a gate right before a table: writes rows to files for it, with numbers beside each. It may answer that this
+    cannot be done. None: it is no such gate."""
     held: Callable[[DataFrame], DataFrame | None] | None = None
     """Of a gate that is `against` an operator: what that holds of these keys, as of the base. None: nothing yet."""
 
@@ -82,6 +87,11 @@ class Judgement:
     """What was persisted in Spark and is let go once the job has staged."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
     """Of a gate that `keeps`: the rows that it was given, as it has kept them."""
+    ahead: Ahead | None = field(default=None, compare=False, repr=False)
+    """The rows, if the gate has had them staged (`GateContext.stage`). Then `split` is None."""
+    apart: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
+    """Of such rows those for quarantine, with the names of the rules that they broke in RULES. Once all of them are
+    had, the files hold the others, and `results` are complete. None: all go on."""
     memory: Json = field(default_factory=dict)
     """What the gate wants to know at the next checkpoint, if this one is completed. Short."""
 

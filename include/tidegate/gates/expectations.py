@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from tidegate.sources.delta import DeltaTable
 from tidegate.state.kept import keep
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tidegate.gates.judge import Finding
@@ -141,15 +143,20 @@ class Expectations(Gate):
             return None  # the first checkpoint makes it
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        from tidegate.gates.judge import judge, plain, split
+        from tidegate.gates.judge import judge, plain, split, tell_of_files
 
         if context.pinned is not None:
             return self._judge_over(keep(frame), context)
-        judged = judge(self.load(context.place), frame, self.private, keeping=True)
+        judged = judge(self.load(context.place), frame, self.private, keeping=True, stage=context.stage)
         assert judged.frame is not None
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
+        if judged.files is not None:
+            named = [(each.leaf, each.rule.name) for each in taken if each.leaf is not None]
+            told = partial(tell_of_files, frame, judged, self.private)
+            lost = _then(judged.files.divide(named, Judgement.RULES), told) if named else told()
+            return Judgement(judged.rows, broken, judged.record(), ahead=judged.files.ahead, apart=lost)
         apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
 
@@ -200,6 +207,12 @@ class Expectations(Gate):
             given = self.on_failure
             return {severity: given.get(severity, "warn") for severity in SEVERITIES}
         return dict.fromkeys(SEVERITIES, self.on_failure)
+
+
+def _then(rows: Iterator[pa.Table], told: Callable[[], None]) -> Iterator[pa.Table]:
+    """After the last rows, tell of bad values: some are at hand by then."""
+    yield from rows
+    told()
 
 
 def _broken(finding: Finding, policy: Policy) -> BrokenRule:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidegate.gates.in_files import InFiles, NotNoted, Stage, note_in_files
 from tidegate.gates.leaves import Count, Failed, Leaf, Repeats, evaluate, guarded
-from tidegate.gates.library import SAMPLES, Compiled, Walk, compile_suite
+from tidegate.gates.library import Compiled, Walk, compiled
 from tidegate.gates.noted import Noted, note
 from tidegate.gates.suite import Rule, Suite
+from tidegate.gates.telling import SAMPLES, hide, private_of, short, tell, text, texts_of
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.state.kept import keep
@@ -18,9 +20,8 @@ from tidegate.state.kept import keep
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Finding", "Judged", "compiled", "judge", "plain", "split"]
+__all__ = ["Finding", "Judged", "judge", "plain", "split", "tell_of_files"]
 
-SAMPLE_LENGTH = 256
 BROADCAST_ROWS = 500_000
 """Up to so many repeated rows, their values are sent to each worker."""
 FEW, FEW_ROWS = 0.1, 1000
@@ -76,6 +77,8 @@ class Judged:
     noted: Noted | None = field(default=None, compare=False, repr=False)
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
+    files: InFiles | None = field(default=None, compare=False, repr=False)
+    """The files that hold the rows, if they were staged to be judged."""
     marked: _Marked | None = field(default=None, compare=False, repr=False)
     """`frame` with marks for all that break a rule, if these are few."""
 
@@ -99,32 +102,83 @@ class Judged:
 
 
 def judge(
-    suite: Suite, frame: DataFrame, private: Collection[str] = (), *, keeping: bool = False, hashing: bool = True
+    suite: Suite,
+    frame: DataFrame,
+    private: Collection[str] = (),
+    *,
+    keeping: bool = False,
+    hashing: bool = True,
+    stage: Stage | None = None,
 ) -> Judged:
     """What the suite says of these rows. Of columns that are private no value is told.
 
     keeping: keep the rows in Spark, so that they are computed once. Else they are read again and again.
     hashing: find repeated rows by hashes of their values, if that proves right.
+    stage: keep them in a table's files instead, if that can be done. Of bad values `tell_of_files` is to tell then.
     """
     known = compiled(suite, frame)
-    walk = Walk(known.expectations, frame, known)
     leaves: dict[Any, Leaf] = {**known.first, "rows": _ROWS}
-    counted: dict[Leaf, Any] = {}
+    held = _held(frame, leaves, known, stage, keeping=keeping, hashing=hashing)
+    rows, findings, repeated = _found(suite, frame, held, known, leaves, private)
+    judged = Judged(suite, rows, findings, frame=held.frame if keeping else None, noted=held.noted, files=held.files)
+    if held.files is not None:
+        return judged
+    frame = held.frame
+    marked = _marked_if_few(frame, judged)
+    bad = _bad_rows(frame, marked) if marked is not None else None
+    kept = (*held.kept, *repeated.values(), *([bad] if bad is not None else ()))
+    if _look_at_bad(frame, bad, judged, private):
+        return replace(judged, bad=bad, marked=marked, kept=kept)
+    again = judge(suite, _rows(judged), private, keeping=True, hashing=False)
+    return replace(again, kept=(*kept, *again.kept))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Rows that are there to be read as often as it takes, and what is counted of them already."""
+
+    frame: DataFrame
+    """Of rows in files as they were given: not to be read."""
+    plain: Callable[[], DataFrame]
+    """Without what is noted beside them."""
+    counted: Mapping[Leaf, Any] = field(default_factory=dict)
     noted: Noted | None = None
-    held: list[DataFrame] = []
-    if keeping:
-        found = note(frame, leaves, known.beside, FEW_ROWS, FEW, hashing=hashing)
-        if found is not None:
-            noted, counted = found
-            held += noted.kept
-        frame = noted.rows if noted is not None else keep(frame)
-        held.append(frame)
+    files: InFiles | None = None
+    kept: tuple[DataFrame, ...] = ()
+
+
+def _held(
+    frame: DataFrame, leaves: Mapping[Any, Leaf], known: Compiled, stage: Stage | None, *, keeping: bool, hashing: bool
+) -> _Held:
+    try:
+        in_files = note_in_files(frame, leaves, known.beside, stage) if stage and known.tells_all else None
+        found = note(frame, leaves, known.beside, FEW_ROWS, FEW, hashing=hashing) if keeping and not in_files else None
+    except NotNoted:
+        in_files = found = None
+    if in_files is not None:
+        return _Held(frame, cache(in_files[0].ahead.read), in_files[1], files=in_files[0])
+    if not keeping:
+        return _Held(frame, lambda: frame)
+    if found is None:
+        rows = keep(frame)
+        return _Held(rows, lambda: rows, kept=(rows,))
+    noted, counted = found
+    plain = cache(lambda: noted.rows.select(*map(quoted, frame.columns)))
+    return _Held(noted.rows, plain, counted, noted, kept=(*noted.kept, noted.rows))
+
+
+def _found(
+    suite: Suite, frame: DataFrame, held: _Held, known: Compiled, leaves: dict[Any, Leaf], private: Collection[str]
+) -> tuple[int, tuple[Finding, ...], dict[Leaf, DataFrame]]:
+    """How many rows there are, and what each rule finds in them; with values that are there more than once."""
+    walk = Walk(known.expectations, frame, known, held.plain)
     rows = 0
     repeated: dict[Leaf, DataFrame] = {}
     while leaves:
-        asked = {key: leaf for key, leaf in leaves.items() if leaf not in counted}
-        there = {key: counted[leaf] for key, leaf in leaves.items() if leaf in counted}
-        for key, value in {**there, **evaluate(frame, asked, repeated)}.items():
+        asked = {key: leaf for key, leaf in leaves.items() if leaf not in held.counted}
+        there = {key: held.counted[leaf] for key, leaf in leaves.items() if leaf in held.counted}
+        read = evaluate(held.plain(), asked, repeated) if asked else {}
+        for key, value in {**there, **read}.items():
             if isinstance(value, Failed):
                 walk.failed[key] = value.error
             elif key == "rows":
@@ -132,34 +186,8 @@ def judge(
             else:
                 walk.take(key, value)
         leaves = walk.step(reading=True)
-    findings = tuple(
-        _finding(rule, walk, expectation, private, repeated)
-        for rule, expectation in zip(suite.rules, known.expectations, strict=True)
-    )
-    judged = Judged(suite, rows, findings, frame=frame if keeping else None, noted=noted)
-    marked = _marked_if_few(frame, judged)
-    bad = _bad_rows(frame, marked) if marked is not None else None
-    held += [*repeated.values(), *([bad] if bad is not None else ())]
-    if _look_at_bad(frame, bad, judged, private):
-        return replace(judged, bad=bad, marked=marked, kept=tuple(held))
-    again = judge(suite, _rows(judged), private, keeping=True, hashing=False)
-    return replace(again, kept=(*held, *again.kept))
-
-
-_compiled: dict[tuple[str, str, int], Compiled] = {}
-_COMPILED_LIMIT = 64
-
-
-def compiled(suite: Suite, frame: DataFrame) -> Compiled:
-    """The suite's conditions for rows of this schema. Made once in a process for each suite and schema."""
-    key = (suite.fingerprint, frame.schema.json(), id(frame.sparkSession))
-    if key not in _compiled:
-        suite.check_columns(frame.columns)
-        made = compile_suite(suite, frame)
-        while len(_compiled) >= _COMPILED_LIMIT:
-            _compiled.pop(next(iter(_compiled)))
-        _compiled[key] = made
-    return _compiled[key]
+    findings = zip(suite.rules, known.expectations, strict=True)
+    return rows, tuple(_finding(*each, walk, private, repeated) for each in findings), repeated
 
 
 # -- which rows are bad ---------------------------------------------------------------------------------
@@ -283,39 +311,15 @@ def _counts(leaf: Count) -> Column:
 
 # -- what is told of bad values -------------------------------------------------------------------------
 
-_TELLS_NO_VALUE = ("unique_value_count", "proportion", "row_count", "column_count", "to_exist", "type")
-
-
-def private_of(rule: Rule, private: Collection[str]) -> bool:
-    """Whether a rule speaks of a private column."""
-    spoken_of = {column.split(".")[0] for column in rule.columns}
-    return bool(private) and (rule.type == "unexpected_rows_expectation" or not spoken_of.isdisjoint(private))
-
 
 def _finding(
-    rule: Rule, walk: Walk, expectation: Any, private: Collection[str], repeated: Mapping[Leaf, DataFrame]
+    rule: Rule, expectation: Any, walk: Walk, private: Collection[str], repeated: Mapping[Leaf, DataFrame]
 ) -> Finding:
     result = walk.result(expectation)
     said = result.setdefault("result", {})
-    hidden = private_of(rule, private)
-    if hidden and not any(word in rule.type for word in _TELLS_NO_VALUE):
-        for key in ("observed_value", "details"):
-            if key in said:
-                said[key] = None
-        said |= {key: [] for key in said if key.startswith("partial_")}
-    if hidden and result["exception_info"]["raised_exception"]:
-        result["exception_info"]["exception_message"] = "not told: the column is private"  # it may hold a value
+    hide(result, rule, private)
     leaf = walk.row_leaf(expectation) if rule.kind.tells_rows and "unexpected_count" in said else None
-    return Finding(rule, bool(result["success"]), _short(result), leaf, repeated.get(leaf) if leaf else None)
-
-
-def _short(value: Any) -> Any:
-    """A result without long lists and long texts."""
-    if isinstance(value, dict):
-        return {key: _short(each) for key, each in list(value.items())[:100]}
-    if isinstance(value, list | tuple):
-        return [_short(each) for each in value[:SAMPLES]]
-    return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
+    return Finding(rule, bool(result["success"]), short(result), leaf, repeated.get(leaf) if leaf else None)
 
 
 def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, private: Collection[str]) -> bool:
@@ -344,12 +348,37 @@ def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, privat
         if any(row[len(lists) + at] > twice[leaf] for at, leaf in enumerate(hashed.values())):
             return False
         for number, samples in zip(in_rows, row, strict=False):
-            _tell(findings[number], samples)
+            tell(findings[number].result, findings[number].rule, samples)
     for finding in told.values():
         if isinstance(finding.leaf, Repeats) and finding.repeated is not None:
-            texts = f.array(*[_text(frame, column) for column in finding.leaf.columns])
-            _tell(finding, [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()])
+            texts = f.array(*[text(frame, column) for column in finding.leaf.columns])
+            tell(
+                finding.result,
+                finding.rule,
+                [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()],
+            )
     return True
+
+
+def tell_of_files(frame: DataFrame, judged: Judged, private: Collection[str]) -> None:
+    """Add a few of the values that break each rule to what was found in files, as texts."""
+    assert judged.files is not None
+    findings = judged.findings
+    told = {n: each for n, each in enumerate(findings) if each.bad and not private_of(each.rule, private)}
+    columns = {
+        n: each.leaf.columns if isinstance(each.leaf, Repeats) else each.rule.columns for n, each in told.items()
+    }
+    fields = {
+        name: name if name in frame.columns else name.split(".")[0] for every in columns.values() for name in every
+    }
+    wanted = {
+        n: (each.leaf, list(dict.fromkeys(fields[name] for name in columns[n])))
+        for n, each in told.items()
+        if each.leaf
+    }
+    texts = texts_of(judged.files.samples(wanted), columns, frame)
+    for number, samples in texts.items():
+        tell(findings[number].result, findings[number].rule, samples)
 
 
 def _sample(frame: DataFrame, finding: Finding, mark: Column) -> Column:
@@ -359,29 +388,4 @@ def _sample(frame: DataFrame, finding: Finding, mark: Column) -> Column:
     assert finding.bad
     if finding.bad > 50 * SAMPLES:
         mark = mark & (f.col(_BROKEN) < 10 * SAMPLES / finding.bad)
-    return f.when(mark, f.array(*[_text(frame, column) for column in finding.rule.columns]))
-
-
-def _tell(finding: Finding, samples: Sequence[Sequence[str | None]]) -> None:
-    told = finding.result["result"]["partial_unexpected_list"]
-    told += [_shaped(finding.rule, list(sample)) for sample in samples]
-
-
-def _text(frame: DataFrame, name: str) -> Column:
-    """A column's values as short texts."""
-    from pyspark.sql import functions as f
-
-    kind = dict(frame.dtypes).get(name, "string")
-    column = f.col(name)
-    if kind == "binary":
-        column = f.hex(f.substring(column, 1, SAMPLE_LENGTH // 2))
-    elif kind.startswith(("struct", "array", "map", "variant")):
-        column = f.to_json(column)
-    return f.left(column.cast("string"), f.lit(SAMPLE_LENGTH))
-
-
-def _shaped(rule: Rule, values: list[str | None]) -> Any:
-    """As Great Expectations shapes them: a value, a pair, or values by column."""
-    if "column" in rule.kwargs:
-        return values[0]
-    return values if "column_A" in rule.kwargs else dict(zip(rule.columns, values, strict=True))
+    return f.when(mark, f.array(*[text(frame, column) for column in finding.rule.columns]))

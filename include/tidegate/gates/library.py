@@ -12,22 +12,24 @@ from __future__ import annotations
 import copy
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.gates.checking import Problems
 from tidegate.gates.leaves import Aggregate, Count, Distinct, Guards, Leaf, Repeats
-from tidegate.gates.noted import Beside
+from tidegate.gates.noted import Beside, Uniqueness
 from tidegate.gates.suite import Rule, Suite
+from tidegate.gates.telling import SAMPLES
 from tidegate.model.records import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SAMPLES", "Compiled", "Walk", "compile_suite", "warm"]
+__all__ = ["Compiled", "Walk", "compiled", "warm"]
 
-SAMPLES = 20
 _FORMAT = {"result_format": "BASIC", "partial_unexpected_count": SAMPLES}
 _BATCH = "staged"
 _IN_PYTHON = ("column_values.json_parseable", "column_values.match_json_schema", "column_values.match_strftime_format")
@@ -146,8 +148,33 @@ class Compiled:
     through: frozenset[Any]
     session: object
     """Conditions belong to the session that they were made in; while we hold it, no other has its id."""
-    beside: dict[bool, Beside] = field(default_factory=dict)
-    """What is noted beside rows: with hashes for what is to be unique, and without."""
+    wanted: dict[int, dict[str, Any]]
+    """The metrics that each result is made of, by the expectation's `id(…)`."""
+    beside: dict[Uniqueness, Beside] = field(default_factory=dict)
+    """What is noted beside rows."""
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether it is known already how the rows that break a rule are told. Not so if a condition needs an aggregate
+        first, as that of a z-score does."""
+        counting = [each for wanted in self.wanted.values() for each in wanted.values()]
+        return all(each.id in self.row_leaves for each in counting if each.metric_name.endswith(".unexpected_count"))
+
+
+_compiled: dict[tuple[str, str, int], Compiled] = {}
+_COMPILED_LIMIT = 64
+
+
+def compiled(suite: Suite, frame: DataFrame) -> Compiled:
+    """The suite's conditions for rows of this schema. Made once in a process for each suite and schema."""
+    key = (suite.fingerprint, frame.schema.json(), id(frame.sparkSession))
+    if key not in _compiled:
+        suite.check_columns(frame.columns)
+        made = compile_suite(suite, frame)
+        while len(_compiled) >= _COMPILED_LIMIT:
+            _compiled.pop(next(iter(_compiled)))
+        _compiled[key] = made
+    return _compiled[key]
 
 
 def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
@@ -159,9 +186,15 @@ def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
     first |= walk.step(reading=False)
     for id in counts:
         del walk.metrics[id]
-    edges, through = walk.graph.edges, frozenset(walk.through)
     return Compiled(
-        walk.expectations, walk.metrics, walk.row_leaves, first, edges, through, getattr(frame, "sparkSession", None)
+        walk.expectations,
+        walk.metrics,
+        walk.row_leaves,
+        first,
+        walk.graph.edges,
+        frozenset(walk.through),
+        getattr(frame, "sparkSession", None),
+        walk.wanted,
     )
 
 
@@ -171,8 +204,15 @@ class Walk:
     metrics: what is known so far, by Great Expectations' ids. failed: what cannot be known, and why.
     """
 
-    def __init__(self, expectations: list[Any], frame: DataFrame, known: Compiled | None = None) -> None:
-        """known: of the same expectations on rows of the same schema."""
+    def __init__(
+        self,
+        expectations: list[Any],
+        frame: DataFrame,
+        known: Compiled | None = None,
+        rows: Callable[[], DataFrame] | None = None,
+    ) -> None:
+        """known: of the same expectations on rows of the same schema. rows: what is read, if anything must be; else it
+        is `frame`."""
         from great_expectations.validator.validation_graph import ValidationGraph
 
         self.expectations = expectations
@@ -183,11 +223,12 @@ class Walk:
         self.through: set[Any] = set(known.through) if known else set()
         """What Great Expectations must read itself."""
         self._spied = _engine(frame, spied=True)
-        self._engine = _engine(frame)
+        self._rows = rows or (lambda: frame)
+        self.wanted = known.wanted if known else {id(each): _wanted(each) for each in expectations}
         self.graph = ValidationGraph(self._spied, edges=known.edges if known else None)
         if known is None:
             for expectation in expectations:
-                for metric in _wanted(expectation).values():
+                for metric in self.wanted[id(expectation)].values():
                     self.graph.build_metric_dependency_graph(metric, {"result_format": dict(_FORMAT)})
 
     def step(self, *, reading: bool) -> dict[Any, Leaf]:
@@ -224,17 +265,18 @@ class Walk:
     def row_leaf(self, expectation: Any) -> Leaf | None:
         """The leaf that counts the rows that break an expectation; None if they cannot be told."""
         name = f"{getattr(expectation, 'map_metric', None)}.unexpected_count"
-        metric = _wanted(expectation).get(name)
+        metric = self.wanted[id(expectation)].get(name)
         leaf = self.row_leaves.get(metric.id) if metric is not None else None
         return None if isinstance(leaf, Count) and leaf.alone else leaf
 
     def result(self, expectation: Any) -> Json:
         """Great Expectations' result from the metrics; if they could not be had, what it says itself."""
-        if all(metric.id in self.metrics for metric in _wanted(expectation).values()):
-            said = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._engine)
+        wanted = self.wanted[id(expectation)].values()
+        if all(metric.id in self.metrics for metric in wanted):
+            said = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
             found: Json = said.to_json_dict()
             return found
-        error = self._why_failed([metric.id for metric in _wanted(expectation).values()])
+        error = self._why_failed([metric.id for metric in wanted])
         return {
             "success": False,
             "expectation_config": expectation.configuration.to_json_dict(),
@@ -262,7 +304,7 @@ class Walk:
         if name.endswith(".filtered_row_count"):
             return Count(self._guards(metric.metric_domain_kwargs), None)
         if metric.id in self.through:
-            return self._computed(self._engine, metric)
+            return self._computed(self._reading, metric)
         if name.endswith(".unexpected_count"):
             return self._row_leaf(metric)
         return self._computed(self._spied, metric)
@@ -280,6 +322,11 @@ class Walk:
             leaf = Repeats(guards, tuple(accessor["column_list"]))
         self.row_leaves[metric.id] = leaf
         return leaf
+
+    @cached_property
+    def _reading(self) -> Any:
+        """For what Great Expectations must read itself."""
+        return _engine(self._rows())
 
     def _computed(self, engine: Any, metric: Any) -> Any:
         """A metric as Great Expectations computes it; of an aggregate only what it is."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.gates.leaves import Count, Leaf, Repeats, guarded
 from tidegate.state.kept import keep, let_go
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Beside", "Noted", "note"]
+__all__ = ["BITS", "EVERY_ROW", "WORD", "Beside", "Noted", "Uniqueness", "beside", "note"]
 
-_BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
-_WORD = 62
+Uniqueness = Literal["hash", "judged", "none"]
+
+BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
+WORD = 62
 """So many bits are noted in one column."""
 _SURE = 200_000
 """So many repeated rows are told by their hashes at most: their values are compared in one place."""
 _HASHED = ("boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary")
-_EVERY_ROW = -1
+EVERY_ROW = -1
 _COUNTS = -1
 """Where a scan tells of bits, not of a rule."""
 _FOUND = "rule int, rows long, numbers array<long>"
@@ -43,29 +45,37 @@ class _Bits:
 
 
 class Beside:
-    """What is noted beside each row of a suite's, as columns. The same for every checkpoint, so it is made once."""
+    """What is noted beside each row of a suite's, as columns. The same for every checkpoint, so it is made once.
 
-    def __init__(self, leaves: Iterable[Leaf], types: Mapping[str, str], *, hashing: bool) -> None:
+    uniqueness: what is noted for each set of columns that is to be unique: their hash; only whether the row is to be
+    looked at, because whoever reads the files hashes their columns himself; or nothing.
+    """
+
+    def __init__(self, leaves: Iterable[Leaf], types: Mapping[str, str], uniqueness: Uniqueness) -> None:
         from pyspark.sql import functions as f
 
         self.conditions: list[Column] = []
         leaves = list(leaves)
         self.bits = {leaf: self._noted(leaf) for leaf in leaves if isinstance(leaf, Count) and not leaf.alone}
-        unique = [leaf for leaf in leaves if isinstance(leaf, Repeats) and hashing]
+        unique = [leaf for leaf in leaves if isinstance(leaf, Repeats) and uniqueness != "none"]
         self.rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
-        words = [self.conditions[at : at + _WORD] for at in range(0, len(self.conditions), _WORD)]
-        noted = {f"{_BITS}{at}": _word(word) for at, word in enumerate(words)}
-        for number, leaf in enumerate(self.rules):
+        self.complete = len(self.rules) == sum(isinstance(leaf, Repeats) for leaf in leaves)
+        """Whether that is noted for each."""
+        judged = self.rules if uniqueness == "judged" else []
+        self.judged = {leaf: self._bit(guarded(leaf.guards)) if leaf.guards else EVERY_ROW for leaf in judged}
+        """By which bit a row is told that a rule of uniqueness looks at."""
+        words = [self.conditions[at : at + WORD] for at in range(0, len(self.conditions), WORD)]
+        self.columns = {f"{BITS}{at}": _word(word) for at, word in enumerate(words)}
+        for number, leaf in enumerate(self.rules if uniqueness == "hash" else []):
             hashed = _hash([f.col(name) for name in leaf.columns])
-            noted[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
-        self.names = list(noted)
-        self.columns = [column.alias(name) for name, column in noted.items()]
+            self.columns[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
+        self.names = list(self.columns)
 
     def _noted(self, leaf: Count) -> _Bits:
         """Give a leaf its bits."""
         from pyspark.sql import functions as f
 
-        passed = _EVERY_ROW
+        passed = EVERY_ROW
         if leaf.guards and (leaf.none_of_none or leaf.condition is None):
             passed = self._bit(guarded(leaf.guards))
         if leaf.condition is None:
@@ -88,7 +98,7 @@ class Noted:
         self.twice: dict[Repeats, int] = {}
         """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
         self.names = beside.names
-        self.rows = keep(frame.select("*", *beside.columns))
+        self.rows = keep(frame.select("*", *(column.alias(name) for name, column in beside.columns.items())))
 
     # -- counting ---------------------------------------------------------------------------------------
 
@@ -98,7 +108,7 @@ class Noted:
         most, share: how many rows, or what share of all, may be repeated to be told by their hashes.
         """
         counts, found = self._scan() if self._rules else (self._sums(), {})
-        rows = counts[_EVERY_ROW]
+        rows = counts[EVERY_ROW]
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._bits.items():
             empty = leaf.none_of_none and not counts[bits.passed]
@@ -145,7 +155,7 @@ class Noted:
 
         if leaf in self._bits:
             met = self._bits[leaf].met
-            return rows, self._has(met) if met != _EVERY_ROW else f.lit(True)
+            return rows, self._has(met) if met != EVERY_ROW else f.lit(True)
         return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
 
     def _joined(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
@@ -163,7 +173,7 @@ class Noted:
     def _has(self, bit: int) -> Column:
         from pyspark.sql import functions as f
 
-        return f.col(f"{_BITS}{bit // _WORD}").bitwiseAND(f.lit(1 << bit % _WORD)) != 0
+        return f.col(f"{BITS}{bit // WORD}").bitwiseAND(f.lit(1 << bit % WORD)) != 0
 
     @property
     def kept(self) -> tuple[DataFrame, ...]:
@@ -174,7 +184,7 @@ class Noted:
 def note(
     frame: DataFrame,
     leaves: Mapping[Any, Leaf],
-    made: dict[bool, Beside],
+    made: dict[Uniqueness, Beside],
     most: int,
     share: float,
     *,
@@ -186,14 +196,19 @@ def note(
     """
     noted = None
     try:
-        if hashing not in made:
-            made[hashing] = Beside(leaves.values(), dict(frame.dtypes), hashing=hashing)
-        noted = Noted(frame, made[hashing])
+        noted = Noted(frame, beside(frame, leaves, made, "hash" if hashing else "none"))
         return noted, noted.read(most, share)
     except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
         for each in noted.kept if noted is not None else ():
             let_go(each)
         return None
+
+
+def beside(frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, Beside], how: Uniqueness) -> Beside:
+    """What is noted beside these rows, made once."""
+    if how not in made:
+        made[how] = Beside(leaves.values(), dict(frame.dtypes), how)
+    return made[how]
 
 
 def _hashes(kind: str | None) -> bool:
@@ -223,7 +238,7 @@ def _word(conditions: list[Column]) -> Column:
 
 def _sorter(bits: int, rules: int, split: int) -> Any:
     """Count the bits of a partition's rows; and sort the hashes of each rule, cut into `split` ranges."""
-    words, size, told = -(-bits // _WORD), _WORD, _COUNTS
+    words, size, told = -(-bits // WORD), WORD, _COUNTS
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np

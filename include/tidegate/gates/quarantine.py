@@ -7,10 +7,12 @@ which a row goes on, or is given up, it is marked here: so it does so once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import md5
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.gates.repeated import mixed
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable, Request
@@ -22,6 +24,7 @@ from tidegate.sources.delta import DeltaTable
 from tidegate.tables import Snapshot, live_files, read_commit, version_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tidegate.gates.returning import Returning
@@ -60,6 +63,39 @@ def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
     id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), place.cast("string")))
     checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (place < 0).cast("int"))
     return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
+
+
+_TYPES: Json = {
+    RULES: {"type": "array", "elementType": "string", "containsNull": True},
+    ID: "string",
+    CHECKPOINT: "long",
+    STREAM: "string",
+    SETTLED: "string",
+    SETTLED_IN: "long",
+    SETTLED_BY: "string",
+}
+
+
+def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> Iterator[pa.Table]:
+    """The same as `with_origin` for rows that are in this process."""
+    import numpy as np
+    import pyarrow as pa
+
+    attempt = md5(staging.attempt.encode()).hexdigest()
+    begin, end = np.uint64(int(attempt[:16], 16)), attempt[16:]
+    done = 0
+    for rows in apart:
+        count = rows.num_rows
+        places = np.arange(done, done + count, dtype=np.uint64) + begin
+        said = mixed(places).astype(">u8").tobytes().hex()
+        ids = [said[at : at + 16] + end for at in range(0, len(said), 16)]
+        done += count
+        own = {ID: pa.array(ids, pa.string()), CHECKPOINT: pa.repeat(pa.scalar(staging.checkpoint, pa.int64()), count)}
+        own |= {STREAM: pa.repeat(stream, count), SETTLED: pa.nulls(count, pa.string())}
+        own |= {SETTLED_IN: pa.nulls(count, pa.int64()), SETTLED_BY: pa.nulls(count, pa.string())}
+        for name, column in own.items():
+            rows = rows.append_column(name, column)
+        yield rows
 
 
 class QuarantineSink(ExactlyOnceSink):
@@ -105,6 +141,15 @@ class QuarantineSink(ExactlyOnceSink):
             bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
         rows = with_origin(bad, staging, stream)
         return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
+
+    def prepare_apart(
+        self, apart: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        """The same as `prepare` for new rows that are in this process. schema: Spark's, without our columns."""
+        rows = _with_origin(apart, staging, stream)
+        own = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _TYPES.items()]
+        fields = {"type": "struct", "fields": [*schema["fields"], *own]}
+        return self._appending(context).prepare_rows(rows, fields, context, staging)
 
     def target(self, place: Place) -> str:
         return self.folder

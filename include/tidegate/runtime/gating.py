@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
@@ -18,9 +20,10 @@ from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name
 from tidegate.gates.returning import Returning
 from tidegate.model.records import BrokenRule, Json, Plan, Verdict
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph import Graph, Sinking
 from tidegate.runtime.exchange import Remembered
 from tidegate.runtime.releasing import returning
+from tidegate.sinks.ahead import Ahead
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sinks.nothing import nothing
 from tidegate.sources.base import SourceContext
@@ -74,6 +77,8 @@ class Gating:
         self.staged: dict[str, Prepared] = {}
         """What goes into quarantine, by the tables' names."""
         self.memory: dict[str, Json] = {}
+        self.ahead: dict[str, Ahead] = {}
+        """Rows that are staged already, by the streams that they are."""
         self.kept: list[DataFrame] = []
 
     @property
@@ -81,8 +86,11 @@ class Gating:
         """Whether the checkpoint cannot be completed any more, so that there is nothing to stage for it."""
         return any(verdict.outcome == "abort" for verdict in self.verdicts.values())
 
-    def run(self, stage: Gated, frame: DataFrame) -> DataFrame:
-        """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do."""
+    def run(self, stage: Gated, frame: DataFrame, table: Sinking | None = None) -> DataFrame:
+        """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do.
+
+        table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
+        """
         if stage.gate.quarantines:
             _refuse_own_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
@@ -92,8 +100,10 @@ class Gating:
         if warming:
             frame.count()  # so Spark computes the rows meanwhile
         seams.fault("S5.gate.before")
-        judgement = stage.gate.judge(frame, self._context(stage))
+        judgement = stage.gate.judge(frame, self._context(stage, table))
         self.kept += judgement.kept
+        if judgement.ahead is not None:
+            return self._pass_ahead(stage, judgement, judgement.ahead)
         frame = judgement.frame if judgement.frame is not None else frame
         chosen = self.plan.set_aside and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
         judgement = _all_aside(judgement, frame) if chosen else judgement
@@ -108,7 +118,27 @@ class Gating:
         seams.fault("S5.gate.after")
         return back.joined(good) if back is not None else good
 
-    def _context(self, stage: Gated) -> GateContext:
+    def _pass_ahead(self, stage: Gated, judgement: Judgement, ahead: Ahead) -> DataFrame:
+        """The same of rows that are staged: the bad ones are taken out of the files, which hold those that pass."""
+        for name, sink in stage.quarantine.items() if judgement.apart is not None else ():
+            schema = msgspec.json.decode(ahead.frame.schema.json())
+            context = self.coordinator.context(name)
+            self.staged[name] = sink.prepare_apart(judgement.apart or (), schema, stage.input, context, self.staging)
+        self.verdicts[stage.name] = self._verdict(stage, judgement, None, chosen=False)
+        if judgement.memory:
+            self.memory[_remembered(stage)] = judgement.memory
+        self.ahead[stage.name] = ahead
+        seams.fault("S5.gate.after")
+        return ahead.frame
+
+    def _staging_for(self, stage: Gated, table: Sinking | None) -> Callable[..., Ahead | None] | None:
+        """How a gate may have its rows staged: not if others join those that pass, or all of them may be set aside."""
+        returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
+        if table is None or returning or self.plan.set_aside:
+            return None
+        return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
+
+    def _context(self, stage: Gated, table: Sinking | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
         payload = self.plan.pins.get(stage.name)
         where = SourceContext(graph.name, stage.name, place, ledger)
@@ -120,6 +150,7 @@ class Gating:
             clock=self.plan.created,
             memory=self.before.get(_remembered(stage), {}),
             pinned=(ledger.unpack(payload), where) if payload is not None else None,
+            stage=self._staging_for(stage, table),
             held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
 
@@ -147,7 +178,9 @@ class Gating:
             BrokenRule(rule=each.rule, policy=each.policy, severity=each.severity, rows=each.rows, why=each.why)
             for each in judgement.broken
         ]
-        unsplit = judgement.split is None and any(each.policy == "quarantine" for each in broken)
+        unsplit = (
+            judgement.split is None and judgement.apart is None and any(each.policy == "quarantine" for each in broken)
+        )
         outcome, why = _outcome(judgement.broken), ""
         if outcome == "abort":
             pass

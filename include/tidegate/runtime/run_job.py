@@ -29,7 +29,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Job, Operated
+from tidegate.pipeline.graph import Graph, Job, Operated, Sinking
 from tidegate.pipeline.hooks import Preparing
 from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime import behind
@@ -82,7 +82,7 @@ def run_job(
         seams.fault("S3.inputs.after")
         streams = attempt.read(spark)
         with attempt.run(streams, spark):
-            staged = attempt.stage(streams) if not attempt.gating.aborts else {}
+            staged = attempt.stage(streams) if not attempt.gating.aborts else attempt.unstage()
             attempt.prepare()
             attempt.operating.finish(attempt.job.operators)
             attempt.exchange.finish()
@@ -242,10 +242,17 @@ class Attempt:
         """Let rows pass, or not. Rows that are replaced have passed before."""
         self.step(f"judging {stage.input}")
         with self.measuring.timed(f"gate {stage.name}"):
-            streams[stage.name] = self.gating.run(stage, streams[stage.input])
+            streams[stage.name] = self.gating.run(stage, streams[stage.input], self._table_behind(stage, streams))
         replaced = streams.get(withdrawn_name(stage.input))
         if replaced is not None:
             streams[withdrawn_name(stage.name)] = replaced
+
+    def _table_behind(self, stage: Gated, streams: Mapping[str, DataFrame]) -> Sinking | None:
+        """The sink that takes what passes a gate, if nobody else does, and its rows are neither written through nor
+        replace others."""
+        taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
+        alone = len(taking) == self.job.users(stage.name) == 1 and withdrawn_name(stage.input) not in streams
+        return taking[0] if alone and not self.through.takes(taking[0].name) else None
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
@@ -261,7 +268,10 @@ class Attempt:
             frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
             with self.measuring.timed(f"stage {sinking.name}"):
                 context = self.through.context(sinking.name)
-                if withdrawn is None or self.graph.keeps(sinking):
+                if sinking.input in self.gating.ahead:
+                    ahead = self.gating.ahead[sinking.input]
+                    staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
+                elif withdrawn is None or self.graph.keeps(sinking):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
@@ -273,6 +283,13 @@ class Attempt:
             with self.measuring.timed(f"send {stream}"):
                 self.exchange.send(stream, streams)
         return staged
+
+    def unstage(self) -> dict[str, Prepared]:
+        """Nothing of this checkpoint can count: let go what was staged before it was judged."""
+        for sinking in self.job.sinks:
+            if sinking.input in self.gating.ahead:
+                sinking.sink.discard(self.through.context(sinking.name), self.staging)
+        return {}
 
     def prepare(self) -> None:
         """Let the pipeline's hooks do what must be done before the snapshot counts. There is none, if a gate aborts."""

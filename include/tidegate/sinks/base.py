@@ -2,6 +2,7 @@
 
     call      when                                           may it fail?
     check     before a checkpoint is planned                 yes: the checkpoint is declined
+    ahead     in a job, before a gate judges the rows        yes: they are judged, and prepared, without it
     prepare   in a job, once per attempt, possibly doubled   yes: the attempt is retried
     head      before each publish                            yes: retried until it works
     holds     before each publish of an interval             yes: retried until it works
@@ -19,7 +20,7 @@
     forget    now and then, by retention                     yes: next time
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
-Only `prepare` sees a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
+Only `ahead` and `prepare` see a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable, Restored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tidegate.sinks.ahead import Ahead
 
 __all__ = [
     "AtLeastOnceSink",
@@ -220,6 +223,17 @@ class Sink(ABC):
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         """Write the rows where nobody sees them, durably. Called once per attempt; attempts may overlap."""
+
+    def ahead(
+        self, frame: DataFrame, beside: Mapping[str, Column], context: SinkContext, staging: Staging
+    ) -> Ahead | None:
+        """Write the rows of an attempt before they are judged, with numbers beside each. None: it cannot, and has
+        written nothing."""
+        return None
+
+    def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
+        """The same as `prepare`, of rows that it has written ahead."""
+        raise NotImplementedError
 
     def prepare_updates(
         self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging

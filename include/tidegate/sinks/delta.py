@@ -6,12 +6,13 @@ the decision one metadata commit through delta-rs names them all, together with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate import seams
 from tidegate.model.interval import Interval
 from tidegate.model.records import Json
+from tidegate.sinks.ahead import Ahead, can_stage_ahead, stage_ahead
 from tidegate.sinks.base import Prepared, Publication, SinkContext, Staging
 from tidegate.sinks.delta_interval import (
     column_problems,
@@ -38,10 +39,12 @@ from tidegate.tables import (
     spark_reasons,
     stage,
 )
-from tidegate.tables.rewrite import Table
+from tidegate.tables.arrow import arrow_schema
+from tidegate.tables.rewrite import Table, write_parquet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["DeltaAppend"]
 
@@ -108,6 +111,44 @@ class DeltaAppend(DeltaSink):
         folder = staging_folder(staging, context)
         write_files(frame, schema, location.full(folder), self.partition_by)
         files = stage(location, folder, schema, self.partition_by)
+        return self._prepared(frame, schema, snapshot, files, context, staging)
+
+    def ahead(
+        self, frame: DataFrame, beside: Mapping[str, Column], context: SinkContext, staging: Staging
+    ) -> Ahead | None:
+        location = locate(context.place, self.path)
+        if self.partition_by or staging.interval is not None or not can_stage_ahead(frame, location):
+            return None
+        schema = self.output_schema(frame, context, self.open(context))
+        seams.fault("S4.stage.before")
+        return stage_ahead(frame, beside, location, staging_folder(staging, context), schema)
+
+    def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
+        snapshot = self.open(context)
+        schema = self.output_schema(ahead.frame, context, snapshot)
+        return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
+
+    def prepare_rows(self, rows: Iterable[pa.Table], schema: Json, context: SinkContext, staging: Staging) -> Prepared:
+        """The same as `prepare` for rows that are in this process, of this schema in Spark's words."""
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        columns = self.fitting(schema, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging_folder(staging, context)
+        names = [field["name"] for field in columns["fields"]]
+        write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
+        return self._prepared(None, columns, snapshot, stage(location, folder, columns), context, staging)
+
+    def _prepared(
+        self,
+        frame: DataFrame | None,
+        schema: Json,
+        snapshot: Snapshot | None,
+        files: list[StagedFile],
+        context: SinkContext,
+        staging: Staging,
+    ) -> Prepared:
+        """What is staged, if the table may have it."""
+        location = locate(context.place, self.path)
         not_null = refuse_nulls(frame, snapshot, files, context)
         seams.fault("S4.stage.after")
         if staging.interval is not None and self.interval_column is not None:

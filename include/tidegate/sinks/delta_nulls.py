@@ -18,13 +18,16 @@ __all__ = ["refuse_nulls"]
 
 
 def refuse_nulls(
-    frame: DataFrame, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
+    frame: DataFrame | None, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
 ) -> list[str]:
-    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics."""
+    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics.
+
+    frame: None if Spark has none.
+    """
     required = sorted(required_columns(snapshot.schema)) if snapshot else []
     if not required:
         return []
-    fields = msgspec.json.decode(frame.schema.json())["fields"]
+    fields = msgspec.json.decode(frame.schema.json())["fields"] if frame is not None else []
     declared = {field["name"] for field in fields if not field["nullable"]}
     doubtful = [name for name in required if name not in declared and not all(_no_null(file, name) for file in files)]
     if doubtful:

@@ -228,7 +228,11 @@ class DeltaSink(ExactlyOnceSink):
 
     def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
         """The output as a Delta schema, or Invalid with every reason why the table cannot take it."""
-        schema = from_spark(msgspec.json.decode(frame.schema.json()))
+        return self.fitting(msgspec.json.decode(frame.schema.json()), context, snapshot)
+
+    def fitting(self, output: Json, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """The same of an output's schema in Spark's words."""
+        schema = from_spark(output)
         found = schema_problems(schema, self.partition_by) + self.output_problems(schema)
         if not found and snapshot is not None:
             allowed = {"new", "missing"} if self.schema_evolution == "add" else set()

@@ -1,0 +1,109 @@
+"""Rows that are staged before they are judged: beside each stands what a gate has noted of it.
+
+They are written once, as if none were bad; so what is judged is what lies in the files, and nothing is kept in Spark.
+A file in which nothing is bad becomes the table's as it is, but for the notes, which it forgets. Others are written
+anew, without their bad rows, and these are handed to whoever sets them aside.
+
+All of it lies in the attempt's own folder. Nothing names it before the ack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate.model.records import Json
+from tidegate.sinks.nothing import is_nothing
+from tidegate.sinks.writing import write_files
+from tidegate.sources.reading import escaped, exact_reader, unreadable
+from tidegate.tables import Location, StagedFile, stage
+from tidegate.tables.forget import forget_columns
+from tidegate.tables.rewrite import THREADS, Part, Source, Table, divide, parts_of, read_part, touched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Ahead", "can_stage_ahead", "stage_ahead"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The rows of one attempt for one table."""
+
+    frame: DataFrame = field(repr=False)
+    """As they were given. Not to be computed again."""
+    location: Location
+    folder: str
+    schema: Json = field(repr=False)
+    beside: tuple[str, ...]
+    """The columns in which is noted."""
+    sources: tuple[Source, ...]
+    parts: tuple[Part, ...]
+    """Their row groups, file by file."""
+    _replaced: list[str] = field(default_factory=list, repr=False)
+    """Files in whose place there are others."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(part.rows for part in self.parts)
+
+    def read(self) -> DataFrame:
+        """The rows for Spark, from the files."""
+        paths = [self.location.full(source.path) for source in self.sources]
+        reader = exact_reader(self.frame.sparkSession, paths).schema(self.frame.schema)
+        return reader.format("parquet").load(escaped(paths))
+
+    def columns(self, part: Part, names: Sequence[str]) -> pa.Table:
+        """Some columns of a part, those beside included."""
+        noted = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.beside]
+        whole = {"type": "struct", "fields": [*self.schema["fields"], *noted]}
+        return read_part(Table(self.location, whole, ()), part, names)
+
+    def each(self, see: Callable[[Part], T]) -> list[T]:
+        """What is seen in each part."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(see, self.parts))
+
+    def divide(self, bad: Mapping[Part, Any], lost: Callable[[Part, pa.Table], T]) -> Iterator[T]:
+        """Take bad rows out of the files. By and by, what is made of those that a part loses.
+
+        bad: a mask for each part. What is read is still all of them.
+        """
+        yield from divide(Table(self.location, self.schema, ()), bad, self.folder, lost)
+        self._replaced.extend(source.path for source in touched(bad))
+
+    def staged(self) -> list[StagedFile]:
+        """What goes to the table, durable."""
+        for source in self.sources:
+            if self.beside and source.path not in self._replaced:
+                forget_columns(self.location.local(source.path), self.beside)
+        self.location.remove_files(self._replaced)
+        return stage(self.location, self.folder, self.schema)
+
+
+def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
+    """Whether this process may do with the files what else Spark would do: if they, and Spark, are on this machine."""
+    if is_nothing(frame) or not location.is_local or unreadable(location.url):
+        return False
+    return str(frame.sparkSession.conf.get("spark.master", "")).startswith("local")
+
+
+def stage_ahead(frame: DataFrame, beside: Mapping[str, Column], location: Location, folder: str, schema: Json) -> Ahead:
+    """Stage rows with what is noted beside each, which is whole numbers."""
+    noted = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
+    try:
+        write_files(noted, schema, location.full(folder), ())
+        paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
+        sources = tuple(Source(path, location.size(path) or 0, {}) for path in paths)
+        table = Table(location, schema, ())
+        parts = tuple(part for source in sources for part in parts_of(table, source))
+    except Exception:
+        location.remove_folder(folder)  # whoever goes on without what is noted writes there, too
+        raise
+    return Ahead(frame, location, folder, schema, tuple(beside), sources, parts)
