@@ -14,7 +14,17 @@ import pytest
 from tests.unit.tables.kit import kv, schema, staged, table_at
 from tidegate.errors import Corrupt
 from tidegate.tables import Location
-from tidegate.tables.rewrite import Source, Table, key_rows, rewrite
+from tidegate.tables.rewrite import (
+    THREADS,
+    Source,
+    Table,
+    divide,
+    key_rows,
+    parts_of,
+    rewrite,
+    touched,
+    write_parquet,
+)
 
 
 def _drop(*keys: int) -> Any:
@@ -155,3 +165,51 @@ def test_a_file_that_is_torn_is_corrupt(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(Corrupt):
         rewrite(Table(location, schema(k="long", v="string"), ()), [Source.of(files[0])], ["k"], _drop(1), "out")
+
+
+def test_what_files_lose_is_handed_over_and_each_becomes_a_new_one(tmp_path):
+    """More files than there are threads; one loses nothing, one everything, one has several parts."""
+    location = table_at(tmp_path)
+    table = Table(location, schema(k="long", v="string"), ())
+    files = []
+    for number in range(2 * THREADS + 3):
+        rows = kv(*((10 * number + each, f"v{each}") for each in range(6)))
+        files += staged(location, f"f{number:02}", rows, row_group_size=4)
+    parts = [part for file in files for part in parts_of(table, Source.of(file))]
+    bad = {0, 1, 2, 3, 4, 5, 20, 25, *range(31, 10 * len(files), 10)}
+    masks = {}
+    for part in parts:
+        first = int(part.source.path[1:3]) * 10 + part.start
+        masks[part] = pa.array([first + each in bad for each in range(part.rows)])
+    answers = list(divide(table, masks, "out", lambda part, rows: (part, rows["k"].to_pylist())))
+    assert {key for _, keys in answers for key in keys} == {key for key in bad if key % 10 < 6}
+    assert [part for part, _ in answers] == [part for part in parts if part.source.path != files[1].path]
+    assert [source.path for source in touched(masks)] == [file.path for file in files if file is not files[1]]
+    left = [key for path, _ in location.walk("out") for key in pq.read_table(location.full(path))["k"].to_pylist()]
+    every = {10 * number + each for number in range(len(files)) for each in range(6)}
+    assert sorted(left) == sorted(every - bad - {10 + each for each in range(6)})
+    assert len(location.walk("out")) == len(files) - 2
+
+
+def test_texts_of_few_values_stay_numbers_on_the_way_and_are_texts_again(tmp_path, monkeypatch):
+    kinds = []
+
+    def writing(*args: Any) -> bool:
+        kinds.append(args[2].field("v").type)
+        return write_parquet(*args)
+
+    monkeypatch.setattr("tidegate.tables.rewrite.write_parquet", writing)
+    location = table_at(tmp_path)
+    values = ["a", None, "b", "a"] * 50
+    rows = kv(*enumerate(values))
+    files = staged(location, "a", rows, row_group_size=70, version="1.0", use_dictionary=["v"])
+    with pq.ParquetFile(location.full(files[0].path)) as file:
+        encodings = set(file.metadata.row_group(0).column(1).encodings)
+    assert ("PLAIN_DICTIONARY" in encodings, "PLAIN" in encodings) == (True, False), "as Spark writes it"
+    table = Table(location, schema(k="long", v="string"), ())
+    _, written = rewrite(table, list(map(Source.of, files)), ["k"], _drop(0, 199), "out")
+    assert kinds == [pa.dictionary(pa.int32(), pa.string())]
+    assert _read(location, written) == sorted(list(enumerate(values))[1:-1], key=repr)
+    with pq.ParquetFile(location.full(written[0].path)) as file:
+        assert file.schema_arrow.field("v").type == pa.string()
+        assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(1).encodings
