@@ -361,6 +361,12 @@ expectations:
 FEW = [(1, "a"), (2, "b"), (2, None), (None, "x" * 300), (3, None), (3, None), (0, None)]
 
 
+def broken_of(between: Any) -> list[Any]:
+    """The bad ones of these rows, with the rules that they break."""
+    twice = [(2, "", ("once",)), (2, "b", ("once",)), (3, "", ("once", "both")), (3, "", ("once", "both"))]
+    return [(1, "a", (between.rule.name,)), *twice]
+
+
 def check_small(spark: Any) -> None:
     frame = spark.createDataFrame(FEW, "i int, s string")
     judged = judge(read_suite(SMALL.replace("mostly: 0.5", "mostly: 0.1"), "s.yaml", "s"), frame)
@@ -377,13 +383,7 @@ def check_small(spark: Any) -> None:
     assert good.columns == frame.columns
     assert sorted(map(tuple, good.collect()), key=str) == sorted([FEW[3], FEW[6]], key=str)
     told = sorted((row["i"], row["s"], tuple(row["broken"])) for row in bad.na.fill("").collect())
-    assert told == [
-        (1, "a", (between.rule.name,)),
-        (2, "", ("once",)),
-        (2, "b", ("once",)),
-        (3, "", ("once", "both")),
-        (3, "", ("once", "both")),
-    ]
+    assert told == broken_of(between)
     hidden = judge(null_suite(), frame, private=["s"]).findings
     assert [finding.result["result"]["partial_unexpected_list"] for finding in hidden] == [[], []]
 
@@ -404,13 +404,7 @@ def check_small_in_files(spark: Any, folder: Any) -> None:
     assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]
     assert sorted(map(len, distinct.result["result"]["partial_unexpected_list"])) == [1, 256]
     told = sorted((row["i"], row["s"] or "", tuple(row["broken"])) for part in parts for row in part.to_pylist())
-    assert told == [
-        (1, "a", (between.rule.name,)),
-        (2, "", ("once",)),
-        (2, "b", ("once",)),
-        (3, "", ("once", "both")),
-        (3, "", ("once", "both")),
-    ]
+    assert told == broken_of(between)
     files = judged.files.ahead.staged()
     good = [row for file in files for row in pq.read_table(f"{folder}/t/{file.path}").to_pylist()]
     assert sorted(map(tuple, (row.values() for row in good)), key=str) == sorted([FEW[3], FEW[6]], key=str)

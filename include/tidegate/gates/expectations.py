@@ -154,8 +154,12 @@ class Expectations(Gate):
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
         if judged.files is not None:
             named = [(each.leaf, each.rule.name) for each in taken if each.leaf is not None]
-            told = partial(tell_of_files, frame, judged, self.private)
-            lost = _then(judged.files.divide(named, Judgement.RULES), told) if named else told()
+            tell = partial(tell_of_files, frame, judged, self.private)
+            lost = None
+            if named:
+                lost = _then(judged.files.divide(named, Judgement.RULES), tell)
+            else:
+                tell()
             return Judgement(judged.rows, broken, judged.record(), ahead=judged.files.ahead, apart=lost)
         apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
@@ -209,10 +213,10 @@ class Expectations(Gate):
         return dict.fromkeys(SEVERITIES, self.on_failure)
 
 
-def _then(rows: Iterator[pa.Table], told: Callable[[], None]) -> Iterator[pa.Table]:
+def _then(rows: Iterator[pa.Table], tell: Callable[[], None]) -> Iterator[pa.Table]:
     """After the last rows, tell of bad values: some are at hand by then."""
     yield from rows
-    told()
+    tell()
 
 
 def _broken(finding: Finding, policy: Policy) -> BrokenRule:

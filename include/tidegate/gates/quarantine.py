@@ -49,22 +49,6 @@ def quarantine_name(gate: str) -> str:
     return f"{QUARANTINE}{gate}"
 
 
-def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
-    """Rows for quarantine, each with an id of its own, and where it came from.
-
-    The checkpoint's number is looked up in an array, at a place that Spark cannot know beforehand: a plain one would be
-    a part of the code that Spark generates, and compiles, for it.
-    """
-    from pyspark.sql import functions as f
-
-    types = {SETTLED: "string", SETTLED_IN: "long", SETTLED_BY: "string"}
-    nothing = {name: f.lit(None).cast(kind) for name, kind in types.items()}
-    place = f.monotonically_increasing_id()
-    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), place.cast("string")))
-    checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (place < 0).cast("int"))
-    return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
-
-
 _TYPES: Json = {
     RULES: {"type": "array", "elementType": "string", "containsNull": True},
     ID: "string",
@@ -74,6 +58,21 @@ _TYPES: Json = {
     SETTLED_IN: "long",
     SETTLED_BY: "string",
 }
+
+
+def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
+    """Rows for quarantine, each with an id of its own, and where it came from.
+
+    The checkpoint's number is looked up in an array, at a place that Spark cannot know beforehand: a plain one would be
+    a part of the code that Spark generates, and compiles, for it.
+    """
+    from pyspark.sql import functions as f
+
+    nothing = {name: f.lit(None).cast(_TYPES[name]) for name in (SETTLED, SETTLED_IN, SETTLED_BY)}
+    place = f.monotonically_increasing_id()
+    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), place.cast("string")))
+    checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (place < 0).cast("int"))
+    return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
 
 
 def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> Iterator[pa.Table]:

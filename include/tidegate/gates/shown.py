@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -19,17 +20,11 @@ def shown(values: pa.ChunkedArray, zone: Callable[[], str], most: int) -> list[s
 
     zone: the session's, in which times are shown.
     """
-    import numpy as np
     import pyarrow as pa
 
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
-        where = ZoneInfo(zone()) if kind.tz else None
-        text: Callable[[Any], str] = lambda value: _time(value, where)  # noqa: E731
-    elif pa.types.is_float32(kind):
-        text = lambda value: _float(value, str(np.float32(value)))  # noqa: E731
+        text: Callable[[Any], str] = partial(_time, zone=ZoneInfo(zone()) if kind.tz else None)
     else:
         text = next((made for fits, made in _TEXTS if getattr(pa.types, f"is_{fits}")(kind)), _unknown)
     try:
@@ -46,6 +41,12 @@ def _time(value: datetime, zone: ZoneInfo | None) -> str:
     local = value.astimezone(zone) if zone is not None else value
     whole, _, part = local.replace(tzinfo=None).isoformat(" ", "microseconds").partition(".")
     return f"{whole}.{part.rstrip('0')}" if part.strip("0") else whole
+
+
+def _single(value: float) -> str:
+    import numpy as np
+
+    return _float(value, str(np.float32(value)))
 
 
 def _float(value: float, digits: str) -> str:
@@ -66,6 +67,7 @@ _TEXTS: list[tuple[str, Callable[[Any], str]]] = [
     ("integer", str),
     ("date", date.isoformat),
     ("decimal", lambda value: f"{value:f}"),
+    ("float32", _single),
     ("float64", lambda value: _float(value, repr(value))),
     ("binary", lambda value: value.hex().upper()),
 ]
