@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import string
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -17,7 +18,8 @@ import pytest
 from tidegate.errors import Invalid
 from tidegate.gates.catalogue import CATALOGUE, How
 from tidegate.gates.judge import judge, plain, split, tell_of_files
-from tidegate.gates.library import warm
+from tidegate.gates.leaves import Count
+from tidegate.gates.library import compile_suite, warm
 from tidegate.gates.shown import shown
 from tidegate.gates.suite import Suite, read_suite
 from tidegate.gates.telling import text, texts_of
@@ -454,6 +456,15 @@ expectations:
 - {type: expect_column_values_to_be_unique, kwargs: {column: i, mostly: 0.9}, id: mild}
 - {type: expect_column_values_to_not_be_null, kwargs: {column: s}, id: named}
 """
+
+
+def test_all_processes_ask_spark_the_same_of_a_suite(spark):
+    """Rule by rule, so a server compiles it once. Great Expectations' order is that of hashes, each process's own."""
+    rules = "".join(f"- {{type: expect_column_values_to_not_be_null, kwargs: {{column: c{n}}}}}\n" for n in range(9))
+    suite = read_suite(f"expectations:\n{rules}", "s.yaml", "s")
+    frame = spark.createDataFrame([], ", ".join(f"c{n} int" for n in (3, 1, 4, 0, 5, 2, 6, 8, 7)))
+    counting = [str(leaf.condition) for leaf in compile_suite(suite, frame).first.values() if isinstance(leaf, Count)]
+    assert [re.findall("c[0-9]", each) for each in counting if "c" in each] == [[f"c{n}"] for n in range(9)]
 
 
 def test_a_suite_judges_one_batch_after_another_and_what_is_taken_is_chosen(spark):
