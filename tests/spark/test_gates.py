@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ from tidegate.gates import (
     Unseen,
     Volume,
 )
+from tidegate.model.place import Place
 from tidegate.model.records import Ack, Json
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks.base import SinkContext, Staging
 from tidegate.tables import Location, live_files, open_table
 
 SUITE = """
@@ -140,6 +143,72 @@ def test_rows_are_staged_once_and_the_table_has_files_like_any_other(spark, tmp_
     assert by_spark[0].__fields__ == ["id", "v", "mark"]
     aside = played.rows("ledger/play/quarantine/checked")
     assert sorted((row["id"], row["_tidegate_checkpoint"]) for row in aside) == [(4, 2), (5, 2), (5, 2), (9, 3)]
+
+
+def test_where_bad_rows_are_the_rule_files_are_staged_as_drafts_and_the_table_never_has_one(spark, tmp_path):
+    """The last checkpoint tells. If none is bad after all, the files are written anew for the table all the same."""
+    played = play(tmp_path, spark)
+    staged = []
+
+    class Asked(DeltaAppend):
+        def ahead(self, *args: Any, **named: Any) -> Any:
+            ahead = super().ahead(*args, **named)
+            files = [str(tmp_path / "tables/kept" / source.path) for source in ahead.sources]
+            staged.append({codec for file in files for codec in codecs(file)})
+            return ahead
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+        rows.gate(Expectations("rows", on_failure="quarantine"), name="checked").sink("kept", Asked("tables/kept"))
+
+    played = Play(tmp_path, spark, build)
+    told = []
+    for rows in (BAD, BAD, GOOD, GOOD):
+        played.feed(rows)
+        ack, outcome = checkpoint(played)
+        told.append(ack.memory["gate.checked"]["draft"])
+        assert outcome.state == "completed"
+    assert told == [[], [], None, None]
+    assert staged == [{"SNAPPY"}, {"UNCOMPRESSED"}, {"UNCOMPRESSED"}, {"SNAPPY"}]
+    assert sorted(row["id"] for row in played.rows("tables/kept")) == [1, 1, 2, 2, 3, 3, 7, 7]
+    assert len(played.rows("ledger/play/quarantine/checked")) == 6
+    paths = [str(path) for path in tmp_path.rglob("tables/kept/**/*.parquet")]
+    stats = pa.table(DeltaTable(str(tmp_path / "tables/kept")).get_add_actions(flatten=True)).to_pylist()
+    assert [each["min.id"] for each in stats if each["num_records"]].count(None) == 0
+    assert len(paths) == len(stats)
+    for path in paths:
+        assert codecs(path) == {"SNAPPY"}
+        assert pq.read_schema(path).names == ["id", "v"]
+
+
+def codecs(path: str) -> set[str]:
+    """How the columns of a file are compressed."""
+    group = pq.read_metadata(path).row_group(0)
+    return {group.column(place).compression for place in range(group.num_columns)}
+
+
+def test_a_file_with_bad_rows_among_many_without_makes_no_drafts(spark, tmp_path):
+    """Only that one is written anew: drafts would all have to be. Of drafts, texts are numbers where few differ."""
+    suite = tmp_path / "most.yaml"
+    suite.write_text(
+        "expectations: [{type: expect_column_values_to_be_between, kwargs: {column: id, min_value: LEAST}}]"
+    )
+    gate = Expectations(str(suite), on_failure="quarantine")
+    text = suite.read_text()
+    judged = Judgement(0)
+    frame = spark.range(0, 40, 1, 4).selectExpr("id", "'a text' AS few", "cast(id AS string) AS many")
+    for least, memory in ((5, {"draft": None}), (25, {"draft": ["few"]}), (26, {"draft": ["few"]})):
+        suite.write_text(text.replace("LEAST", str(least)))
+        place = Place(str(tmp_path))
+        into = partial(
+            DeltaAppend(f"t{least}").ahead,
+            context=SinkContext("p", "u", "s", place, home="p"),
+            staging=Staging(1, "a"),
+        )
+        judged = gate.judge(frame, GateContext("p", "checked", place, memory=judged.memory, stage=into))
+        assert judged.apart is not None
+        assert sum(rows.num_rows for rows in judged.apart) == least
+        assert judged.memory == memory
 
 
 def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from tidegate.gates.quarantine import QuarantineSink
     from tidegate.sinks.ahead import Ahead
@@ -52,9 +52,9 @@ class GateContext:
     """What the gate told to remember (`Judgement.memory`) in the last completed checkpoint."""
     pinned: tuple[Json, SourceContext] | None = None
     """What `pin` answered when the checkpoint was planned."""
-    stage: Callable[[DataFrame, Mapping[str, Column]], Ahead | None] | None = None
-    """Of a gate right before a table: writes rows to files for it, with numbers beside each. It may answer that this
-    cannot be done. None: it is no such gate."""
+    stage: Callable[..., Ahead | None] | None = None
+    """Of a gate right before a table: writes rows to files for it, with numbers beside each, as drafts if it is told so
+    (`sinks/ahead.py`). It may answer that this cannot be done. None: it is no such gate."""
     held: Callable[[DataFrame], DataFrame | None] | None = None
     """Of a gate that is `against` an operator: what that holds of these keys, as of the base. None: nothing yet."""
 

@@ -147,7 +147,8 @@ class Expectations(Gate):
 
         if context.pinned is not None:
             return self._judge_over(keep(frame), context)
-        judged = judge(self.load(context.place), frame, self.private, keeping=True, stage=context.stage)
+        stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
+        judged = judge(self.load(context.place), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
@@ -160,7 +161,14 @@ class Expectations(Gate):
                 lost = _then(judged.files.divide(named, Judgement.RULES), tell)
             else:
                 tell()
-            return Judgement(judged.rows, broken, judged.record(), ahead=judged.files.ahead, apart=lost)
+            return Judgement(
+                judged.rows,
+                broken,
+                judged.record(),
+                ahead=judged.files.ahead,
+                apart=lost,
+                memory={"draft": judged.files.draft_next},
+            )
         apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
 

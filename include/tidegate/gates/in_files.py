@@ -78,6 +78,8 @@ class InFiles:
         self._beside = beside
         self._words = [name for name in beside.names if name.startswith(BITS)]
         self._repeated: dict[Leaf, _Repeated] = {}
+        self.draft_next: list[str] | None = None
+        """Whether the next rows had better be staged as drafts (`Ahead.draft_next`)."""
         self._at_hand: dict[Part, dict[Leaf, pa.Table]] = {}
         """Of rows that were taken out, a few that each leaf counts."""
 
@@ -201,7 +203,9 @@ class InFiles:
             listed = pa.ListArray.from_arrays(pa.array(ends), names.take(pa.array(np.nonzero(told[part])[1])))
             return rows.append_column(column, listed)
 
-        return self.ahead.divide({part: pa.array(broken) for part, (broken, _) in every.items()}, with_names)
+        bad = {part: pa.array(broken) for part, (broken, _) in every.items()}
+        self.draft_next = self.ahead.draft_next(bad)
+        return self.ahead.divide(bad, with_names)
 
     # -- what is told of bad values ---------------------------------------------------------------------
 

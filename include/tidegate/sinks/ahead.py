@@ -2,14 +2,15 @@
 
 They are written once, as if none were bad; so what is judged is what lies in the files, and nothing is kept in Spark.
 A file in which nothing is bad becomes the table's as it is, but for the notes, which it forgets. Others are written
-anew, without their bad rows, and these are handed to whoever sets them aside.
+anew, without their bad rows, and these are handed to whoever sets them aside. Where that is to be expected of nearly
+all files they are drafts: plainly written, which is faster, as is reading them; and all of them are written anew.
 
 All of it lies in the attempt's own folder. Nothing names it before the ack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from tidegate.sinks.writing import write_files
 from tidegate.sources.reading import escaped, exact_reader, unreadable
 from tidegate.tables import Location, StagedFile, stage
 from tidegate.tables.forget import forget_columns
-from tidegate.tables.rewrite import THREADS, Part, Source, Table, divide, parts_of, read_part, touched
+from tidegate.tables.rewrite import THREADS, Part, Source, Table, coded_columns, divide, parts_of, read_part, touched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Ahead", "can_stage_ahead", "stage_ahead"]
 
 T = TypeVar("T")
+
+_MOST = 0.6
+"""Of so many of the rows it is worth it from about a half."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Ahead:
     sources: tuple[Source, ...]
     parts: tuple[Part, ...]
     """Their row groups, file by file."""
+    draft: bool
     _replaced: list[str] = field(default_factory=list, repr=False)
     """Files in whose place there are others."""
 
@@ -75,16 +80,36 @@ class Ahead:
 
         bad: a mask for each part. What is read is still all of them.
         """
-        yield from divide(Table(self.location, self.schema, ()), bad, self.folder, lost)
-        self._replaced.extend(source.path for source in touched(bad))
+        yield from divide(Table(self.location, self.schema, ()), bad, self.folder, lost, every=self.draft)
+        self._replaced.extend(source.path for source in (self.sources if self.draft else touched(bad)))
+
+    def draft_next(self, bad: Mapping[Part, Any]) -> list[str] | None:
+        """Whether the next rows had better be staged as drafts, which is if nearly all files have bad ones: columns of
+        texts of which these have few different ones. None: better not."""
+        there = {source.path for source in touched(bad)}
+        if sum(part.rows for part in self.parts if part.source.path in there) < _MOST * self.rows:
+            return None
+        coded = coded_columns(Table(self.location, self.schema, ()), self.parts)
+        return [
+            field["name"] for field in self.schema["fields"] if field["type"] == "string" and field["name"] in coded
+        ]
 
     def staged(self) -> list[StagedFile]:
         """What goes to the table, durable."""
+        if self.draft and not self._replaced:
+            self._write_all()
         for source in self.sources:
             if self.beside and source.path not in self._replaced:
                 forget_columns(self.location.local(source.path), self.beside)
         self.location.remove_files(self._replaced)
         return stage(self.location, self.folder, self.schema)
+
+    def _write_all(self) -> None:
+        import pyarrow as pa
+
+        none = {part: pa.repeat(pa.scalar(value=False), part.rows) for part in self.parts}
+        for _ in self.divide(none, lambda part, rows: None):
+            pass
 
 
 def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
@@ -94,11 +119,18 @@ def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
     return str(frame.sparkSession.conf.get("spark.master", "")).startswith("local")
 
 
-def stage_ahead(frame: DataFrame, beside: Mapping[str, Column], location: Location, folder: str, schema: Json) -> Ahead:
-    """Stage rows with what is noted beside each, which is whole numbers."""
+def stage_ahead(
+    frame: DataFrame,
+    beside: Mapping[str, Column],
+    location: Location,
+    folder: str,
+    schema: Json,
+    draft: Collection[str] | None = None,
+) -> Ahead:
+    """Stage rows with what is noted beside each, which is whole numbers. draft: what `draft_next` said of the last."""
     noted = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     try:
-        write_files(noted, schema, location.full(folder), ())
+        write_files(noted, schema, location.full(folder), (), draft=draft)
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
         sources = tuple(Source(path, location.size(path) or 0, {}) for path in paths)
         table = Table(location, schema, ())
@@ -106,4 +138,4 @@ def stage_ahead(frame: DataFrame, beside: Mapping[str, Column], location: Locati
     except Exception:
         location.remove_folder(folder)  # whoever goes on without what is noted writes there, too
         raise
-    return Ahead(frame, location, folder, schema, tuple(beside), sources, parts)
+    return Ahead(frame, location, folder, schema, tuple(beside), sources, parts, draft is not None)

@@ -34,7 +34,7 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable, Restored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -225,10 +225,20 @@ class Sink(ABC):
         """Write the rows where nobody sees them, durably. Called once per attempt; attempts may overlap."""
 
     def ahead(
-        self, frame: DataFrame, beside: Mapping[str, Column], context: SinkContext, staging: Staging
+        self,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        context: SinkContext,
+        staging: Staging,
+        *,
+        draft: Collection[str] | None = None,
     ) -> Ahead | None:
         """Write the rows of an attempt before they are judged, with numbers beside each. None: it cannot, and has
-        written nothing."""
+        written nothing.
+
+        draft: nearly all files are expected to be written anew, without bad rows; of these columns, which are texts,
+            few are different.
+        """
         return None
 
     def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:

@@ -6,7 +6,7 @@ the decision one metadata commit through delta-rs names them all, together with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate import seams
@@ -114,14 +114,20 @@ class DeltaAppend(DeltaSink):
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
     def ahead(
-        self, frame: DataFrame, beside: Mapping[str, Column], context: SinkContext, staging: Staging
+        self,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        context: SinkContext,
+        staging: Staging,
+        *,
+        draft: Collection[str] | None = None,
     ) -> Ahead | None:
         location = locate(context.place, self.path)
         if self.partition_by or staging.interval is not None or not can_stage_ahead(frame, location):
             return None
         schema = self.output_schema(frame, context, self.open(context))
         seams.fault("S4.stage.before")
-        return stage_ahead(frame, beside, location, staging_folder(staging, context), schema)
+        return stage_ahead(frame, beside, location, staging_folder(staging, context), schema, draft)
 
     def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
         snapshot = self.open(context)

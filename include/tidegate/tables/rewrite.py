@@ -39,6 +39,7 @@ __all__ = [
     "Part",
     "Source",
     "Table",
+    "coded_columns",
     "divide",
     "key_rows",
     "parts_of",
@@ -127,13 +128,16 @@ def rewrite(
     return touched(masks), files
 
 
-def divide(table: Table, masks: Mapping[Part, Any], folder: str, lost: Callable[[Part, pa.Table], T]) -> Iterator[T]:
+def divide(
+    table: Table, masks: Mapping[Part, Any], folder: str, lost: Callable[[Part, pa.Table], T], *, every: bool = False
+) -> Iterator[T]:
     """The same for rows that somebody wants: by and by, what `lost` answers for the rows that a part loses.
 
-    masks: of all parts of some files. Each that loses rows becomes a new one. Once the last answer is had, these are
-    there; they are not durable yet.
+    masks: of all parts of some files. Each that loses rows, or each at all, becomes a new one. Once the last answer is
+    had, these are there; they are not durable yet.
     """
-    losing: dict[str, list[Part]] = {source.path: [] for source in touched(masks)}
+    sources = [part.source for part in masks] if every else touched(masks)
+    losing: dict[str, list[Part]] = {source.path: [] for source in sources}
     for part in masks:
         if part.source.path in losing:
             losing[part.source.path].append(part)
@@ -224,7 +228,7 @@ def _write(
     partition = bundle[0].source.partition
     stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
     plain = arrow_schema(table.schema, stored)
-    schema = with_dictionaries(plain, _coded(table, bundle))
+    schema = with_dictionaries(plain, coded_columns(table, bundle))
 
     def kept() -> Iterator[pa.Table]:
         import pyarrow.compute as pc
@@ -239,7 +243,7 @@ def _write(
     return (path, partition) if written else None, answers
 
 
-def _coded(table: Table, bundle: Sequence[Part]) -> set[str]:
+def coded_columns(table: Table, bundle: Sequence[Part]) -> set[str]:
     """Columns of texts that are written as numbers of few different ones: so they can be read, and written again."""
     found: list[set[str]] = []
     for part in bundle:
