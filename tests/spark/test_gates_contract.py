@@ -23,6 +23,7 @@ from tidegate.gates.library import compile_suite, warm
 from tidegate.gates.shown import shown
 from tidegate.gates.suite import Suite, read_suite
 from tidegate.gates.telling import text, texts_of
+from tidegate.model.codec import decode_json, encode_json
 from tidegate.model.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
@@ -183,6 +184,33 @@ def test_the_numbers_are_those_of_great_expectations(spark, count, every):
     if count:
         query = judged.findings[-1]  # Great Expectations looks for its view in another session than the rows'
         assert query.result["result"]["observed_value"] == frame.where("i > 3").count()
+
+
+ODD = """expectations:
+- {type: expect_column_max_to_be_between, kwargs: {column: d, max_value: 5}}
+- {type: expect_column_min_to_be_between, kwargs: {column: d, min_value: 5}}
+- {type: expect_column_mean_to_be_between, kwargs: {column: d, max_value: 5}}
+- {type: expect_column_values_to_be_in_set, kwargs: {column: d, value_set: [1.0]}}
+- {type: expect_column_quantile_values_to_be_between, kwargs: {column: d, quantile_ranges: {quantiles: [0.25, 1.0],
+   value_ranges: [[0, 2], [1, 3]]}}}
+"""
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["kept", "staged"])
+def test_what_is_found_can_be_told_in_an_ack(spark, tmp_path, staged):
+    """Also numbers that are none in JSON, and those of numpy, which Great Expectations leaves in what it tells."""
+    suite = read_suite(ODD, "s.yaml", "s")
+    for values, most, least in (
+        ([1.0, math.inf], "Infinity", 1.0),
+        ([-math.inf, 2.0], 2.0, "-Infinity"),
+        ([math.nan], None, None),  # as Great Expectations says it
+    ):
+        frame = spark.createDataFrame([(value,) for value in values], "d double")
+        judged = judge(suite, frame, keeping=True, stage=in_files(tmp_path, str(values)) if staged else None)
+        told = decode_json(encode_json(judged.record()), "an ack")["results"]
+        observed = [each["result"]["observed_value"] for each in told[:2]]
+        assert observed == [most, least]
+        assert [each["exception_info"]["raised_exception"] for each in told] == [False] * 5
 
 
 @pytest.mark.parametrize("first", range(3))

@@ -10,6 +10,7 @@ What cannot be read so (a quantile, say) Great Expectations reads itself, with `
 from __future__ import annotations
 
 import copy
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -278,7 +279,7 @@ class Walk:
         wanted = self.wanted[id(expectation)].values()
         if all(metric.id in self.metrics for metric in wanted):
             said = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
-            found: Json = said.to_json_dict()
+            found: Json = _plain(said.to_json_dict())
             return found
         error = self._why_failed([metric.id for metric in wanted])
         return {
@@ -349,6 +350,19 @@ class Walk:
     def _guards(self, domain: Any) -> Guards:
         guards: Guards = self._spied.get_domain_records(dict(domain)).guards
         return guards
+
+
+def _plain(told: Any) -> Any:
+    """What Great Expectations tells, as JSON can hold it: no numbers of numpy's; and what is not finite is a text."""
+    if isinstance(told, dict):
+        return {key: _plain(value) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [_plain(each) for each in told]
+    if type(told).__module__ == "numpy":
+        return _plain(told.tolist())
+    if isinstance(told, float) and not math.isfinite(told):
+        return "NaN" if math.isnan(told) else "Infinity" if told > 0 else "-Infinity"
+    return told
 
 
 def _engine(frame: DataFrame, *, spied: bool = False) -> Any:
