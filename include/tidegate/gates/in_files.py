@@ -79,7 +79,7 @@ class InFiles:
         self._words = [name for name in beside.names if name.startswith(BITS)]
         self._repeated: dict[Leaf, _Repeated] = {}
         self.draft_next: list[str] | None = None
-        """Whether the next rows had better be staged as drafts (`Ahead.draft_next`)."""
+        """What `Ahead.draft_next` says of these files, once bad rows are taken out."""
         self._at_hand: dict[Part, dict[Leaf, pa.Table]] = {}
         """Of rows that were taken out, a few that each leaf counts."""
 

@@ -32,7 +32,9 @@ __all__ = ["Ahead", "can_stage_ahead", "stage_ahead"]
 T = TypeVar("T")
 
 _MOST = 0.6
-"""Of so many of the rows it is worth it from about a half."""
+"""Drafts save time if about a half of the rows is in files with bad ones; we ask for a little more."""
+_LOOKED_AT = 8
+"""So many files tell of which texts there are few."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Ahead:
     parts: tuple[Part, ...]
     """Their row groups, file by file."""
     draft: bool
+    """Whether all files are to be written anew."""
     _replaced: list[str] = field(default_factory=list, repr=False)
     """Files in whose place there are others."""
 
@@ -84,15 +87,13 @@ class Ahead:
         self._replaced.extend(source.path for source in (self.sources if self.draft else touched(bad)))
 
     def draft_next(self, bad: Mapping[Part, Any]) -> list[str] | None:
-        """Whether the next rows had better be staged as drafts, which is if nearly all files have bad ones: columns of
-        texts of which these have few different ones. None: better not."""
+        """If most rows are in files with bad ones, the next had better be staged as drafts: columns of texts, of which
+        these files have few different ones. None: better not as drafts."""
         there = {source.path for source in touched(bad)}
-        if sum(part.rows for part in self.parts if part.source.path in there) < _MOST * self.rows:
+        if not there or sum(part.rows for part in self.parts if part.source.path in there) < _MOST * self.rows:
             return None
-        coded = coded_columns(Table(self.location, self.schema, ()), self.parts)
-        return [
-            field["name"] for field in self.schema["fields"] if field["type"] == "string" and field["name"] in coded
-        ]
+        coded = coded_columns(Table(self.location, self.schema, ()), self.sources[:_LOOKED_AT])
+        return [each["name"] for each in self.schema["fields"] if each["type"] == "string" and each["name"] in coded]
 
     def staged(self) -> list[StagedFile]:
         """What goes to the table, durable."""

@@ -12,7 +12,15 @@ from tidegate.model.records import Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_schema", "conform", "dictionaries_of", "dictionary_columns", "typed_partition", "with_dictionaries"]
+__all__ = [
+    "arrow_schema",
+    "conform",
+    "dictionaries_of",
+    "dictionary_columns",
+    "typed_partition",
+    "with_dictionaries",
+    "without_unused",
+]
 
 _SAMPLE = 10_000
 
@@ -59,6 +67,29 @@ def dictionaries_of(schema: pa.Schema) -> list[str]:
     import pyarrow as pa
 
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
+
+
+def without_unused(rows: pa.Table) -> pa.Table:
+    """The rows without texts that none of them has: a file and its bounds would tell them all the same."""
+    import pyarrow as pa
+
+    for name in dictionaries_of(rows.schema):
+        place = rows.schema.get_field_index(name)
+        column = pa.chunked_array(map(_without_unused, rows[name].chunks), rows[name].type)
+        rows = rows.set_column(place, rows.schema.field(place), column)
+    return rows
+
+
+def _without_unused(chunk: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    there = np.zeros(len(chunk.dictionary), bool)
+    there[chunk.indices.drop_null().to_numpy(zero_copy_only=False)] = True
+    if there.all():
+        return chunk
+    places = pa.array(np.cumsum(there) - 1, chunk.indices.type)
+    return pa.DictionaryArray.from_arrays(places.take(chunk.indices), chunk.dictionary.filter(pa.array(there)))
 
 
 def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, count: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tidegate.tables.arrow import (
     dictionary_columns,
     typed_partition,
     with_dictionaries,
+    without_unused,
 )
 from tidegate.tables.files import Location, unavailable
 from tidegate.tables.footers import StagedFile, describe, open_parquet
@@ -228,7 +229,7 @@ def _write(
     partition = bundle[0].source.partition
     stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
     plain = arrow_schema(table.schema, stored)
-    schema = with_dictionaries(plain, coded_columns(table, bundle))
+    schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
 
     def kept() -> Iterator[pa.Table]:
         import pyarrow.compute as pc
@@ -237,18 +238,20 @@ def _write(
             rows, mask = _read(table, part, schema), masks[part]
             if lost is not None:
                 answers.append(lost(part, rows.filter(mask).cast(plain)))
-            yield rows.filter(pc.invert(mask))
+            yield without_unused(rows.filter(pc.invert(mask)))
 
     written = write_parquet(table.location, path, schema, kept())
     return (path, partition) if written else None, answers
 
 
-def coded_columns(table: Table, bundle: Sequence[Part]) -> set[str]:
-    """Columns of texts that are written as numbers of few different ones: so they can be read, and written again."""
+def coded_columns(table: Table, sources: Iterable[Source]) -> set[str]:
+    """Columns that are written as numbers of few different values in all these files: so texts can be read, and
+    written again."""
     found: list[set[str]] = []
-    for part in bundle:
-        with open_parquet(table.location, part.source.path) as file:
-            group = file.metadata.row_group(part.group)
+    for source in sources:
+        with open_parquet(table.location, source.path) as file:
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+        for group in groups:
             chunks = [group.column(place) for place in range(group.num_columns)]
             found.append(
                 {
@@ -257,7 +260,7 @@ def coded_columns(table: Table, bundle: Sequence[Part]) -> set[str]:
                     if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
                 }
             )
-    return set.intersection(*found)
+    return set.intersection(*found) if found else set()
 
 
 def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> bool:

@@ -18,6 +18,7 @@ from tidegate.tables.rewrite import (
     THREADS,
     Source,
     Table,
+    coded_columns,
     divide,
     key_rows,
     parts_of,
@@ -46,6 +47,22 @@ def test_untouched_files_are_left_alone(tmp_path):
     assert [source.path for source in gone] == [files[0].path]
     assert _read(location, written) == [(1, "a")]
     assert [file.rows for file in written] == [1]
+
+
+@pytest.mark.parametrize("others", [["t", None, "t"], ["t", "u", "t"], [None, None, None]])
+def test_a_text_that_is_lost_is_nowhere_in_the_new_file(tmp_path, others):
+    """Texts of few different ones are read and written as numbers: what no row has any more is not among them."""
+    location = table_at(tmp_path)
+    rows = kv(*enumerate(["secret", *others] * 50))
+    files = staged(location, "a", rows, row_group_size=80, version="1.0")  # as Spark writes
+    table = Table(location, schema(k="long", v="string"), ())
+    lost = lambda rows, source, start: pc.equal(rows["v"], "secret").fill_null(False)  # noqa: E731
+    assert coded_columns(table, map(Source.of, files)) >= {"v"}, "else this tests nothing"
+    _, written = rewrite(table, list(map(Source.of, files)), ["v"], lost, "out")
+    assert _read(location, written) == sorted([(k, v) for k, v in enumerate(["", *others] * 50) if v != ""], key=repr)
+    for file in written:
+        assert "secret" not in file.stats
+        assert b"secret" not in location.local(file.path).read_bytes()
 
 
 def test_a_file_that_loses_all_rows_is_not_replaced(tmp_path):
