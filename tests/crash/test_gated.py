@@ -41,6 +41,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
     world.feed(2)
     crew.run(world, "one", "two")
     check(world, 2)
+    acked = world.coordinator().ledger.ack(2, "main")
+    assert acked is not None
+    assert acked.ack.memory == {"gate.checked": {"draft": []}}, "so what follows is staged as drafts"
     return world.root
 
 
@@ -58,6 +61,18 @@ def test_killed_with_bad_rows_then_retried(crew: Crew, world: GatedWorld, point:
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     crew.run(world, "three", "four", impatient=True)
     check(world, 3)
+
+
+@pytest.mark.parametrize(("point", "nth"), POINTS[2:5])
+def test_killed_in_the_first_checkpoint_whose_files_are_no_drafts(
+    crew: Crew, tmp_path: Path, point: str, nth: int
+) -> None:
+    world = GatedWorld(tmp_path)
+    world.judge_by("warning")
+    world.feed(1)
+    assert crew.start(world, "one", fault=(point, "K", nth)).ended() == -9
+    crew.run(world, "one", "two", impatient=True)
+    check(world, 1)
 
 
 @pytest.mark.parametrize(("point", "nth"), KEPT_POINTS)

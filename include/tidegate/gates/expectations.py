@@ -161,14 +161,10 @@ class Expectations(Gate):
                 lost = _then(judged.files.divide(named, Judgement.RULES), tell)
             else:
                 tell()
-            return Judgement(
-                judged.rows,
-                broken,
-                judged.record(),
-                ahead=judged.files.ahead,
-                apart=lost,
-                memory={"draft": judged.files.draft_next},
-            )
+            draft = judged.files.draft_next
+            memory: Json = {"draft": draft} if draft is not None else {}
+            ahead = judged.files.ahead
+            return Judgement(judged.rows, broken, judged.record(), ahead=ahead, apart=lost, memory=memory)
         apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
 

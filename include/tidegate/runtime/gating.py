@@ -113,8 +113,7 @@ class Gating:
             self._set_aside(stage, bad, frame, back)
         self.verdicts[stage.name] = self._verdict(stage, judgement, back, chosen=chosen)
         # What is set aside as a whole is not gone by later, as what was rejected is not.
-        if memory := self.before.get(_remembered(stage), {}) if chosen else judgement.memory:
-            self.memory[_remembered(stage)] = memory
+        self._remember(stage, self.before.get(_remembered(stage), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
         return back.joined(good) if back is not None else good
 
@@ -125,11 +124,15 @@ class Gating:
             context = self.coordinator.context(name)
             self.staged[name] = sink.prepare_apart(judgement.apart or (), schema, stage.input, context, self.staging)
         self.verdicts[stage.name] = self._verdict(stage, judgement, None, chosen=False)
-        if judgement.memory:
-            self.memory[_remembered(stage)] = judgement.memory
+        self._remember(stage, judgement.memory)
         self.ahead[stage.name] = ahead
         seams.fault("S5.gate.after")
         return ahead.frame
+
+    def _remember(self, stage: Gated, memory: Json) -> None:
+        """What a gate wants to know next time, in place of what it wanted before: also if that is nothing any more."""
+        if memory or _remembered(stage) in self.before:
+            self.memory[_remembered(stage)] = memory
 
     def _staging_for(self, stage: Gated, table: Sinking | None) -> Callable[..., Ahead | None] | None:
         """How a gate may have its rows staged: not if others join those that pass, or all of them may be set aside."""
