@@ -1,4 +1,4 @@
-"""What linters do not look at: sizes, hosts and paths, fault points, heavy imports, reasons for skips."""
+"""What linters do not look at: hosts and paths, fault points, heavy imports, reasons for skips."""
 
 import ast
 import re
@@ -14,8 +14,6 @@ from tidegate.seams import FAULT_POINTS
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "include/tidegate/"
 PRODUCT = ("include/", "jobs/", "dags/", "plugins/", "tools/")
-MODULE_LINES = 400
-FUNCTION_LINES = 50
 
 # Which rooms of the library may import a heavy module when they are imported themselves. Everywhere else
 # it is imported where it is used, or for type checking only.
@@ -55,36 +53,6 @@ def python(*folders: str) -> list[str]:
 
 def room(name: str) -> str:
     return name.removeprefix(LIBRARY).split("/")[0]
-
-
-# -- sizes -----------------------------------------------------------------------------------------
-
-
-def long_on_purpose() -> dict[str, str]:
-    """The table of ARCHITECTURE.md: `path` or `path:function` → reason."""
-    section = text("ARCHITECTURE.md").partition("## Long on purpose")[2].partition("\n## ")[0]
-    return {what: why.strip() for what, why in re.findall(r"^\| *`([^`]+)` *\|(.*)\|\s*$", section, re.MULTILINE)}
-
-
-def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Every function, as Class.method, with its number of lines."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from functions(child, prefix)
-            continue
-        if not isinstance(child, ast.ClassDef):
-            yield prefix + child.name, (child.end_lineno or child.lineno) - child.lineno + 1
-        yield from functions(child, f"{prefix}{child.name}.")
-
-
-def test_what_is_long_is_long_for_a_reason_given_in_the_architecture():
-    long = {name for name in python(*PRODUCT) if len(text(name).splitlines()) > MODULE_LINES}
-    for name in python(*PRODUCT):
-        long |= {f"{name}:{function}" for function, lines in functions(tree(name)) if lines > FUNCTION_LINES}
-    reasons = long_on_purpose()
-    assert sorted(long - set(reasons)) == [], "too long: divide it, or give a reason in ARCHITECTURE.md"
-    assert sorted(set(reasons) - long) == [], "not long any more: take it out of ARCHITECTURE.md"
-    assert all(reasons.values()), "a reason is missing"
 
 
 # -- hosts and paths -------------------------------------------------------------------------------
