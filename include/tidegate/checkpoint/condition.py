@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidegate.checkpoint import control, holding, troubles
+from tidegate.checkpoint import control, holding, skipping, troubles
 from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
@@ -56,6 +56,7 @@ STATES = {
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
     "failed": "its last checkpoint was aborted, which is tolerated: it goes on",
     "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
+    "skipping": "input lies at a source that no run will ever read by itself",
     "disk full": "what holds its ledger or its data has no room",
     "suspended": "no run plans a checkpoint until somebody resumes it",
     "stopped": "it is over, until somebody resumes it",
@@ -168,7 +169,10 @@ def condition(seen: Seen, command: Command | None = None) -> Condition:
     """The answer: the first of these that is so."""
     say = command or (lambda verb, *words: " ".join(["tidegate", verb, seen.pipeline, *map(str, words)]))
     found = _disk(seen) or _suspended(seen, say) or _held(seen, say) or _troubled(seen) or _unpublished(seen, say)
-    return found or _open(seen, say) or _failed(seen, say) or _well(seen)
+    found = found or _open(seen, say)
+    if found is not None and not found.good:
+        return found
+    return _failed(seen, say) or _skipping(seen) or found or _well(seen)
 
 
 def told(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -318,6 +322,18 @@ def _failed(seen: Seen, say: Command) -> Condition | None:
     cause, helps = _why(last, say)
     said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
     return Condition("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+
+
+def _skipping(seen: Seen) -> Condition | None:
+    """It goes on, but not everything that was put there for it will be in its tables."""
+    found = skipping.never_read(seen.view)
+    if not found:
+        return None
+    cause = " ".join(_sentence(f"source {name}: {each.what}") for name, each in found.items())
+    said = f"Pipeline {seen.pipeline} goes on, but leaves input unread for good"
+    last = seen.view.last_completed
+    remedy = tuple(dict.fromkeys(each.help for each in found.values()))
+    return Condition("skipping", said, cause, remedy, last.id if last is not None else None, "INPUT_SKIPPED")
 
 
 def _well(seen: Seen) -> Condition:

@@ -13,7 +13,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import control, discard, holding, intervals, periodic, protocol, publish, retention, rollback
+from tidegate.checkpoint import (
+    control,
+    discard,
+    holding,
+    intervals,
+    periodic,
+    protocol,
+    publish,
+    retention,
+    rollback,
+    skipping,
+)
 from tidegate.checkpoint.intervals import Covered
 from tidegate.checkpoint.lines import all_below, lacking, passed_by, settle_acks
 from tidegate.checkpoint.manifests import manifest_of
@@ -115,7 +126,7 @@ class Coordinator:
         interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
         reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
         standing, drain, aligned: see planning.Special.
-        None: `only_if_new` was asked for and no source has anything new.
+        None: `only_if_new` was asked for and no source has anything new, to read or to tell.
         Rejected: others are at work, or too much is unpublished; try again later.
         """
         check_run(run)
@@ -141,7 +152,8 @@ class Coordinator:
                     published = completed
                     continue
                 plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
-                if only_if_new and all(part.empty for part in plan.sources.values()):
+                nothing_new = all(part.empty for part in plan.sources.values())
+                if only_if_new and nothing_new and not skipping.is_news(plan, view):
                     return None
                 if self._create(plan, view):
                     return Triggered(plan, adopted=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import MAXYEAR, datetime
 from typing import Final
 
+from tidegate.checkpoint import skipping
 from tidegate.checkpoint.condition import Condition, Limits, Seen, condition, look
 from tidegate.checkpoint.past import Past
 from tidegate.ledger.ledger import Ledger
@@ -59,6 +60,7 @@ METRICS: Final[Mapping[str, str]] = {
     "unpublishedTables": "Tables of these.",
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
+    "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
@@ -127,6 +129,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
     yield Metric("suspended", int(found.condition.state == "suspended"))
+    yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
     yield Metric("readable", 1)
     yield Metric("needsAttention", int(not found.condition.good))
 

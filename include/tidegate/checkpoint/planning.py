@@ -191,6 +191,7 @@ class Plans:
             empty=planned.empty,
             more=planned.more,
             summary=planned.summary,
+            unread=planned.unread,
             pace=msgspec.structs.replace(pace, taken=planned.amount) if pace is not None else None,
         )
 
@@ -223,9 +224,12 @@ def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str,
 
 def _standing(kind: str, before: Range | None) -> Range:
     """It reads nothing; but what its pace goes by is not forgotten."""
-    at, pace = (before.end, before.pace) if before is not None else (None, None)
+    if before is None:
+        return Range(kind=kind, start=None, end=None, splits=Payload(data={}), empty=True, more=True)
+    at, pace = before.end, before.pace
     kept = msgspec.structs.replace(pace, taken=0) if pace is not None else None
-    return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True, pace=kept)
+    nothing = Payload(data={})
+    return Range(kind=kind, start=at, end=at, splits=nothing, empty=True, more=True, unread=before.unread, pace=kept)
 
 
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:

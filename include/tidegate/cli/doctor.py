@@ -100,6 +100,7 @@ def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     from tidegate.cli.doctor_files import check_files
     from tidegate.cli.doctor_history import check_history
     from tidegate.cli.doctor_ledger import check_ledger
+    from tidegate.cli.doctor_sources import check_sources
     from tidegate.cli.doctor_tables import check_tables
 
     entries, found = check_ledger(target, repair)
@@ -108,6 +109,7 @@ def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     if entries and all(each.state != "bad" for each in found):
         yield from check_files(target, entries, repair)
         yield from check_history(target)
+        yield from check_sources(target)
 
 
 def _tell(findings: list[Finding], out: Output) -> int:

@@ -59,6 +59,16 @@ class Position(Struct, frozen=True, kw_only=True):
     at: Json | None
 
 
+class Unread(Struct, frozen=True, kw_only=True):
+    """Input that lies at a source, and that no run will ever read by itself."""
+
+    count: int
+    what: str
+    """How many, why, and the names of a few."""
+    help: str
+    """How to have it read after all, or how to be rid of it."""
+
+
 class Range(Struct, frozen=True, kw_only=True):
     """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and what lies between."""
 
@@ -73,6 +83,8 @@ class Range(Struct, frozen=True, kw_only=True):
     """True: a bound cut this range short, more is waiting already."""
     summary: str = ""
     """For people: "3 of 9 files, 1.2 MB"."""
+    unread: Unread | None = None
+    """What the source has passed by for good, as of this plan."""
     pace: Pace | None = None
     """Of a source whose bound follows from how long checkpoints take."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Amount, Blob, Json
+from tidegate.model.records import Amount, Blob, Json, Unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +63,8 @@ class Planned:
     summary: str = ""
     amount: int = 0
     """How much it is, in the source's unit."""
+    unread: Unread | None = None
+    """What lies there and will never be read by itself. Nothing of that kind may stay untold."""
 
 
 def least(bounds: Iterable[int | None]) -> int | None:

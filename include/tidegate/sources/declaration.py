@@ -89,10 +89,8 @@ def _interval_problems(source: Files) -> list[str]:
             ["required is for patterns with {start:…}: it says that an interval has files"] if source.required else []
         )
     found = template_problems(source.pattern)
-    if source.max_bytes is not None or source.max_files != 1000 or source.order != "name":
-        found.append(
-            "max_files, max_bytes and order mean nothing in a pattern with {start:…}: an interval is read whole"
-        )
+    if source.max_bytes is not None or source.max_files != 1000:
+        found.append("max_files and max_bytes mean nothing in a pattern with {start:…}: an interval is read whole")
     return found
 
 

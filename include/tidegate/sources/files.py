@@ -1,4 +1,4 @@
-"""Files that others put into a folder: each is read exactly once, by name order or as it arrives."""
+"""Files that others put into a folder: each is read exactly once, whatever its name; by choice, in order of names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.model.records import Amount, Json
+from tidegate.model.records import Amount, Json, Unread
 from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.ddl import parse_ddl
 from tidegate.sources.declaration import files_problems, format_of
 from tidegate.sources.fingerprints import Fingerprint, fingerprint
-from tidegate.sources.folder import Folder, Found, Pattern, missing_folder, open_folder
+from tidegate.sources.folder import Folder, Pattern, missing_folder, open_folder
 from tidegate.sources.highest import highest_micros
 from tidegate.sources.reading import read_files, unreadable
 from tidegate.sources.seen import Seen
@@ -45,9 +45,10 @@ class Files(Source):
         interval, however often it is made; order and bounds mean nothing then.
     format: json, csv or parquet; None: told by the suffix.
     schema: the columns as DDL. Parquet: a file that lacks one is refused, others are left out.
-    order: "name": in order of names; a file that turns up later with a smaller name than the last one read is
-        never read, and each plan's summary counts such files. "arrival": whatever was not read before,
-        smaller names first.
+    order: "arrival": whatever was not read before, whatever its name; smaller names first. "name": strictly in order
+        of names, for producers whose names rise: a file that turns up later with a smaller name than the last one
+        read is not read, and the pipeline is not well until it is gone or the order is "arrival". It may be changed
+        at any time: every position knows each file that was read, so none is read twice.
     max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
     on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
         adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only.
@@ -57,7 +58,8 @@ class Files(Source):
     missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
     required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows.
 
-    No clock or modification time matters otherwise: a file is what its name and its content are.
+    No clock or modification time matters otherwise: a file is what its name and its content are, and a name is read
+    once. What is put under a name that was read is not noticed.
     """
 
     kind = "files"
@@ -69,7 +71,7 @@ class Files(Source):
         format: Literal["json", "csv", "parquet"] | None = None,
         *,
         schema: str,
-        order: Literal["name", "arrival"] = "name",
+        order: Literal["arrival", "name"] = "arrival",
         max_files: int = 1000,
         max_bytes: int | None = None,
         on_corrupt: Literal["refuse", "keep"] = "refuse",
@@ -126,10 +128,10 @@ class Files(Source):
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
         seen = Seen(position.seen, context.blobs)
-        found = {file.name: file for file in folder.find(pattern)}
-        unread = seen.missing(found)
-        waiting, late = self._waiting([found[name] for name in unread], position.after)
-        cut = self._cut(waiting, least([self.max_bytes, context.at_most]))
+        waiting, passed_by = self._in_order(seen.missing(folder.names(pattern)), position.after)
+        waiting = self._old_enough(folder, waiting)
+        cut, gone = self._cut(folder, waiting, least([self.max_bytes, context.at_most]))
+        more = len(cut) + gone < len(waiting)
         looks, files = self._looked_at(folder, cut)
         end = start
         if files:
@@ -138,9 +140,10 @@ class Files(Source):
             end=end,
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
-            more=len(cut) < len(waiting),
-            summary=_summary(files, late, len(waiting) if len(cut) < len(waiting) else None),
+            more=more,
+            summary=_summary(files, len(waiting) - gone if more else None),
             amount=sum(file["size"] for file in files),
+            unread=_passed_by(passed_by, position.after),
         )
 
     def _plan_interval(self, context: SourceContext) -> Planned:
@@ -151,8 +154,8 @@ class Files(Source):
             raise missing_folder(context.source, common.url, started=False)
         pattern = Pattern.of(filled(self.pattern, context.interval))
         folder = open_folder(context.place, pattern.folder)
-        found = folder.find(pattern) if folder.exists() else []
-        ready, _ = self._waiting(found, "")
+        found = folder.names(pattern) if folder.exists() else []
+        ready = self._old_enough(folder, found)
         if len(ready) < len(found) or (self.required and not found):
             what = f"{len(found) - len(ready)} files that are still young" if found else "no files yet"
             raise Unavailable(
@@ -163,11 +166,11 @@ class Files(Source):
             )
         _, files = self._looked_at(folder, found)
         splits = {"folder": pattern.folder, "files": files}
-        return Planned(end=None, splits=splits, empty=not files, summary=_summary(files, []))
+        return Planned(end=None, splits=splits, empty=not files, summary=_summary(files))
 
-    def _looked_at(self, folder: Folder, found: list[Found]) -> tuple[dict[str, Fingerprint], list[Json]]:
+    def _looked_at(self, folder: Folder, names: list[str]) -> tuple[dict[str, Fingerprint], list[Json]]:
         """Fingerprints of files that Spark can read. What was deleted since it was listed was never planned."""
-        looks = {name: look for name, look in _looks(folder, [file.name for file in found]).items() if look}
+        looks = {name: look for name, look in _looks(folder, names).items() if look}
         _refuse_unreadable(folder, looks)
         if self.format == "parquet":
             _refuse_no_parquet(folder, looks)
@@ -208,28 +211,43 @@ class Files(Source):
         folder = open_folder(context.place, splits["folder"])
         return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
 
-    def _waiting(self, unread: list[Found], after: str) -> tuple[list[Found], list[str]]:
-        """What may be read next, in order; and what came too late for the order by name."""
-        late: list[str] = []
-        if self.order == "name":
-            late = [file.name for file in unread if after and file.name <= after]
-            unread = [file for file in unread if not after or file.name > after]
-        if not self.min_age:
-            return unread, late
-        now = seams.now().timestamp()
-        young = [abs(now - file.modified) < self.min_age for file in unread]
-        if self.order == "name":
-            return unread[: young.index(True)] if True in young else unread, late
-        return [file for file, is_young in zip(unread, young, strict=True) if not is_young], late
+    def _in_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
+        """What may be read next, in order; and what the order by name has passed by."""
+        if self.order == "arrival" or not after:
+            return unread, []
+        return [name for name in unread if name > after], [name for name in unread if name <= after]
 
-    def _cut(self, waiting: list[Found], most: int | None) -> list[Found]:
-        """As many as the bounds allow, at least one. most: bytes."""
-        total = 0
-        for at, file in enumerate(waiting[: self.max_files]):
+    def _old_enough(self, folder: Folder, names: list[str]) -> list[str]:
+        """Those that are not written to any more, as far as `min_age` tells. By name, none overtakes a young one."""
+        if not self.min_age:
+            return names
+        now, old = seams.now().timestamp(), []
+        for name in names:
+            file = folder.look(name)
+            if file is None:
+                continue  # deleted since it was listed
+            if abs(now - file.modified) >= self.min_age:
+                old.append(name)
+            elif self.order == "name" and not self.by_interval:
+                break
+        return old
+
+    def _cut(self, folder: Folder, waiting: list[str], most: int | None) -> tuple[list[str], int]:
+        """As many as the bounds allow, at least one; and how many on the way were deleted. most: bytes."""
+        cut: list[str] = []
+        total = gone = 0
+        for name in waiting:
+            if len(cut) == self.max_files:
+                break
+            file = folder.look(name)
+            if file is None:
+                gone += 1
+                continue
             total += file.size
-            if at and most is not None and total > most:
-                return waiting[:at]
-        return waiting[: self.max_files]
+            if cut and most is not None and total > most:
+                break
+            cut.append(name)
+        return cut, gone
 
 
 @dataclass(frozen=True)
@@ -321,14 +339,23 @@ def _refuse_no_parquet(folder: Folder, looks: Mapping[str, Fingerprint]) -> None
         )
 
 
-def _summary(files: Iterable[Json], late: list[str], of: int | None = None) -> str:
+def _summary(files: Iterable[Json], of: int | None = None) -> str:
     sizes = [file["size"] for file in files]
     count = f"{len(sizes):,} of {of:,} files" if of is not None else f"{len(sizes):,} files"
-    text = f"{count}, {_bytes(sum(sizes))}" if sizes else "no new files"
-    if late:
-        names = ", ".join(repr(name) for name in late[:3]) + (", …" if len(late) > 3 else "")
-        text += f'; {len(late):,} came too late for order="name" and are never read: {names}'
-    return text
+    return f"{count}, {_bytes(sum(sizes))}" if sizes else "no new files"
+
+
+def _passed_by(names: list[str], after: str) -> Unread | None:
+    if not names:
+        return None
+    shown = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    those = "file has a name" if len(names) == 1 else "files have names"
+    return Unread(
+        count=len(names),
+        what=f'{len(names):,} {those} below the last one that was read, {after!r}, and order="name" never goes back: '
+        f"{shown}",
+        help='to have them read, set order="arrival" (nothing is read twice); or move them out of the folder',
+    )
 
 
 def _bytes(count: float) -> str:

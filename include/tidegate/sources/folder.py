@@ -10,7 +10,6 @@ import fnmatch
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,8 +89,13 @@ class Folder(ABC):
         """Whether the folder is there. An object store has no empty folders: always True."""
 
     @abstractmethod
-    def find(self, pattern: Pattern) -> list[Found]:
-        """All matching files, in order of their names."""
+    def names(self, pattern: Pattern) -> list[str]:
+        """The names of all matching files, in their order. No file is looked at for that: there may be very many, of
+        which nearly all were read long ago."""
+
+    @abstractmethod
+    def look(self, name: str) -> Found | None:
+        """One of the files that were found. None: it is gone."""
 
     @abstractmethod
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -111,18 +115,28 @@ class _LocalFolder(Folder):
     def exists(self) -> bool:
         return os.path.isdir(self.url)
 
-    def find(self, pattern: Pattern) -> list[Found]:
+    def names(self, pattern: Pattern) -> list[str]:
         outside: list[str] = []
-        found: dict[str, Found] = {}
+        found: list[str] = []
         try:
-            for file in self._walk("", pattern.parts, outside):
-                found[file.name] = file
+            self._walk("", pattern.parts, found, outside)
         except OSError as error:
             raise unavailable(str(error.filename or self.url), error) from error
         if outside:
             raise _outside(self.url, sorted(set(outside)))
-        _refuse_undecodable(self.url, found)
-        return [found[name] for name in sorted(found)]
+        names = sorted(set(found))
+        _refuse_undecodable(self.url, names)
+        return names
+
+    def look(self, name: str) -> Found | None:
+        path = self.full(name)
+        try:
+            stat = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # deleted since it was listed
+        except OSError as error:
+            raise unavailable(path, error) from error
+        return Found(name, stat.st_size, stat.st_mtime)
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         path = self.full(name)
@@ -136,24 +150,28 @@ class _LocalFolder(Folder):
     def _contains(self, real: str) -> bool:
         return Path(real).is_relative_to(self.url)
 
-    def _walk(self, below: str, parts: tuple[str, ...], outside: list[str]) -> Iterator[Found]:
-        """Match `parts` below one folder, part by part: folders that cannot match are not listed."""
+    def _walk(self, below: str, parts: tuple[str, ...], found: list[str], outside: list[str]) -> None:
+        """Match `parts` below one folder, part by part: folders that cannot match are not listed.
+
+        It costs a microsecond or two per file, and a plan meets every file that ever landed: mind each line of it.
+        """
         head, rest = parts[0], parts[1:]
         if head == "**":
-            yield from self._walk(below, rest, outside)
+            self._walk(below, rest, found, outside)
+        deeper, prefix = head == "**" or bool(rest), f"{below}/" if below else ""
         matches = re.compile(_translate("*" if head == "**" else head) + r"\Z", re.DOTALL).match
         with os.scandir(os.path.join(self.url, below)) as entries:
             for entry in entries:
-                if is_ignored(entry.name) or not matches(entry.name):
+                if not matches(entry.name) or is_ignored(entry.name):
                     continue
-                name = f"{below}/{entry.name}" if below else entry.name
+                name = prefix + entry.name
                 if entry.is_symlink() and not self._contains(os.path.realpath(entry.path)):
                     outside.append(name)
-                elif head == "**" or rest:
+                elif deeper:
                     if entry.is_dir(follow_symlinks=False):
-                        yield from self._walk(name, parts if head == "**" else rest, outside)
-                elif entry.is_file():
-                    yield from _stat(name, entry)
+                        self._walk(name, parts if head == "**" else rest, found, outside)
+                elif entry.is_file():  # told by the listing; only a link is looked at
+                    found.append(name)
 
 
 class _ObjectFolder(Folder):
@@ -163,11 +181,12 @@ class _ObjectFolder(Folder):
         self.url = location.url
         self._location = location
         self._system = file_system(location)
+        self._listed: dict[str, Found] = {}
 
     def exists(self) -> bool:
         return True
 
-    def find(self, pattern: Pattern) -> list[Found]:
+    def names(self, pattern: Pattern) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
         regex = pattern.regex
@@ -175,14 +194,17 @@ class _ObjectFolder(Folder):
             infos = self._system.get_file_info(FileSelector("", allow_not_found=True, recursive=True))
         except OSError as error:
             raise unavailable(self.url, error) from error
-        found = [
-            Found(info.path.lstrip("/"), info.size, info.mtime.timestamp() if info.mtime else 0.0)
+        self._listed = {
+            name: Found(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
             for info in infos
             if info.type == FileType.File
-            and regex.match(info.path.lstrip("/"))
+            and regex.match(name := info.path.lstrip("/"))
             and not any(is_ignored(part) for part in info.path.split("/"))
-        ]
-        return sorted(found, key=lambda file: file.name)
+        }
+        return sorted(self._listed)
+
+    def look(self, name: str) -> Found | None:
+        return self._listed.get(name)  # an object store tells all of it with the name
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         return cast("AbstractContextManager[BinaryIO]", self._system.open_input_file(name))
@@ -194,24 +216,21 @@ def _translate(part: str) -> str:
     return inner.replace(".*", "[^/]*") if part in ("*", "**") else f"(?:{inner})"
 
 
-def _stat(name: str, entry: os.DirEntry[str]) -> Iterator[Found]:
-    try:
-        stat = entry.stat()
-    except FileNotFoundError:
-        return  # deleted since it was listed
-    yield Found(name, stat.st_size, stat.st_mtime)
-
-
-def _refuse_undecodable(folder: str, names: dict[str, Found]) -> None:
+def _refuse_undecodable(folder: str, names: list[str]) -> None:
     """A name that is no UTF-8 cannot be written to a record."""
+    try:
+        "/".join(names).encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        return
     bad = sorted(repr(name) for name in names if re.search("[\ud800-\udfff]", name))
-    if bad:
-        raise Invalid(
-            f"{len(bad)} file name(s) in {folder} are not valid UTF-8: {', '.join(bad[:5])}",
-            expected="names in UTF-8",
-            help="rename them, or move them out of the folder",
-            reason="BAD_FILE_NAME",
-        )
+    raise Invalid(
+        f"{len(bad)} file name(s) in {folder} are not valid UTF-8: {', '.join(bad[:5])}",
+        expected="names in UTF-8",
+        help="rename them, or move them out of the folder",
+        reason="BAD_FILE_NAME",
+    )
 
 
 def _outside(folder: str, names: list[str]) -> Invalid:

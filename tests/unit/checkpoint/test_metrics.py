@@ -169,6 +169,7 @@ def test_every_figure_of_a_row_has_its_metric():
         "checkpointSyncDuration",
         "checkpointAsyncDuration",
         "publishDuration",
+        "neverRead",
     ]
     assert [metric.name for metric in found] == sorted((m.name for m in found), key=list(METRICS).index)
 

@@ -47,7 +47,10 @@ class Shop:
         return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
 
     def checkpoint(self, publish=True, **options):
-        plan = self.trigger(**options)
+        return self.checkpoint_of(self.trigger(**options), publish)
+
+    def checkpoint_of(self, plan, publish=True):
+        """The rest of one that is planned."""
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
         files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)

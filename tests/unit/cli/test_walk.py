@@ -135,6 +135,38 @@ def test_a_missing_file(shop, tidegate):
     assert "tidegate resume orders" in remedy
 
 
+def test_a_file_that_the_order_of_names_has_passed_by(folder, tidegate):
+    """Nothing fails: it is only never read. Everyone who asks is told, until it is read or gone."""
+    (folder / "landing").mkdir()
+    (folder / "landing" / "two.json").write_text('{"k": 1, "v": "a"}\n')
+    shop = Shop(folder, CODE.replace("v string", 'v string", order="name'))
+    shop.checkpoint()
+    is_well(tidegate)
+    (folder / "landing" / "one.json").write_text('{"k": 2, "v": "b"}\n')
+    plan = shop.trigger(only_if_new=True)
+    assert plan.sources["events"].empty
+    shop.checkpoint_of(plan)
+    assert shop.coordinator.trigger("again", only_if_new=True) is None, "it is told once, not for ever"
+
+    cause, remedy = explained(tidegate, "skipping", "INPUT_SKIPPED")
+    assert "ource events: 1 file has a name below the last one that was read, 'two.json'" in cause
+    assert "'one.json'" in cause
+    assert 'set order="arrival"' in remedy
+    found = tidegate("doctor", "orders", "--json")
+    assert found.code == 1
+    assert [each["detail"] for each in found.json["findings"] if each["state"] == "bad"] == [cause_of(plan)]
+    told = tidegate("metrics", "orders").out
+    assert 'tidegate_neverRead{pipeline="orders",source="events"} 1' in told
+
+    (folder / "landing" / "one.json").rename(folder / "one.json")
+    shop.checkpoint()
+    is_well(tidegate)
+
+
+def cause_of(plan):
+    return plan.sources["events"].unread.what
+
+
 def test_a_missing_folder(shop, tidegate):
     """Nothing can be planned, so no checkpoint tells of it. Mended, it is told no longer."""
     (shop.folder / "landing").rename(shop.folder / "elsewhere")

@@ -60,28 +60,92 @@ def test_planned_again_from_the_same_start_it_starts_at_the_same_place(
     assert names(source.plan(start, context)) == ["m.json", "n.json"]
 
 
-def test_by_name_a_late_file_is_never_read_and_always_reported(context: SourceContext, landing: Path) -> None:
+@pytest.mark.parametrize("kept", [("0b.json", "ff.json"), ("ff.json",), ()])
+def test_by_default_each_new_file_is_read_whatever_its_name(
+    context: SourceContext, landing: Path, kept: tuple[str, ...]
+) -> None:
+    """Names as Spark or a random id makes them: they do not rise, and what was read may be archived meanwhile."""
+    put(landing, ["0b.json", "ff.json"])
+    plans, end = drain(files(), context)
+    for file in landing.iterdir():
+        if file.name not in kept:
+            file.unlink()
+    put(landing, ["0a.json", "7c.json", "fe.json", "fg.json"])
+    plans, end = drain(files(max_files=3), context, end)
+    assert [names(plan) for plan in plans] == [["0a.json", "7c.json", "fe.json"], ["fg.json"]]
+    assert all(plan.unread is None for plan in plans)
+    assert drain(files(), context, end) == ([], end)
+
+
+def test_by_name_a_late_file_is_not_read_and_each_plan_says_so(context: SourceContext, landing: Path) -> None:
     put(landing, ["b.json", "c.json"])
-    source = files()
+    source = files(order="name")
     end = source.plan(None, context).end
     put(landing, ["a.json", "b2.json", "d.json"])
     planned = source.plan(end, context)
     assert names(planned) == ["d.json"]
-    assert "2 came too late" in planned.summary
-    assert "'a.json', 'b2.json'" in planned.summary
-    assert "'a.json'" in source.plan(planned.end, context).summary
+    assert planned.unread is not None
+    assert planned.unread.count == 2
+    assert "2 files have names below the last one that was read, 'c.json'" in planned.unread.what
+    assert "'a.json', 'b2.json'" in planned.unread.what
+    again = source.plan(planned.end, context)
+    assert again.empty
+    assert again.unread is not None
+    assert again.unread.count == 2
 
 
 def test_by_name_consumed_files_that_were_archived_do_not_hide_a_late_one(
     context: SourceContext, landing: Path
 ) -> None:
     put(landing, [f"b{n}.json" for n in range(10)])
-    source = files()
+    source = files(order="name")
     end = source.plan(None, context).end
     for file in landing.iterdir():
         file.unlink()
     put(landing, ["a.json"])
-    assert "1 came too late" in source.plan(end, context).summary
+    unread = source.plan(end, context).unread
+    assert unread is not None
+    assert unread.count == 1
+
+
+def test_a_position_made_in_order_of_names_goes_on_as_files_arrive(context: SourceContext, landing: Path) -> None:
+    """As pipelines do that were made when the order of names was the default: nothing lost, nothing twice."""
+    put(landing, ["b.json", "c.json", "d.json"])
+    by_name = files(order="name", max_files=1)
+    end = by_name.plan(by_name.plan(None, context).end, context).end
+    put(landing, ["a.json"])
+    first = by_name.plan(end, context)
+    assert names(first) == ["d.json"]
+    put(landing, ["b2.json", "e.json"])
+    plans, end = drain(files(), context, first.end)
+    assert [names(plan) for plan in plans] == [["a.json", "b2.json", "e.json"]]
+    assert all(plan.unread is None for plan in plans)
+    assert by_name.plan(end, context).empty
+    assert by_name.plan(end, context).unread is None
+
+
+def test_what_was_read_is_not_looked_at_again(
+    context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan meets every file that ever landed: it must cost little, most of all when nothing is new."""
+    from tidegate.sources.folder import Found, _LocalFolder
+
+    put(landing, [f"{n}.json" for n in range(100, 200)])
+    looks: list[str] = []
+    look = _LocalFolder.look
+
+    def counted(self: _LocalFolder, name: str) -> Found | None:
+        looks.append(name)
+        return look(self, name)
+
+    monkeypatch.setattr(_LocalFolder, "look", counted)
+    end = files().plan(None, context).end
+    looks.clear()
+    assert files().plan(end, context).empty
+    assert looks == []
+    put(landing, [f"{n}.json" for n in range(50)])
+    assert files(max_files=3).plan(end, context).summary == "3 of 50 files, 19 B"
+    assert len(looks) == 3
 
 
 def test_by_arrival_a_late_file_is_read(context: SourceContext, landing: Path) -> None:
@@ -288,7 +352,7 @@ def test_young_files_wait_if_asked_to(context: SourceContext, landing: Path) -> 
     for name, age in (("a.json", 100), ("b.json", 5), ("c.json", 100)):
         os.utime(landing / name, (1_000_000 - age, 1_000_000 - age))
     with seams.installed(seams.Seams(now=lambda: datetime.fromtimestamp(1_000_000, UTC))):
-        assert names(files(min_age=60).plan(None, context)) == ["a.json"]
+        assert names(files(min_age=60, order="name").plan(None, context)) == ["a.json"]
         assert names(files(min_age=60, order="arrival").plan(None, context)) == ["a.json", "c.json"]
         assert len(names(files().plan(None, context))) == 3
 
@@ -296,10 +360,10 @@ def test_young_files_wait_if_asked_to(context: SourceContext, landing: Path) -> 
 def test_a_file_deleted_while_planning_is_not_planned(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.sources.folder import Found, _LocalFolder
+    from tidegate.sources.folder import _LocalFolder
 
     put(landing, ["b.json"])
-    monkeypatch.setattr(_LocalFolder, "find", lambda *_: [Found("a.json", 3, 0), Found("b.json", 3, 0)])
+    monkeypatch.setattr(_LocalFolder, "names", lambda *_: ["a.json", "b.json"])
     planned = files().plan(None, context)
     assert names(planned) == ["b.json"]
     assert not planned.more

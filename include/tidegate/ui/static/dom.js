@@ -62,7 +62,7 @@ export function facts(pairs) {
 
 const TONES = {
   completed: "good", well: "good", pass: "good", resumed: "good",
-  aborted: "bad", failed: "bad", damaged: "bad", abort: "bad", troubled: "bad", "disk full": "bad", cancelled: "bad",
+  aborted: "bad", failed: "bad", damaged: "bad", abort: "bad", troubled: "bad", skipping: "bad", "disk full": "bad", cancelled: "bad",
   open: "busy", working: "busy", rollback: "info", new: "info", finished: "info",
   held: "warn", hold: "warn", suspended: "warn", late: "warn", quarantine: "warn", unpublished: "warn",
   passed: "warn", warn: "warn", stopped: "warn", orphaned: "warn",
