@@ -36,9 +36,11 @@ from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
+from tidegate.model.act import Act
 from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
 from tidegate.pipeline.picture import picture
 from tidegate.runtime.runs import new_run
+from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -153,8 +155,38 @@ def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
     dag = load(made)
     with pytest.raises(AirflowFailException, match="savepont") as refused:
         dag.task_dict["trigger"].execute(context(dag, conf={"savepont": "x", "note": "fine"}))
-    assert "nothing but drain, note, rollback, savepoint" in str(refused.value)
+    assert "nothing but note, savepoint" in str(refused.value)
     assert not (made.project.folder / "ledger").exists()
+
+
+def asked_for(task: Task, action: str, run_id: str, **words: Any) -> str:
+    """As the Checkpoints page writes it down, once it knows that somebody may; answers with the key for the run."""
+    made = Act(**stamp(new_id()), action=action, by="ann in Airflow", asked=words, run=f"airflow:waits:{run_id}")
+    return task.coordinator.ledger.create_act(made)
+
+
+@pytest.mark.parametrize("conf", [{"rollback": {"to": 1, "undone": [2, 3], "suspend": True}}, {"drain": True}])
+def test_who_may_only_trigger_can_neither_go_back_nor_end_the_pipeline(made: Made, conf: dict[str, Any]):
+    """A task is told the name of whoever triggered its run, and no rights: so a run's conf cannot ask for it."""
+    dag = load(made)
+    with pytest.raises(AirflowFailException, match="UNKNOWN_CONF") as refused:
+        dag.task_dict["trigger"].execute(context(dag, conf=conf) | {"params": conf})
+    assert "page Checkpoints" in str(refused.value), "the way that there is"
+    assert not (made.project.folder / "ledger").exists()
+
+
+def test_what_was_asked_for_is_done_by_the_run_that_it_was_asked_for(made: Made):
+    """A request that was seen on a page, or guessed, is of no use to anybody else; and nothing else is a request."""
+    dag = load(made)
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task.coordinator.ledger.start()
+    keys = [asked_for(task, action, "theirs", to=1, undone=[2]) for action in ("rollback", "drain")]
+    keys += [asked_for(task, "suspend", "mine"), "../../../pipeline", "2026-01-01T000000000-0123456789abcdef"]
+    for key in [*keys, 7, ["x"]]:
+        with pytest.raises(AirflowFailException, match="NOT_ASKED_FOR"):
+            dag.task_dict["trigger"].execute(context(dag, "mine", conf={"request": key}))
+    assert task.coordinator.ledger.ids() == []
+    assert dag.task_dict["trigger"].execute(context(dag, "theirs", conf={"request": keys[1]}))["checkpoint"] == 1
 
 
 def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
@@ -186,15 +218,16 @@ def test_a_run_may_be_the_last_one(made: Made):
     settings = made.project.folder / "tidegate.toml"
     settings.write_text(f'retention = "never_retain"\n{settings.read_text()}')
     dag = load(made)
-    given = {"drain": True, "note": "season over"}
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task.coordinator.ledger.start()
+    given = {"request": asked_for(task, "drain", "first", note="season over")}
 
-    def at(run_id: str, **more: Any) -> dict[str, Any]:
-        return context(dag, run_id, conf=given) | {"params": given, "outlet_events": defaultdict(Told)}
+    def at(run_id: str) -> dict[str, Any]:
+        return context(dag, run_id, conf=given) | {"params": {}, "outlet_events": defaultdict(Told)}
 
     id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
     ledger, plan = task.coordinator.ledger, task.coordinator.ledger.plan(id)
-    assert (plan.drain.reason, plan.drain.by) == ("season over", plan.run)
+    assert (plan.drain.reason, plan.drain.by) == ("season over", "ann in Airflow")
     ledger.create_ack(Ack(**stamp(f"{plan.attempt}-x"), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
     for _ in range(2):
         assert dag.task_dict["complete"].execute(at("first")) == {"checkpoint": id}
@@ -436,7 +469,7 @@ def test_what_the_user_gives_is_kept():
     assert dag.dag_id == "other"
     assert dag.timetable.expression == "0 3 * * *"
     assert dag.tags == {"tidegate", "shop", "mine"}
-    assert set(dag.params) == {"note", "savepoint", "drain", "rollback", "mine"}
+    assert set(dag.params) == {"note", "savepoint", "mine"}
     assert dag.doc_md is not None
     assert dag.doc_md.startswith("Ask Ann.")
     assert dag.on_failure_callback is alarm

@@ -99,7 +99,7 @@ def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
     assert told["latest"]["completed"]["id"] == ids[2]
     assert told["latest"]["failed"]["id"] == ids[3]
     assert "tidegate " not in " ".join(told["condition"]["remedy"]), "here are buttons, not commands"
-    assert told["may"] == {"trigger": False, "edit": False, "answer": False, "rollback": False}
+    assert told["may"] == {"trigger": False, "edit": False, "answer": False, "rollback": False, "drain": False}
 
 
 def test_the_pipelines_are_listed_with_what_matters(client, tokens, ids):
@@ -132,7 +132,7 @@ def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
     assert [(part["name"], part["rows"]) for part in told["parts"] if part["role"] == "source"] == [("in", 3)]
 
 
-def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids):
+def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, world):
     shown = get("/rollback", to=ids[0])
     assert shown["undone"] == [ids[2], ids[1]]
     assert set(shown["tables"]) == {"a", "b"}
@@ -140,8 +140,53 @@ def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids):
     assert refused["reason"] == "MORE_SINCE"
     assert str(ids[2]) in refused["what"]
     get("/rollback", 409, to=ids[3])
+    padded = [*shown["undone"], *range(ids[3], ids[3] + 1000)]
+    refused = act("rollback", 409, to=ids[0], undone=padded)["error"]
+    assert refused["reason"] == "NOT_SHOWN", "a list of all that might ever come is nothing that anybody was shown"
     made = act("rollback", to=ids[0], undone=shown["undone"], note="wrong prices")
     assert made["run_id"] in made["told"]
+    assert_written_down(
+        world, made["run_id"], "rollback", {"to": ids[0], "undone": shown["undone"], "note": "wrong prices"}
+    )
+
+
+def assert_written_down(world: World, run_id: str, action: str, words: dict[str, Any]) -> None:
+    """The run is told nothing but where it finds what it is to do; that is for no other run."""
+    written, acted = world.ledger.acts(1)[0]
+    assert acted is not None
+    assert (written.action, written.asked, written.run) == (action, words, f"airflow:orders:{run_id}")
+    conf = conf_of(run_id)
+    assert conf == {"request": written.key} | {name: words[name] for name in ("note", "savepoint") if name in words}
+    assert world.ledger.act(written.key) == written
+
+
+def conf_of(run_id: str) -> dict[str, Any]:
+    from airflow.models import DagRun
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return dict(session.query(DagRun).filter_by(dag_id="orders", run_id=run_id).one().conf)
+
+
+def test_the_last_checkpoint_is_asked_for_by_who_may_edit(act, world):
+    act("trigger", 422, drain=True)
+    made = act("drain", note="season over", savepoint="last-one")
+    assert_written_down(world, made["run_id"], "drain", {"note": "season over", "savepoint": "last-one"})
+
+
+def test_who_may_only_trigger_makes_checkpoints_and_nothing_else(act, monkeypatch, ids):
+    """Roles of the Simple auth manager are not that fine: here it says no to editing."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    real = get_auth_manager().is_authorized_dag
+    monkeypatch.setattr(
+        type(get_auth_manager()),
+        "is_authorized_dag",
+        lambda self, **asked: (asked["method"] != "PUT" or asked.get("access_entity") is not None) and real(**asked),
+    )
+    act("trigger", note="fine")
+    for action, body in {"drain": {}, "rollback": {"to": ids[0]}, "suspend": {}, "resume": {}}.items():
+        act(action, 403, **body)
 
 
 def test_what_people_do_is_written_down_also_if_it_fails(get, act):

@@ -130,6 +130,14 @@ class Past:
         rows = found.take(chosen.slice(wanted.offset, wanted.limit))
         return Page([_plain(row) for row in rows.to_pylist()], found.num_rows)
 
+    def behind(self, id: int, *states: str) -> list[int]:
+        """All checkpoints in these states behind one, newest first."""
+        import pyarrow.compute as pc
+
+        found = _filtered(self.rows, Wanted(states=states))
+        later: list[int] = found.filter(pc.field("id") > id)["id"].to_pylist()
+        return sorted(later, reverse=True)
+
     def one(self, id: int) -> Json | None:
         """One row, with `details`; None: no such checkpoint was ever seen."""
         import pyarrow.compute as pc

@@ -14,7 +14,7 @@ target's content: positions, acks and states; so the next checkpoint goes on fro
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,10 +63,11 @@ def roll_back(
     choices: Mapping[str, How],
     reason: str = "",
     suspend: str = "",
-    shown: Proposal | None = None,
+    shown: Collection[int] | None = None,
 ) -> Done:
     """Do it. choices: what is to be done to tables that others have written to. suspend: why the pipeline is to be
-    suspended behind it, so that nothing is read again before somebody has looked. shown: what a person agreed to.
+    suspended behind it, so that nothing is read again before somebody has looked. shown: the checkpoints that a person
+    has agreed to lose; by default, those that are found first.
 
     Rejected: it cannot be done, for every reason that is told; nothing has changed, but that what was open may be
     aborted. Otherwise it is decided, and published as far as the tables answer.
@@ -79,7 +80,7 @@ def roll_back(
         if (done := _done_before(ledger, view, run, to)) is not None:
             return _published(coordinator, done, examine(coordinator, to, choices, view))
         proposal = _possible(coordinator, to, choices, view)
-        shown = shown or proposal
+        shown = {*proposal.undone, *proposal.open} if shown is None else shown
         _refuse_more(coordinator, shown, proposal)
         answer = protocol.on_rollback(view)
         if isinstance(answer, protocol.Abort):
@@ -142,9 +143,9 @@ def _possible(coordinator: Coordinator, to: int, choices: Mapping[str, How], vie
     return proposal
 
 
-def _refuse_more(coordinator: Coordinator, shown: Proposal, proposal: Proposal) -> None:
+def _refuse_more(coordinator: Coordinator, shown: Collection[int], proposal: Proposal) -> None:
     """Whoever agreed to lose some checkpoints, and then slept, has not agreed to lose those that came meanwhile."""
-    more = sorted(set(proposal.undone) - {*shown.undone, *shown.open})
+    more = sorted(set(proposal.undone) - set(shown))
     if more:
         raise Rejected(
             f"checkpoint {', '.join(map(str, more))} of pipeline {coordinator.graph.name!r} was completed meanwhile",

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         choices=choices,
         reason=args.reason,
         suspend=why if args.suspend else "",
-        shown=proposal,
+        shown={*proposal.undone, *proposal.open},
     )
     return told(target, done, out)
 

@@ -1,21 +1,31 @@
-"""What a run's parameters ask for: a name for its checkpoint, that it is the last one, or to go back to one."""
+"""What a run is asked for: by its parameters, what whoever may trigger it may ask (a note, a name for its checkpoint);
+by a request that the Checkpoints page has written down for it, what needs more (the end of time, to go back)."""
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING
 
 from airflow.sdk import Param
 
 from tidegate.config.keys import RETENTIONS
+from tidegate.errors import Rejected
+from tidegate.model.act import REQUEST
+from tidegate.model.names import airflow_run
 
 if TYPE_CHECKING:
     from tidegate.dag.task import Task
+    from tidegate.model.act import Act
     from tidegate.model.records import Drain
 
-__all__ = ["drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken"]
+__all__ = ["NEED_MORE", "drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken"]
 
 log = logging.getLogger(__name__)
+
+NEED_MORE = frozenset({"drain", "rollback"})
+"""What only a request can ask for."""
+_KEY = re.compile(r"[0-9T-]{1,30}-[0-9a-f]{16}")
 
 
 def params() -> dict[str, Param]:
@@ -31,36 +41,37 @@ def params() -> dict[str, Param]:
             title="Savepoint",
             description="A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
         ),
-        "drain": Param(
-            False,
-            type="boolean",
-            title="Drain",
-            description="This run's checkpoint is the last one: event time comes to its end, windows and timers fire. "
-            "Then the pipeline is finished, and later runs are skipped.",
-        ),
-        "rollback": Param(
-            None,
-            type=["null", "object"],
-            properties={
-                "to": {"type": "integer", "minimum": 1},
-                "undone": {"type": "array", "items": {"type": "integer"}},
-                "suspend": {"type": "boolean"},
-            },
-            required=["to", "undone"],
-            additionalProperties=False,
-            title="Rollback",
-            description="Instead of making a checkpoint, go back to one. The page of the checkpoint asks for this, and "
-            "shows first what no longer counts then.",
-        ),
     }
+
+
+def requested(task: Task) -> Act | None:
+    """What somebody has asked of just this run on the Checkpoints page, where it was asked whether they may.
+
+    A task cannot know what whoever has triggered its run may do: Airflow tells it a name, and no rights. So what needs
+    more than the right to trigger is no parameter. The page writes it down for a run that does not exist yet, and
+    tells the run under which key; no other run can take it up, and this one does it once, however often it is tried.
+    """
+    dag_run = task.context["dag_run"]
+    key = (dag_run.conf or {}).get(REQUEST)
+    if key is None:
+        return None
+    act = task.coordinator.ledger.act(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
+    if act is None or act.action not in NEED_MORE or act.run != airflow_run(dag_run.dag_id, dag_run.run_id):
+        raise Rejected(
+            f"nobody has asked for {str(key)[:100]!r} to be done by this run",
+            expected="a request that the DAG's page Checkpoints has written down for this run",
+            help="ask there, or by `tidegate`; nothing has been planned",
+            reason="NOT_ASKED_FOR",
+        )
+    return act
 
 
 def drain_of(task: Task) -> Drain | None:
     """What the run's plan says of the end of time, if the run is to bring it."""
     from tidegate.model.records import Drain
 
-    given = task.context["params"]
-    return Drain(by=task.run, reason=given.get("note") or "") if given.get("drain") else None
+    act = requested(task)
+    return Drain(by=act.by, reason=_note(act)) if act is not None and act.action == "drain" else None
 
 
 def is_named(task: Task) -> bool:
@@ -80,41 +91,22 @@ def go_back(task: Task) -> int | None:
     """Go back to a checkpoint, if the run was asked to. No more is undone than whoever asked was shown."""
     from tidegate.checkpoint import rollback
 
-    given = task.context["params"].get("rollback")
-    if not given:
+    act = requested(task)
+    if act is None or act.action != "rollback":
         return None
-    to, note = int(given["to"]), task.context["params"].get("note") or ""
+    to, note = int(act.asked["to"]), _note(act)
     why = note or f"rolled back to checkpoint {to}"
-    made = task.last()
-    if made is None:
-        _refuse_more(task, to, given["undone"])
-    suspend = why if given.get("suspend") else ""
+    suspend = why if act.asked.get("suspend") else ""
+    shown = [int(id) for id in act.asked.get("undone", ())]
     done = rollback.roll_back(
-        task.coordinator, to, run=task.run, by=_who(task), choices={}, reason=note, suspend=suspend
+        task.coordinator, to, run=task.run, by=act.by, choices={}, reason=note, suspend=suspend, shown=shown
     )
     log.info("Rollback %s is decided: the next checkpoint goes on from %s", done.id, to)
     return done.id
 
 
-def _who(task: Task) -> str:
-    """Who has triggered the run, if Airflow tells."""
-    user = getattr(task.context["dag_run"], "triggering_user_name", None)
-    return f"{user} in Airflow" if user else task.run
-
-
-def _refuse_more(task: Task, to: int, undone: list[int]) -> None:
-    """What was completed after somebody had looked is not undone unseen."""
-    from tidegate.checkpoint.proposal import examine
-    from tidegate.errors import Rejected
-
-    more = sorted(set(examine(task.coordinator, to, {}).undone) - set(undone))
-    if more:
-        raise Rejected(
-            f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since somebody looked",
-            expected="what whoever asked was shown",
-            help="look again at what it will do, then decide",
-            reason="MORE_SINCE",
-        )
+def _note(act: Act) -> str:
+    return str(act.asked.get("note", ""))
 
 
 def keep_word(task: Task, id: int) -> None:
@@ -129,7 +121,7 @@ def keep_word(task: Task, id: int) -> None:
         made = create(ledger, name, id, task.run, given.get("note") or "")
         log.info("Checkpoint %s is savepoint %s", made.entry, made.name)
     last = control.finished(ledger.view())
-    if not given.get("drain") or last is None or last.id != id:
+    if drain_of(task) is None or last is None or last.id != id:
         return
     log.info("Pipeline %s is finished, with checkpoint %s: later runs are skipped", ledger.pipeline, id)
     if task.settings.retention == RETENTIONS[-1]:

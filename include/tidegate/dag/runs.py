@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import re
 
+from tidegate.model.names import AIRFLOW
 from tidegate.model.records import Plan
 from tidegate.runtime import runs
 
-__all__ = ["gone", "run_of"]
+__all__ = ["gone"]
 
-_PREFIX = "airflow"
 _CLEARED = re.compile(r" \(cleared [0-9]+\)\Z")
 _ACTIVE = ["queued", "running"]
-
-
-def run_of(dag_id: str, run_id: str, cleared: int = 0) -> str:
-    """The ledger's name for a run: the same one for all its tasks, tries and clears.
-
-    cleared: how often it was, if each time is a run of its own. So it is in interval pipelines, where clearing means
-    to make the interval again.
-    """
-    return f"{_PREFIX}:{dag_id}:{run_id}" + (f" (cleared {cleared})" if cleared else "")
 
 
 def gone(plan: Plan) -> str | None:
@@ -31,7 +22,7 @@ def gone(plan: Plan) -> str | None:
     process has died. Works in tasks and, called through asgiref, in the triggerer."""
     prefix, _, rest = plan.run.partition(":")
     dag_id, _, run_id = rest.partition(":")  # an Airflow dag_id holds no colon
-    if prefix != _PREFIX or not run_id:
+    if prefix != AIRFLOW or not run_id:
         return runs.gone(plan)
     run_id = _CLEARED.sub("", run_id)
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance

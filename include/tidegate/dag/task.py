@@ -17,9 +17,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.checkpoint.lines import lacking
 from tidegate.config import Settings
+from tidegate.dag import asked
 from tidegate.dag.names import job_task
-from tidegate.dag.runs import gone, run_of
+from tidegate.dag.runs import gone
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
+from tidegate.model.act import REQUEST
+from tidegate.model.names import airflow_run
 from tidegate.model.records import Plan
 from tidegate.runtime.opening import open_coordinator
 
@@ -86,7 +89,7 @@ class Task:
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
         cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0
-        names = [run_of(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
+        names = [airflow_run(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
         return cls(coordinator, settings, context, pipeline, project, names[0], tuple(names[1:]))
 
     # -- what Airflow knows --------------------------------------------------------------------------
@@ -120,12 +123,14 @@ class Task:
     def refuse_unknown_conf(self) -> None:
         """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
         known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
-        unknown = sorted(set(self.context["dag_run"].conf or {}) - known)
+        unknown = sorted(set(self.context["dag_run"].conf or {}) - known - {REQUEST})
         if unknown:
+            elsewhere = asked.NEED_MORE & set(unknown)
+            page = "the DAG's page Checkpoints, or `tidegate`, does that for whoever may edit the DAG"
             raise Invalid(
                 f"the run was given {', '.join(map(repr, unknown))}, which this DAG does not know",
                 expected=f"nothing but {', '.join(sorted(known))}",
-                help="trigger again without it; nothing has been planned",
+                help=f"{page if elsewhere else 'trigger again without it'}; nothing has been planned",
                 reason="UNKNOWN_CONF",
             )
 

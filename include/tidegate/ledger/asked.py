@@ -69,9 +69,16 @@ class Asked(Records):
 
     def create_act(self, act: Act) -> str:
         """Write down that somebody asks for something, before it is done. Answers with its key."""
-        key = f"{act.created[:23].replace(':', '').replace('.', '')}-{act.attempt}"
-        self._create(f"{AUDIT}/{key}.json", act)
-        return key
+        self._create(f"{AUDIT}/{act.key}.json", act)
+        return act.key
+
+    def act(self, key: str) -> Act | None:
+        """What was asked for under this key, which must have been checked: it is a part of a path."""
+        path = f"{AUDIT}/{key}.json"
+        found = self._read(path, Act)
+        if found is not None and found.key != key:
+            raise self._misplaced(path, f"act {found.key}")
+        return found
 
     def create_acted(self, key: str, acted: Acted) -> None:
         """What came of it."""

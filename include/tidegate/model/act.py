@@ -6,7 +6,10 @@ from typing import ClassVar
 
 from tidegate.model.struct import Json, Record
 
-__all__ = ["Act", "Acted"]
+__all__ = ["REQUEST", "Act", "Acted"]
+
+REQUEST = "request"
+"""What a run's conf holds if it is to do what was asked for: the act's key."""
 
 
 class Act(Record, frozen=True, kw_only=True):
@@ -18,6 +21,13 @@ class Act(Record, frozen=True, kw_only=True):
     by: str
     asked: Json
     """What it was asked with."""
+    run: str = ""
+    """The ledger's name of the run of the DAG that is to do it, and no other; empty: it is done at once."""
+
+    @property
+    def key(self) -> str:
+        """Its name in the ledger, by which a run is told what to do."""
+        return f"{self.created[:23].replace(':', '').replace('.', '')}-{self.attempt}"
 
 
 class Acted(Record, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from tidegate.errors import Invalid
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ENTRY = re.compile(r"[0-9]{8,18}")
 
+AIRFLOW = "airflow"
+"""What the ledger's names of Airflow's runs begin with."""
 RUN_LIMIT = 1000
 """Run ids are kept in the plan; Airflow's are at most 250 long."""
 
@@ -35,6 +37,15 @@ def entry_name(id: int) -> str:
 def entry_id(name: str) -> int | None:
     """The id that a folder name stands for, or None if it is no entry's folder."""
     return int(name) if _ENTRY.fullmatch(name) and entry_name(int(name)) == name else None
+
+
+def airflow_run(dag_id: str, run_id: str, cleared: int = 0) -> str:
+    """The ledger's name for a run of a DAG: the same one for all its tasks, tries and clears.
+
+    cleared: how often it was, if each time is a run of its own. So it is in interval pipelines, where clearing means
+    to make the interval again.
+    """
+    return f"{AIRFLOW}:{dag_id}:{run_id}" + (f" (cleared {cleared})" if cleared else "")
 
 
 def run_key(run: str) -> str:

@@ -55,4 +55,4 @@ def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
     trigger = asked(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
     edit = asked(method="PUT", details=details, user=user)
     answer = asked(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
-    return {"trigger": trigger, "edit": edit, "answer": answer, "rollback": trigger and edit}
+    return {"trigger": trigger, "edit": edit, "answer": answer, "rollback": trigger and edit, "drain": trigger and edit}

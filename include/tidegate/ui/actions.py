@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from airflow.api.common.trigger_dag import trigger_dag
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.utils.types import DagRunTriggeredByType
+from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,7 +20,9 @@ from tidegate.checkpoint import control, holding, savepoint
 from tidegate.checkpoint.past import LONGEST
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.act import Act, Acted
+from tidegate.ledger.records import Stamp
+from tidegate.model.act import REQUEST, Act, Acted
+from tidegate.model.names import airflow_run
 from tidegate.ui import quarantined, views
 from tidegate.ui.access import ANSWER, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known
@@ -43,10 +45,9 @@ class Asked(BaseModel):
 
 
 class AskedRun(Asked):
-    """A run by hand: its checkpoint may get a name, or be the last one."""
+    """A run by hand: its checkpoint may get a name."""
 
     savepoint: Name | None = None
-    drain: bool = False
 
 
 class AskedSavepoint(Asked):
@@ -71,10 +72,10 @@ class AskedResume(Asked):
 
 
 class AskedRollback(Asked):
-    """`undone`: what the user was shown would no longer count. If that is more by now, nothing is done."""
+    """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done."""
 
     to: Number
-    undone: list[Number] = []
+    undone: Annotated[list[Number], Field(max_length=100_000)] = []
     suspend: bool = False
 
 
@@ -101,21 +102,29 @@ class Done(BaseModel):
 def trigger(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
     """Let a run make a checkpoint now."""
 
-    def do(ledger: Ledger, by: str) -> Done:
-        if asked.savepoint is not None:
-            savepoint.check_free(ledger, asked.savepoint, None)
-        conf = {"note": asked.note, "savepoint": asked.savepoint or "", "drain": asked.drain}
-        return _run(of, {key: value for key, value in conf.items() if value}, user.get_name(), "a checkpoint")
+    def do(ledger: Ledger, act: Act) -> Done:
+        return _run(of, _words(ledger, asked), user.get_name(), "a checkpoint")
 
     return _audited(of, "trigger", asked, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/drain", dependencies=[*EDIT, *TRIGGER])
+def drain(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
+    """Let a run make the last checkpoint: event time comes to its end, and the pipeline is finished."""
+
+    def do(ledger: Ledger, act: Act) -> Done:
+        conf = {**_words(ledger, asked), REQUEST: act.key}
+        return _run(of, conf, user.get_name(), "the last checkpoint", act)
+
+    return _audited(of, "drain", asked, user.get_name(), do, by_run=True)
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
 def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
     """Give a completed checkpoint a name: retention spares it."""
 
-    def do(ledger: Ledger, by: str) -> Done:
-        made = savepoint.create(ledger, asked.name, asked.checkpoint, by, asked.note)
+    def do(ledger: Ledger, act: Act) -> Done:
+        made = savepoint.create(ledger, asked.name, asked.checkpoint, act.by, asked.note)
         return Done(told=f"Checkpoint {made.entry} is savepoint {made.name}.")
 
     return _audited(of, "savepoint", asked, user.get_name(), do)
@@ -125,7 +134,7 @@ def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
 def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
     """Take a savepoint's name away: retention may take its checkpoint."""
 
-    def do(ledger: Ledger, by: str) -> Done:
+    def do(ledger: Ledger, act: Act) -> Done:
         savepoint.dispose(ledger, asked.name)
         return Done(told=f"Savepoint {asked.name} is no more.")
 
@@ -135,21 +144,22 @@ def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
 @router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
 def approve(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
     """Let a checkpoint go on that a gate holds: exactly what was judged is published."""
-    return _audited(of, "approve", asked, user.get_name(), lambda ledger, by: _answer(ledger, asked, by, yes=True))
+    return _audited(of, "approve", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=True))
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
 def reject(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
     """Abort a checkpoint that a gate holds, and suspend the pipeline."""
-    return _audited(of, "reject", asked, user.get_name(), lambda ledger, by: _answer(ledger, asked, by, yes=False))
+    return _audited(of, "reject", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=False))
 
 
 @router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
 def suspend(of: Of, asked: Asked, user: GetUserDep) -> Done:
     """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
 
-    def do(ledger: Ledger, by: str) -> Done:
-        return Done(told=f"The pipeline is suspended, by entry {control.suspend(ledger, by, asked.note)} of its log.")
+    def do(ledger: Ledger, act: Act) -> Done:
+        control.suspend(ledger, act.by, asked.note)
+        return Done(told="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
 
     return _audited(of, "suspend", asked, user.get_name(), do)
 
@@ -158,11 +168,11 @@ def suspend(of: Of, asked: Asked, user: GetUserDep) -> Done:
 def resume(of: Of, asked: AskedResume, user: GetUserDep) -> Done:
     """Let runs plan checkpoints again."""
 
-    def do(ledger: Ledger, by: str) -> Done:
-        entry = control.resume(ledger, by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
+    def do(ledger: Ledger, act: Act) -> Done:
+        entry = control.resume(ledger, act.by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
-        return Done(told=f"The pipeline goes on, by entry {entry} of its log: the next run plans a checkpoint.")
+        return Done(told="The pipeline goes on: the next run plans a checkpoint.")
 
     return _audited(of, "resume", asked, user.get_name(), do)
 
@@ -171,28 +181,21 @@ def resume(of: Of, asked: AskedResume, user: GetUserDep) -> Done:
 def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> Done:
     """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
 
-    def do(ledger: Ledger, by: str) -> Done:
-        more = sorted(set(views.way_back(of, asked.to)["undone"]) - set(asked.undone))
-        if more:
-            raise Rejected(
-                f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
-                expected="what you were shown",
-                help="look again at what it will do, then decide",
-                reason="MORE_SINCE",
-            )
-        conf = {"note": asked.note, "rollback": {"to": asked.to, "undone": asked.undone, "suspend": asked.suspend}}
-        return _run(of, conf, user.get_name(), f"the rollback to checkpoint {asked.to}")
+    def do(ledger: Ledger, act: Act) -> Done:
+        _refuse_unseen(set(views.way_back(of, asked.to)["undone"]), set(asked.undone))
+        conf = {**_words(ledger, asked), REQUEST: act.key}
+        return _run(of, conf, user.get_name(), f"the rollback to checkpoint {asked.to}", act)
 
-    return _audited(of, "rollback", asked, user.get_name(), do)
+    return _audited(of, "rollback", asked, user.get_name(), do, by_run=True)
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
 def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
     """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
 
-    def do(ledger: Ledger, by: str) -> Done:
+    def do(ledger: Ledger, act: Act) -> Done:
         words = {"discard": asked.discard, "ids": asked.ids, "rules": asked.rules, "correct": asked.correct}
-        made, count = quarantined.request(of, ledger, asked.gate, by=by, note=asked.note, **words)
+        made, count = quarantined.request(of, ledger, asked.gate, by=act.by, note=asked.note, **words)
         does = "are given up" if asked.discard else "go on behind the gate"
         return Done(told=f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
 
@@ -202,15 +205,22 @@ def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
 # -- what all have in common ---------------------------------------------------------------------------
 
 
-def _audited(of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledger, str], Done]) -> Done:
-    """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it."""
+def _audited(
+    of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledger, Act], Done], *, by_run: bool = False
+) -> Done:
+    """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it.
+
+    by_run: a run of the DAG does it. It finds there what it is to do, and no other run may (`dag/asked.py`).
+    """
     ledger = of.ledger()
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
-    by = f"{user} in Airflow"
     words: dict[str, Any] = asked.model_dump(exclude_defaults=True)
-    key = ledger.create_act(Act(**stamp(seams.new_id()), action=action, by=by, asked=words))
+    stamped = stamp(seams.new_id())
+    run = airflow_run(of.dag_id, _run_id(stamped)) if by_run else ""
+    act = Act(**stamped, action=action, by=f"{user} in Airflow", asked=words, run=run)
+    key = ledger.create_act(act)
     try:
-        done = do(ledger, by)
+        done = do(ledger, act)
     except Exception as error:
         told = getattr(error, "what", type(error).__name__)
         ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=str(told)[:1000]))
@@ -219,10 +229,46 @@ def _audited(of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledg
     return done
 
 
-def _run(of: Known, conf: dict[str, Any], user: str, what: str) -> Done:
-    """A run of the DAG, as if it had been triggered by hand."""
+def _run_id(stamped: Stamp) -> str:
+    """The id of a run that is going to be made, as Airflow makes them."""
+    return DagRunType.MANUAL.generate_run_id(suffix=f"{stamped['created']}_{stamped['attempt']}")
+
+
+def _words(ledger: Ledger, asked: Asked) -> dict[str, Any]:
+    """What a run's parameters may say. A name that is taken is refused before there is a run."""
+    name = getattr(asked, "savepoint", None)
+    if name is not None:
+        savepoint.check_free(ledger, name, None)
+    return {key: value for key, value in {"note": asked.note, "savepoint": name}.items() if value}
+
+
+def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
+    """Nobody loses what they were not shown; and a list of all that might ever be is nothing that anybody was shown."""
+    if more := sorted(undone - shown):
+        raise Rejected(
+            f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
+            expected="what you were shown",
+            help="look again at what it will do, then decide",
+            reason="MORE_SINCE",
+        )
+    if other := sorted(shown - undone):
+        raise Rejected(
+            f"checkpoint {', '.join(map(str, other[:20]))} would not be undone: it does not count behind the target",
+            expected=f"what would be: {', '.join(map(str, sorted(undone))) or 'nothing'}",
+            help="look again at what it will do, then decide",
+            reason="NOT_SHOWN",
+        )
+
+
+def _run(of: Known, conf: dict[str, Any], user: str, what: str, act: Act | None = None) -> Done:
+    """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
     made = trigger_dag(
-        of.dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user, conf=conf, note=conf.get("note")
+        of.dag_id,
+        triggered_by=DagRunTriggeredByType.UI,
+        triggering_user_name=user,
+        run_id=act.run.removeprefix(airflow_run(of.dag_id, "")) if act is not None else None,
+        conf=conf,
+        note=conf.get("note"),
     )
     if made is None:
         raise Rejected(f"Airflow has made no run of {of.dag_id}", help="look at the DAG's page", reason="NO_RUN")

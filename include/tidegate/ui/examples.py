@@ -111,7 +111,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "savepoints": [_NAMED],
         "history_problem": "",
         "now": "2026-03-01T10:11:38.000+00:00",
-        "may": {"trigger": True, "edit": True, "answer": True, "rollback": True},
+        "may": {"trigger": True, "edit": True, "answer": True, "rollback": True, "drain": True},
     },
     "Checkpoints": {"checkpoints": [_ROW], "total": 7, "limit": 1, "offset": 0, "problem": ""},
     "Checkpoint": _WHOLE

@@ -151,7 +151,7 @@ class Overview(BaseModel):
     savepoints: list[Named]
     history_problem: str
     now: str
-    may: dict[str, bool] = Field(description="trigger, edit, answer, rollback: what the caller may do")
+    may: dict[str, bool] = Field(description="trigger, edit, answer, rollback, drain: what the caller may do")
 
 
 class Checkpoints(BaseModel):

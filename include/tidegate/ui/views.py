@@ -237,15 +237,13 @@ def way_back(known: Known, to: int) -> Json:
             help="the list shows which are kept",
             reason="NO_TARGET",
         )
-    rows = past.page(Wanted(states=("completed", "open", "held"), limit=200)).rows
-    behind = [row for row in rows if row["id"] > to]
     last = past.newest("completed")
     now = last["details"]["tables"] if last is not None else {}
     return {
         "to": to,
         "decided": target["decided"],
-        "undone": [row["id"] for row in behind if row["state"] == "completed"],
-        "ended": [row["id"] for row in behind if row["state"] != "completed"],
+        "undone": past.behind(to, "completed"),
+        "ended": past.behind(to, "open", "held"),
         "sources": sorted(target["details"]["sources"]),
         "tables": {
             name: {"now": now.get(name, {}).get("version"), "back_to": at.version, "uri": at.uri}

@@ -284,7 +284,13 @@ SAMPLES: dict[str, Record] = {
         expected="sum(amount)",
         help="give it another uid",
     ),
-    "act": Act(**STAMP, action="rollback", by="ann in Airflow", asked={"to": 42, "note": "wrong prices"}),
+    "act": Act(
+        **STAMP,
+        action="rollback",
+        by="ann in Airflow",
+        asked={"to": 42, "note": "wrong prices"},
+        run="airflow:orders:manual__1",
+    ),
     "acted": Acted(**STAMP, done=False, told="checkpoint 42 is claimed by retention"),
 }
 
@@ -326,7 +332,7 @@ acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
 origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
 
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
-    "act": st.builds(Act, **stamps, action=texts, by=texts, asked=objects),
+    "act": st.builds(Act, **stamps, action=texts, by=texts, asked=objects, run=texts),
     "acted": st.builds(Acted, **stamps, done=st.booleans(), told=texts),
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
     "forked": st.builds(

@@ -118,6 +118,7 @@ def test_each_missing_field_is_refused(name):
         "counts",
     }
     optional |= {"restart", "hooks", "origin", "drain"} | ({"by"} if name == "pin" else set())
+    optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
     optional |= {
         "states",

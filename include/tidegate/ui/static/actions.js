@@ -54,6 +54,8 @@ const NOTE = { name: "note", label: "Note: why, for whoever looks at it later" }
 const NAME = "[a-z0-9][a-z0-9_\\-]{0,62}";
 const path = (dag, action) => `${of(dag)}/actions/${action}`;
 
+const named = ({ savepoint, note }) => ({ note, ...(savepoint ? { savepoint } : {}) });
+
 export function buttons(dag, about) {
   const { may } = about;
   const stopped = about.suspended !== null;
@@ -70,8 +72,11 @@ export function buttons(dag, about) {
       body: h("p", {}, "No run plans a checkpoint until somebody resumes. What is planned already is brought to its end, and input waits: nothing is lost."), fields: [NOTE], make: (values) => values })),
     may.trigger && button("act-trigger", "Trigger", () => ask({
       title: "Make a checkpoint now?", verb: "Trigger", path: path(dag, "trigger"), body: h("p", {}, "A run of the DAG takes what is new."),
-      fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, { name: "drain", label: "Drain: it is the last one, event time comes to its end", kind: "checkbox" }, NOTE],
-      make: ({ savepoint, drain, note }) => ({ note, drain, ...(savepoint ? { savepoint } : {}) }) }), stopped ? "" : "main"));
+      fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, NOTE], make: named }), stopped ? "" : "main"),
+    may.drain && !stopped && about.started && !about.by_interval && button("act-drain", "Finish", () => ask({
+      title: "Make the last checkpoint?", verb: "Finish", danger: true, path: path(dag, "drain"),
+      body: h("p", {}, "A run of the DAG takes what is new. Then event time comes to its end: windows close, timers fire, rows without a partner are given out. The pipeline is finished, and later runs are skipped."),
+      fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, NOTE], make: named })));
 }
 
 // Without ids and rules: all that wait.
