@@ -228,6 +228,13 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     page.has("No checkpoint has a name", "main")
 
 
+def test_a_run_by_hand_cannot_ask_for_what_needs_more_than_to_trigger(airflow: Airflow, made: Made):
+    before = made.ledger.ids()
+    run = airflow.trigger("shop", conf={"rollback": {"to": 2, "undone": [*range(3, 99)], "suspend": True}})
+    assert run.ended() == "failed"
+    assert made.ledger.ids() == before
+
+
 def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Airflow, made: Made):
     at(page, "quarantine")
     page.has("even", "tbody")
