@@ -45,11 +45,11 @@ class World:
         self.context = SinkContext("p", "u", "s", Place(str(folder)), spark=lambda: spark)
         self.target = sink.target(self.context.place)
 
-    def checkpoint(self, id: int, *rows: str, context: SinkContext | None = None) -> Any:
-        """Each of `rows` is a batch: SQL values of (k, v)."""
+    def checkpoint(self, id: int, *rows: str, context: SinkContext | None = None, names: str = "k, v") -> Any:
+        """Each of `rows` is a batch: SQL values of `names`."""
         batches = []
         for place, values in enumerate(rows):
-            frame = self.spark.sql(f"SELECT * FROM VALUES {values} AS t(k, v)")
+            frame = self.spark.sql(f"SELECT /*+ coalesce(1) */ * FROM VALUES {values} AS t({names})")
             batches.append(self.sink.prepare(frame, self.context, Staging(id, f"a{place}")).committable)
         head = self.sink.head(self.context)
         publication = Publication(id, 0, f"m{id}", head.last, tuple(batches))
@@ -127,3 +127,75 @@ def test_upserts_that_need_spark(spark, tmp_path, columns, said):
         world.spark.read.format("delta").load(world.target).collect(), key=lambda row: (row.k is None, row.k)
     )
     assert [tuple(row) for row in found] == [(1, "new"), (2, "b"), (3, "c"), (8, "z"), *kept, (None, "m")]
+
+
+PARTITIONED: dict[str, tuple[str, str]] = {
+    # name: (columns and properties beside k, v and p; what is done to the table then)
+    "change-feed": (" ~ 'delta.enableChangeDataFeed'='true'", ""),
+    "constraint": ("", "ALTER TABLE {} ADD CONSTRAINT positive CHECK (k > 0)"),
+    "deletion-vectors": (" ~ 'delta.enableDeletionVectors'='true'", "DELETE FROM {} WHERE k = 9"),
+    "generated": (", g int generated always as (k * 2)", ""),
+    "mapped": (" ~ 'delta.columnMapping.mode'='name'", ""),
+}  # fmt: skip
+
+
+def partitioned(spark: Any, folder: Path, name: str, **kinds: str) -> World:
+    """A table with partition columns of these types, that only delta-spark may upsert into."""
+    sink = DeltaUpsert("t", keys=["k"], order_by=["v"], delete_when="v = 'z'", partition_by=[*kinds])
+    world = World(spark, folder, sink)
+    more, then = PARTITIONED[name]
+    extra, _, properties = more.partition("~")
+    typed, names = ", ".join(f"{each} {kind}" for each, kind in kinds.items()), ", ".join(kinds)
+    spark.sql(
+        f"CREATE TABLE delta.`{world.target}` (k int, v string, {typed}{extra}) USING delta PARTITIONED BY ({names})"
+        + (f" TBLPROPERTIES ({properties})" if properties else "")
+    )
+    nulls = ", ".join(f"cast(null AS {kind})" for kind in kinds.values())
+    spark.sql(
+        f"INSERT INTO delta.`{world.target}` (k, v, {names}) "
+        f"SELECT /*+ coalesce(1) */ k, v, {nulls} FROM VALUES (8, 'x'), (9, 'y') AS t(k, v)"
+    )
+    if then:
+        spark.sql(then.format(f"delta.`{world.target}`"))
+    table = open_table(Location(world.target))
+    assert table is not None
+    assert spark_reasons_to_rewrite(table)
+    return world
+
+
+@pytest.mark.parametrize("name", PARTITIONED)
+def test_a_partitioned_upsert_through_spark_keeps_each_row_in_its_partition(spark, tmp_path, name):
+    world = partitioned(spark, tmp_path, name, p="string")
+    world.checkpoint(1, "(1, 'a', 'de'), (2, 'a', 'fr'), (3, 'a', null), (4, 'a', 'a b/%=')", names="k, v, p")
+    world.checkpoint(
+        2,
+        # Of two rows with one key, we write what stays of their files: in a folder that names no partition.
+        "(1, 'b', 'x'), (1, 'c', 'it'), (3, 'b', 'x'), (3, 'c', null), (4, 'b', 'it'), (4, 'c', '%41 c'), "
+        "(5, 'b', 'x'), (5, 'a', 'it'), (6, 'a', '%41 c'), (6, 'z', 'de'), (7, 'a', 'x'), (8, 'y', 'q'), (8, 'z', 'q')",
+        "(1, 'd', 'de'), (1, 'e', 'no'), (5, 'a', 'no')",
+        names="k, v, p",
+    )
+    kept = [] if name == "deletion-vectors" else [(9, "y", None)]
+    assert [row[:3] for row in world.rows] == [
+        (1, "e", "no"), (2, "a", "fr"), (3, "c", None), (4, "c", "%41 c"), (5, "b", "x"), (7, "a", "x"), *kept,
+    ]  # fmt: skip
+
+
+def test_partitions_of_every_type_come_through_spark(spark, tmp_path):
+    kinds = {
+        "p1": ("timestamp", "timestamp'2026-10-25 00:30:00.000001Z'", "timestamp'1969-12-31 23:59:59.5Z'"),
+        "p2": ("timestamp_ntz", "timestamp_ntz'2026-10-25 02:30:00.000001'", "timestamp_ntz'1969-12-31 23:59:59.5'"),
+        "p3": ("date", "date'2026-10-25'", "date'1582-10-15'"),
+        "p4": ("decimal(12, 2)", "cast(1.5 AS decimal(12, 2))", "cast(-0.05 AS decimal(12, 2))"),
+        "p5": ("boolean", "true", "false"),
+        "p6": ("bigint", "9007199254740993L", "-1L"),
+    }
+    world = partitioned(spark, tmp_path, "change-feed", **{name: kind for name, (kind, _, _) in kinds.items()})
+    one, other = (", ".join(each[place] for each in kinds.values()) for place in (1, 2))
+    names = f"k, v, {', '.join(kinds)}"
+    world.checkpoint(1, f"(1, 'a', {other}), (1, 'b', {one}), (2, 'b', {one}), (2, 'c', {other})", names=names)
+    rows = spark.read.format("delta").load(world.target).where("k < 8")
+    found = rows.selectExpr(
+        "k", "v", f"struct({', '.join(kinds)}) <=> struct({one})", f"struct({', '.join(kinds)}) <=> struct({other})"
+    )
+    assert sorted(map(tuple, found.collect())) == [(1, "b", True, False), (2, "c", False, True)]

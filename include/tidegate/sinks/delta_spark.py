@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Unavailable
+from tidegate.errors import Corrupt, Unavailable
 from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.sinks.base import SinkContext
 from tidegate.tables import Committed, Snapshot, StagedFile, Stamp, find_commit, open_table, sync_commit
+from tidegate.tables.arrow import arrow_schema, typed_partition
+from tidegate.tables.partitions import partition_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,23 +170,56 @@ def _changes(
 
 
 def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json) -> DataFrame:
-    """Staged rows as they were; timestamps in folder names are microseconds (tables/partitions.py)."""
+    """Staged rows as they were. Which partition a file is of is told by its record; by its folder only where the two
+    agree, for then one scan reads many partitions. Files that we wrote ourselves lie in no partition's folder."""
+    base = "/".join(files[0].path.split("/")[:4])
+    in_folders = [file for file in files if _told_by_folder(file, base, columns)]
+    others: dict[tuple[tuple[str, str | None], ...], list[StagedFile]] = {}
+    for file in files:
+        if file not in in_folders:
+            others.setdefault(tuple(sorted(file.partition.items())), []).append(file)
+    frames = [_scan(session, snapshot, group, columns) for group in others.values()]
+    if in_folders:
+        frames.insert(0, _scan(session, snapshot, in_folders, columns, base))
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _told_by_folder(file: StagedFile, base: str, columns: Json) -> bool:
+    folders = [each for each in file.path[len(base) + 1 :].split("/") if not each.startswith(f"{_DELETED}=")]
+    try:
+        return partition_values("/".join(folders), columns, tuple(file.partition)) == file.partition
+    except Corrupt:
+        return False
+
+
+def _scan(
+    session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json, base: str | None = None
+) -> DataFrame:
+    """Rows of files whose folders below `base` name their partitions; without it, of files of one partition.
+
+    Timestamps in folder names are microseconds (tables/partitions.py).
+    """
+    from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
-    in_folders = set(files[0].partition)
-    micros = [
-        field["name"] for field in columns["fields"] if field["name"] in in_folders and field["type"] == "timestamp"
-    ]
-    stored = [field | {"type": "long"} if field["name"] in micros else field for field in columns["fields"]]
+    partition = files[0].partition
+    by_name = {field["name"]: field for field in columns["fields"]}
+    micros = [name for name in partition if by_name[name]["type"] == "timestamp"]
+    stored = [field | {"type": "long"} if name in micros else field for name, field in by_name.items()]
+    if base is None:
+        stored = [field for field in stored if field["name"] not in partition]
     reader: Any = session.read.schema(StructType.fromJson({"type": "struct", "fields": stored}))
-    base = "/".join(files[0].path.split("/")[:4])
-    location = snapshot.location
-    rows: DataFrame = reader.option("basePath", location.full(base)).parquet(
-        *(location.full(file.path) for file in files)
-    )
-    names = [field["name"] for field in columns["fields"]]
+    if base is not None:
+        reader = reader.option("basePath", snapshot.location.full(base))
+    rows: DataFrame = reader.parquet(*(snapshot.location.full(file.path) for file in files))
+    if base is None:
+        values = typed_partition(partition, arrow_schema(columns, list(partition)), 1)
+        for name, text in partition.items():
+            value = values[name][0].value if name in micros and text is not None else text
+            kind = StructType.fromJson({"type": "struct", "fields": [by_name[name]]})[0].dataType
+            rows = rows.withColumn(name, f.lit(value).cast("bigint" if name in micros else kind))
     return rows.selectExpr(
-        *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in names)
+        *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name)
     )
 
 
