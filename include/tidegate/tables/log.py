@@ -25,6 +25,7 @@ from tidegate.tables.files import Location, told
 from tidegate.tables.footers import StagedFile
 from tidegate.tables.handles import find, handle
 from tidegate.tables.live import LiveFile
+from tidegate.tables.log_checkpoints import checkpoint_if_due, sync_checkpoint
 from tidegate.tables.opened import recall, remember
 from tidegate.tables.rawlog import Commit, check_tail, read_commit
 
@@ -182,10 +183,10 @@ def create(
             configuration=dict(properties or {}),
             storage_options=dict(location.options),
             commit_properties=commit_properties(stamp),
-            post_commithook_properties=hooks(),
+            post_commithook_properties=hooks(location),
         )
 
-    return settle(location, 0, stamp, attempt)
+    return settle(location, 0, stamp, attempt, properties or {})
 
 
 def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
@@ -205,10 +206,10 @@ def replace(
             schema=delta_schema(snapshot.schema),
             partition_by=list(snapshot.partition_by),
             commit_properties=commit_properties(stamp),
-            post_commithook_properties=hooks(),
+            post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
 def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
@@ -221,10 +222,10 @@ def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], sta
             schema=delta_schema(schema),
             partition_by=list(snapshot.partition_by),
             commit_properties=commit_properties(stamp),
-            post_commithook_properties=hooks(),
+            post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
 def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: Stamp) -> Committed | None:
@@ -239,13 +240,15 @@ def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: Stamp) -> Com
         snapshot.own_handle().alter.add_columns(
             [Field.from_json(msgspec.json.encode(field).decode()) for field in fields],
             commit_properties=commit_properties(stamp),
-            post_commithook_properties=hooks(),
+            post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt)
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
-def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[], object]) -> Committed | None:
+def settle(
+    location: Location, version: int, stamp: Stamp, attempt: Callable[[], object], configuration: Mapping[str, str]
+) -> Committed | None:
     """Run a commit that can only become `version`, then look at that version: the log says what happened.
 
     A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
@@ -265,6 +268,8 @@ def settle(location: Location, version: int, stamp: Stamp, attempt: Callable[[],
         if not stamp.made(found):
             return None
         found.make_durable()
+        if location.is_local:
+            checkpoint_if_due(location, version, configuration)
         return Committed(version, found.sha)
     refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
     if error is not None and refused:
@@ -315,11 +320,12 @@ def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) 
 
 
 def sync_commit(location: Location, version: int) -> None:
-    """Make a commit durable that another writer made, and the files that it adds."""
+    """Make a commit durable that another writer made, the files that it adds, and the checkpoint that came with it."""
     found = read_commit(location, version)
     if found is not None:
         location.sync(found.added())
         found.make_durable()
+        sync_checkpoint(location)
 
 
 def verify(location: Location, version: int, log_hash: str) -> None:
@@ -387,8 +393,9 @@ def commit_properties(stamp: Stamp) -> CommitProperties:
     return CommitProperties(custom_metadata=stamp.tags(), max_commit_retries=0, app_transactions=transactions)
 
 
-def hooks() -> PostCommitHookProperties:
-    """Delta's own checkpoints, but never its log clean-up: a retained checkpoint may need those versions."""
+def hooks(location: Location) -> PostCommitHookProperties:
+    """Never Delta's log clean-up: a retained checkpoint may need those versions. Its own checkpoints are made by
+    delta-rs where a file is whole or absent; on local disks by tables/log_checkpoints.py."""
     from deltalake import PostCommitHookProperties
 
-    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    return PostCommitHookProperties(create_checkpoint=not location.is_local, cleanup_expired_logs=False)
