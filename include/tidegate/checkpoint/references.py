@@ -9,13 +9,22 @@ import msgspec
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Ack, Blob, Payload
 from tidegate.model.view import Entry
+from tidegate.state.table import STATE
 
-__all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_of"]
+__all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_named", "states_of"]
 
 
 def states_of(entry: Entry) -> dict[str, Payload]:
     """Every keyed state as of the entry. Of a rollback there are none: its target names them."""
     return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+
+
+def states_named(entry: Entry) -> dict[str, Payload]:
+    """Every keyed state whose files the entry's own records name; those of a rollback name what it puts back."""
+    if entry.restart is None or entry.manifest is None:
+        return states_of(entry)
+    put_back = {name: part.committables for name, part in entry.manifest.tables.items() if name.startswith(STATE)}
+    return {name: payloads[0] for name, payloads in put_back.items() if payloads}
 
 
 def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
@@ -28,8 +37,10 @@ def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
 
 
 def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
-    """Every keyed state as of a completed checkpoint. Of a rollback there are none: its target names them."""
-    acks = acks_of(ledger, entry) if entry.restart is None else []
+    """Every keyed state as of a completed checkpoint; of a rollback, as it puts them back."""
+    if entry.restart is not None:
+        return states_named(entry)
+    acks = acks_of(ledger, entry)
     return {name: payload for ack in acks for name, payload in ack.states.items()}
 
 

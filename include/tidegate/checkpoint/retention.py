@@ -9,21 +9,23 @@ attempts staged and no table names, its side files and its records are deleted, 
 anywhere.
 
 Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the
-entry's own records, all of them, say that its attempt lost.
+entry's own records, all of them, say that its attempt lost. A file that checkpoints hand on from one to the next, as
+states and positions do, goes only if no entry that remains names it, wherever that lies: what the next one by number
+has replaced may be in use behind a rollback.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.ages import Ages
 from tidegate.checkpoint.lines import lowest_ack
-from tidegate.checkpoint.references import blobs_of, states_as_of, states_of
-from tidegate.checkpoint.voids import completed_above, is_past, void_attempts
+from tidegate.checkpoint.references import blobs_of, states_named
+from tidegate.checkpoint.voids import void_attempts
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.gates.quarantine import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
@@ -63,8 +65,9 @@ def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -
     old = [id for id in old if id not in pinned]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
+    remaining = _Remaining(coordinator, kept.low if kept is not None else 1)
     # In order: no hole but for pins.
-    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id, most), old))
+    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id, most, remaining), old))
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     if kept is not None and any(id % LOGS_EVERY == 0 for id in gone):
@@ -188,10 +191,38 @@ def release(coordinator: Coordinator, entry: Entry) -> None:
         _clear_channels(coordinator, entry)
 
 
-def _retire(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
+class _Remaining:
+    """The entries that stay when one goes. Each is read once in a clean-up, and only if somebody asks for it."""
+
+    def __init__(self, coordinator: Coordinator, low: int) -> None:
+        """low: from here on all are there."""
+        self._coordinator = coordinator
+        self._low = low
+        self._decided: dict[int, Entry] = {}
+
+    def ids(self, but: int) -> list[int]:
+        """All but this one, the nearest above it first. A listing may not show the youngest yet; the log's end does.
+
+        What is made from now on rests on one of these, so what it shares with the one that goes that one names, too.
+        """
+        ledger = self._coordinator.ledger
+        listed = {*ledger.ids(), *range(self._low, ledger.view().last_id + 1)} - {but}
+        return sorted(listed, key=lambda id: (id < but, id))
+
+    def entries(self, but: int) -> Iterator[Entry]:
+        """These entries, as far as they are there."""
+        for id in self.ids(but):
+            entry = self._decided.get(id) or self._coordinator.real_entry(id)
+            if entry is not None:
+                if entry.decision is not None:
+                    self._decided[id] = entry
+                yield entry
+
+
+def _retire(coordinator: Coordinator, id: int, most: Callable[[], int], remaining: _Remaining) -> bool:
     """Claim and delete one entry below the floor. False: it stays for now, or somebody else is at it."""
     try:
-        return _claim(coordinator, id, most) and _delete(coordinator, id)
+        return _claim(coordinator, id, most) and _delete(coordinator, id, remaining)
     except Unavailable:
         return False  # next time
 
@@ -211,7 +242,7 @@ def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
     return id < retention_floor(ledger, most()) and id not in _spared(ledger)
 
 
-def _delete(coordinator: Coordinator, id: int) -> bool:
+def _delete(coordinator: Coordinator, id: int, remaining: _Remaining) -> bool:
     ledger = coordinator.ledger
     entry = coordinator.real_entry(id)
     if entry is None:  # broken off behind the plan: side files and staged ones are gone already
@@ -220,10 +251,9 @@ def _delete(coordinator: Coordinator, id: int) -> bool:
     if entry.open:
         return False
     clear_staged(coordinator, entry)
-    _clear_states(coordinator, entry)
-    _clear_quarantines(coordinator, entry)
-    blobs = blobs_of(entry)
-    ledger.delete_entry(id, blobs - _kept_blobs(ledger, id) if blobs else ())
+    _clear_states(coordinator, entry, remaining)
+    _clear_quarantines(coordinator, entry, remaining)
+    ledger.delete_entry(id, _unneeded(blobs_of(entry), map(blobs_of, remaining.entries(but=id))))
     return True
 
 
@@ -260,58 +290,44 @@ def _clear_channels(coordinator: Coordinator, entry: Entry) -> None:
             channel.discard(context, Staging(entry.id, attempt))
 
 
-def _clear_states(coordinator: Coordinator, entry: Entry) -> None:
-    """State files that the entry names and no other one does: compaction has replaced them since.
-
-    A file that has left the state comes back by a rollback only. So what neither the next completed one names nor one
-    that is pinned, as the targets of rollbacks are, nobody names: each lineage goes on from one of these.
-    """
+def _clear_states(coordinator: Coordinator, entry: Entry, remaining: _Remaining) -> None:
+    """State files that the entry names and none that remains does: compaction has replaced them since."""
     ledger = coordinator.ledger
-    gone = states_of(entry) if entry.completed else {}
-    above = next((each for each in completed_above(ledger, entry.id) if is_past(each, entry.id)), None)
-    if not gone or above is None:
-        return
-    unpack, others = ledger.unpack, [states_as_of(ledger, each) for each in (above, *_pinned(ledger, entry.id))]
-    for name, payload in gone.items():
+    for name, payload in states_named(entry).items() if entry.completed else ():
         sinking = coordinator.graph.tables.get(name)
-        kept = [state for other in others if (state := other.get(name)) is not None]
-        known = bool(kept) or above.restart is not None  # it went back behind where this state began
-        if known and payload not in kept and sinking is not None and isinstance(sinking.sink, StateSink):
-            sinking.sink.retire_files(unpack(payload), list(map(unpack, kept)), coordinator.context(name))
+        if sinking is not None and isinstance(sinking.sink, StateSink):
+            states = (states_named(each).get(name) for each in _with_states(ledger, remaining.entries(but=entry.id)))
+            kept = (ledger.unpack(state) for state in states if state is not None)
+            sinking.sink.retire_files(ledger.unpack(payload), kept, coordinator.context(name))
 
 
-def _clear_quarantines(coordinator: Coordinator, entry: Entry) -> None:
-    """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states, what
-    neither that one's version of the table has, nor a pinned one's, comes back by no rollback."""
-    ledger = coordinator.ledger
-    above = next(completed_above(ledger, entry.id), None) if entry.completed else None
+def _with_states(ledger: Ledger, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Those that still need what they name. An aborted one does not, nor does the last one of a pipeline that was
+    cancelled for good."""
+    discarded = ledger.discarded()
+    return (each for each in entries if not each.aborted and (discarded is None or discarded.id != each.id))
+
+
+def _clear_quarantines(coordinator: Coordinator, entry: Entry, remaining: _Remaining) -> None:
+    """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states,
+    those that no version has that one can go back to, nor the table now."""
+    completed = (each for each in remaining.entries(but=entry.id) if each.id > entry.id and each.completed)
+    above = next(completed, None) if entry.completed else None
     for name, sinking in coordinator.graph.tables.items():
         sink = sinking.sink
         if above is None or not isinstance(sink, QuarantineSink):
             continue
         staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
-        if above.restart is not None or any(sink.replaces(ledger.unpack(payload)) for payload in staged):
-            kept = [above.id, *(_spared(ledger) - {entry.id})]
-            sink.retire_replaced(entry.id, kept, coordinator.context(name))
+        follows = above.plan.base == entry.id and above.restart is None  # else others between may have marked, too
+        if not follows or any(sink.replaces(coordinator.ledger.unpack(payload)) for payload in staged):
+            sink.retire_replaced(entry.id, remaining.ids(but=entry.id), coordinator.context(name))
 
 
-def _pinned(ledger: Ledger, but: int) -> list[Entry]:
-    """The entries that are pinned."""
-    found = (ledger.entry(id) for id in sorted(_spared(ledger)) if id != but)
-    return [entry for entry in found if entry is not None]
-
-
-def _kept_blobs(ledger: Ledger, below: int) -> set[Blob]:
-    """Side files that other entries name. Positions carry theirs on from plan to plan, so what the entries up to
-    the next completed one do not name, no later one does: all behind that rest on it, or on one that is pinned.
-
-    The next entry alone does not tell: if it was aborted, one behind it may go on from before both.
-    """
-    kept: set[Blob] = set().union(*map(blobs_of, _pinned(ledger, below)))
-    for id in range(below + 1, ledger.view().settled + 1):
-        entry = ledger.entry(id)
-        if entry is not None:
-            kept |= blobs_of(entry)
-            if entry.completed and is_past(entry, below):
-                break
-    return kept
+def _unneeded(blobs: set[Blob], kept: Iterator[set[Blob]]) -> set[Blob]:
+    """Those of the side files that none of these entries names, aborted ones included: one behind them may go on from
+    before them, and whatever they name is asked for again when they go themselves."""
+    for named in kept if blobs else ():
+        blobs -= named
+        if not blobs:
+            break
+    return blobs

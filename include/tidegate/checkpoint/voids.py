@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.view import Acked, Entry
 
-__all__ = ["completed_above", "is_past", "void_attempts"]
+__all__ = ["void_attempts"]
 
 
 def void_attempts(ledger: Ledger, entry: Entry) -> set[str]:
@@ -39,15 +37,3 @@ def _is_void(ledger: Ledger, entry: Entry, job: str, acked: Acked) -> bool:
         if above.restart is None and handle is not None and handle.entry > entry.id:
             return True
     return False
-
-
-def completed_above(ledger: Ledger, below: int) -> Iterator[Entry]:
-    """The completed entries above one, in order, as far as all is on the tables."""
-    entries = (ledger.entry(id) for id in range(below + 1, ledger.view().settled + 1))
-    return (entry for entry in entries if entry is not None and entry.completed)
-
-
-def is_past(entry: Entry, id: int) -> bool:
-    """Whether all jobs have gone past entry `id` there: none goes on from it any more."""
-    jobs = entry.manifest.jobs.values() if entry.manifest is not None and entry.restart is None else ()
-    return all(handle.entry > id for handle in jobs)

@@ -218,15 +218,13 @@ class QuarantineSink(ExactlyOnceSink):
     def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
         """Remove the files that the table had as of checkpoint `id` and has neither now nor as of those in `kept`."""
         snapshot = self._appending(context).open(context)
-        gone = _named(snapshot, context.app_id, id) if snapshot is not None else None
-        if snapshot is None or not gone:
+        then = _versions(snapshot, context.app_id, [id]) if snapshot is not None else None
+        if snapshot is None or not then:
             return
-        for other in (_named(snapshot, context.app_id, each) for each in kept):
-            if other is None:
-                return  # nobody can tell: rather leave what nobody needs
-            gone -= other
-        gone -= {file.path for file in live_files(snapshot)}
-        snapshot.location.remove_files(sorted(gone))
+        gone = _files(snapshot, then) - {file.path for file in live_files(snapshot)}
+        others = _versions(snapshot, context.app_id, list(kept)) if gone else None
+        if others is not None:  # nobody can tell: rather leave what nobody needs
+            snapshot.location.remove_files(sorted(gone - _files(snapshot, others)))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """What publishers wrote that lost their race; of an append there is nothing."""
@@ -234,13 +232,22 @@ class QuarantineSink(ExactlyOnceSink):
             self._marking(context).retire(context, staging)
 
 
-def _named(snapshot: Snapshot, app_id: str, id: int) -> set[str] | None:
-    """The files of the table as of an entry. None: commit files are gone, so nobody can tell."""
-    for version in range(snapshot.version, -1, -1):
+def _versions(snapshot: Snapshot, app_id: str, ids: Sequence[int]) -> set[int] | None:
+    """The versions of the table as of these entries. None: commit files are gone, so nobody can tell."""
+    found: set[int] = set()
+    wanted = sorted(ids)
+    for version in range(snapshot.version if wanted else -1, -1, -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
             return None
         last = commit.txn(app_id)
-        if last is not None and last <= id:
-            return {file.path for file in live_files(version_of(snapshot, version))}
-    return set()
+        while last is not None and wanted and wanted[-1] >= last:
+            wanted.pop()
+            found.add(version)
+        if not wanted:
+            break
+    return found
+
+
+def _files(snapshot: Snapshot, versions: Iterable[int]) -> set[str]:
+    return {file.path for version in versions for file in live_files(version_of(snapshot, version))}

@@ -8,7 +8,7 @@ any engine; the newest row of a key counts (`view_sql` gives the query).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import msgspec
@@ -195,12 +195,18 @@ class StateSink(ExactlyOnceSink):
     def forget(self, before: PublishedTable, context: SinkContext) -> None:
         forget_log(self.location(context), before.version)
 
-    def retire_files(self, gone: Json | None, kept: Sequence[Json], context: SinkContext) -> None:
-        """Remove the files that the retired checkpoint's record names and no kept one's does."""
-        if gone is None:
-            return
-        named = {path for record in kept for path in _paths(record)}
-        self.location(context).remove_files(sorted(_paths(gone) - named))
+    def retire_files(self, gone: Json | None, kept: Iterable[Json], context: SinkContext) -> None:
+        """Remove the files that the retired checkpoint's record names, and neither a kept one's does nor the table
+        shows. kept: read only as far as something is left to be removed."""
+        unneeded = _paths(gone) if gone is not None else set()
+        for record in kept if unneeded else ():
+            unneeded -= _paths(record)
+            if not unneeded:
+                return
+        if unneeded:
+            snapshot = self._open(context)
+            shown = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+            self.location(context).remove_files(sorted(unneeded - shown))
 
 
 def _paths(record: Json) -> set[str]:

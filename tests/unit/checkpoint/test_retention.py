@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.checkpoint.kit import quietly
 from tidegate import seams
+from tidegate.checkpoint import savepoint
 from tidegate.checkpoint.references import blobs_within
 from tidegate.checkpoint.retention import retention_floor
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
@@ -189,6 +190,29 @@ def test_a_side_file_that_aborted_entries_merged_away_stays_for_those_that_go_on
     assert len(end["seen"]) == 2
     for blob in blobs_within(end):
         assert world.ledger.get_blob(blob) == b"names"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_side_file_that_was_merged_away_on_a_line_that_was_left_stays_for_those_behind_the_rollback(world, named):
+    """Checkpoint 3 merges what it has seen, and 4 has a name; then 2 is gone back to."""
+    world.limit(num_retained=3)
+    world.source = Sharing(world.feed)
+    for run in ("one", "two"):
+        world.checkpoint(run, rows=3)
+    world.source.merge = True
+    world.checkpoint("merges", rows=3)
+    world.source.merge = False
+    world.checkpoint("merged", rows=3)
+    if named:
+        savepoint.create(world.ledger, "before", 4, "ann")
+    world.coordinator().roll_back(2, run="back", by="ann")
+    for n in range(7):
+        world.checkpoint(f"behind{n}", rows=3)
+        for id in left(world):
+            for blob in blobs_within(world.ledger.entry(id).plan.sources["in"].end):
+                assert world.ledger.get_blob(blob) == b"names"
+    assert left(world) == [*([4] if named else []), 10, 11, 12]
+    assert len(os.listdir(world.folder / "blobs")) == 9 + 2 * named, "and nothing else does"
 
 
 class Sharing:

@@ -83,3 +83,12 @@ def test_a_checkpoint_that_put_nothing_there_has_what_was_there_before(aside):
     assert before <= aside.there()
     aside.sink.retire_replaced(2, [4, 5], aside.context)
     assert before - aside.there() == aside.two - aside.three
+
+
+def test_what_a_checkpoint_behind_it_that_put_nothing_there_has_stays(aside):
+    before = aside.there()
+    aside.checkpoint(5, {"c": "released"}, marking=True)
+    aside.sink.retire_replaced(3, [4, 5], aside.context)
+    assert before <= aside.there(), "checkpoint 4 has what 3 had"
+    aside.sink.retire_replaced(4, [5], aside.context)
+    assert not before <= aside.there()
