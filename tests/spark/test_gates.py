@@ -397,7 +397,7 @@ def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, t
     )
     played = Play(tmp_path, spark, lambda pipeline: warned(pipeline))
     ack, outcome = checkpoint(played)
-    assert (outcome.state, ack.gates["rows-gate"].outcome) == ("completed", "warn")
+    assert (outcome.state, ack.gates["rows-expectations-rows"].outcome) == ("completed", "warn")
     assert len(played.rows("tables/kept")) == 5
 
 
@@ -444,7 +444,7 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
     assert checkpoint(played)[1].state == "completed"
     played.feed(GOOD[:1])
     _, outcome = checkpoint(played)
-    assert outcome.detail == "gate 'rows-gate': rows: 1 are too few for rows-gate"
+    assert outcome.detail == "gate 'rows-at-least': rows: 1 are too few for rows-at-least"
     played.feed(GOOD)
     assert checkpoint(played)[1].state == "completed"
     told = sorted((row["id"], row["n"]) for row in played.rows("tables/counts"))

@@ -1,13 +1,14 @@
 """Whether the code can go on from a checkpoint: every reason why not, before anything is planned.
 
-The trigger asks for each plan; `tidegate check` asks before a deploy. What is new is always fine: new sources begin at
-their beginning, new operators with an empty state, new sinks with the next checkpoint. What operators make of their
+The trigger asks for each plan; `tidegate check` asks before a deploy. What is new is fine: new sources begin at their
+beginning, new operators with an empty state (but not behind one that has rows to take back), new sinks with the next
+checkpoint. What would be lost has to be let go of by the setting allow_non_restored_state. What operators make of their
 inputs' types is only known when they run, so it is judged there (operators/inputs.py: recalled).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint import protocol
@@ -21,7 +22,7 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.meaning import refuse_other_meanings
+from tidegate.pipeline.meaning import refuse_other_meanings, refuse_untold, same_meaning
 from tidegate.sinks.base import SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
@@ -42,11 +43,16 @@ __all__ = [
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
     """Why nothing can be planned on `base` by this code, each reason by itself."""
-    yield from _lost_states(graph, config, base)
+    acks = acks_of(ledger, base)
+    memory = {name: told for ack in acks for name, told in ack.memory.items()}
+    yield from _lost_states(graph, config, base, memory)
+    yield from _lost_gates(graph, config, base)
     yield from _other_groups(graph, config, base)
-    for ack in acks_of(ledger, base):
-        yield from _raised(lambda ack=ack: refuse_other_meanings(graph, ack.memory, base.id))  # type: ignore[misc]
-    yield from _sources(graph, base)
+    yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
+    there = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
+    began = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else there
+    yield from _raised(lambda: refuse_untold(graph, memory, there, began, base.id))
+    yield from _sources(graph, config, base)
     yield from _in_flight(graph, base)
 
 
@@ -86,6 +92,8 @@ def additions(graph: Graph, base: Entry) -> list[str]:
             told.append(f"{what} is new: it begins with the next checkpoint")
     gone = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
     told += [f"sink {name} is gone: its table stays as it is" for name in gone]
+    removed = sorted(sources - set(graph.sources))
+    told += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
     return told + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
 
 
@@ -112,17 +120,51 @@ def left_behind(graph: Graph, base: Entry) -> list[str]:
     return sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
 
 
-def _lost_states(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+def _operator_of(state: str) -> str:
+    """The uid of the operator whose state has this name."""
+    return state.removeprefix(STATE).partition(".")[0]
+
+
+def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, Json]) -> Iterator[Invalid]:
     """Every operator that remembers something is still there, under its uid; or it may be left behind."""
     lost = left_behind(graph, base)
-    if lost and not config.get("allow_non_restored_state", False):
+    if not lost or _may_lose(config):
+        return
+    new = [stage for stage in graph.operators if not set(stage.states).intersection(base.plan.commits)]
+    rename = [
+        f'write uid="{uid}" at {stage.operator.kind} {stage.name!r}, if that is the one'
+        for uid in dict.fromkeys(map(_operator_of, lost))
+        for stage in new
+        if same_meaning(graph, stage, uid, memory)
+    ]
+    yield Invalid(
+        f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
+        f"pipeline {graph.name!r} no longer has",
+        expected="every operator with state, under the uid that it had",
+        help=f"{', or '.join(rename) or 'put it back under its uid'}; or let go of what it remembers, with the setting "
+        "allow_non_restored_state",
+        reason="STATE_REMOVED",
+    )
+
+
+def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+    """A gate may go. But one that is there under another name would begin with an empty quarantine."""
+    lost = sorted(name for name in base.plan.commits if name.startswith(QUARANTINE) and name not in graph.tables)
+    new = [gate.name for gate in graph.gates if gate.generated and not set(gate.quarantine).issubset(base.plan.commits)]
+    if lost and new and not _may_lose(config):
+        names = ", ".join(name.removeprefix(QUARANTINE) for name in lost)
         yield Invalid(
-            f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
-            f"pipeline {graph.name!r} no longer has",
-            expected="every operator with state, under the uid that it had",
-            help="put it back under its uid; or let go of what it remembers, with the setting allow_non_restored_state",
-            reason="STATE_REMOVED",
+            f"checkpoint {base.id} has a quarantine of gate {names}, which pipeline {graph.name!r} no longer has, and "
+            f"gate {', '.join(new)} is new",
+            expected="every gate that sets rows aside under the name that it had",
+            help=f'if it is the same gate, write name="{lost[0].removeprefix(QUARANTINE)}" there; if it is another '
+            "one, say allow_non_restored_state once: what was set aside stays in its table, and is not released",
+            reason="GATE_REMOVED",
         )
+
+
+def _may_lose(config: Json) -> bool:
+    return bool(config.get("allow_non_restored_state", False))
 
 
 def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
@@ -138,15 +180,16 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
+def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Each source is there, and its position still means something to it."""
     declared = declared_sources(base)
     gone = sorted(set(declared) - set(graph.sources))
-    if gone:
+    if gone and not _may_lose(config):
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
-            help="put the source back under its name, or start a new pipeline under a new name",
+            help="put the source back under its name; or let go of how far it was read, with the setting "
+            "allow_non_restored_state, once: under that name, a source would then begin at its beginning",
             reason="SOURCE_REMOVED",
         )
     for name, before in declared.items():
@@ -155,7 +198,7 @@ def _sources(graph: Graph, base: Entry) -> Iterator[Invalid]:
             yield Invalid(
                 f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
                 expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
-                help="give the new source a name of its own",
+                help="give the new source a name of its own, and let go of the old one with allow_non_restored_state",
                 reason="SOURCE_REPLACED",
             )
 

@@ -275,7 +275,7 @@ def _refuse_lost(ledger: Ledger) -> None:
 def _plan(held: Held, claimed: PipelineRecord, to: Coordinator) -> Plan:
     """A checkpoint that reads nothing. What was asked of the parent's quarantines stays there."""
     then, config = held.entry.plan, to.limits.record()
-    declared = declared_sources(held.entry)
+    declared = [name for name in declared_sources(held.entry) if name in to.graph.sources]
     return Plan(
         **stamp(seams.new_id()),
         id=held.entry.id,
@@ -286,7 +286,7 @@ def _plan(held: Held, claimed: PipelineRecord, to: Coordinator) -> Plan:
         reach=then.reach,
         sources={name: part for name, part in standing_ranges(then, {}).items() if name in declared},
         hooks=then.hooks,
-        triggers=list(declared),
+        triggers=declared,
         acks=[job.name for job in to.graph.jobs],
         commits=list(to.graph.tables),
         timeout_s=to.limits.timeout,

@@ -17,6 +17,7 @@ from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.protocol import CreateEntry, Wanted
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
@@ -140,7 +141,8 @@ class Plans:
     ) -> dict[str, Range]:
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
-            return standing_ranges(base.plan if base else None, declared)
+            there = standing_ranges(base.plan if base else None, declared)
+            return {name: part for name, part in there.items() if name in declared or name.startswith(QUARANTINE)}
         starts = declared_sources(base)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
         sources = {

@@ -120,6 +120,11 @@ class Gate(ABC):
         """The configuration, for fingerprints and `explain`; no secrets."""
 
     @property
+    def told_by(self) -> list[str]:
+        """What tells it from others of its kind that judge the same stream: a name is made of it if none is given."""
+        return []
+
+    @property
     def quarantines(self) -> bool:
         """Whether it may set rows aside, so that it needs a table for them. What it holds, too, may be set aside: a
         person who rejects it may choose so."""

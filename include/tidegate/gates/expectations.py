@@ -72,6 +72,10 @@ class Expectations(Gate):
         self.hold_for = hold_for
         self.unanswered = unanswered
 
+    @property
+    def told_by(self) -> list[str]:
+        return [self.suite]
+
     def describe(self) -> Json:
         policies = dict(self._policies())
         told = {"suite": self.suite, "on_failure": policies, "at_most": self.at_most, "private": list(self.private)}

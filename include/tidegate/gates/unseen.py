@@ -55,6 +55,10 @@ class Unseen(Gate):
         self.unanswered = unanswered
 
     @property
+    def told_by(self) -> list[str]:
+        return self.by
+
+    @property
     def quarantines(self) -> bool:
         return self.on_failure in ("quarantine", "hold")
 

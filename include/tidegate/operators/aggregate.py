@@ -17,7 +17,7 @@ from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, meanings, parse
+from tidegate.operators.functions import Function, arguments, meanings, parse
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.operators.lifting import lift
 from tidegate.sinks.nothing import nothing
@@ -44,6 +44,10 @@ class Aggregate(Operator):
         self.expiry = expiry
 
     @property
+    def told_by(self) -> list[str]:
+        return self.by
+
+    @property
     def uses_event_time(self) -> bool:
         """Whether it asks for watermarks: its rows expire by them."""
         return self.expiry.uses_event_time
@@ -53,8 +57,16 @@ class Aggregate(Operator):
         return True
 
     @property
+    def results(self) -> Mapping[str, str]:
+        return arguments(self.functions)
+
+    @property
     def takes_updates(self) -> bool:
         return True
+
+    @property
+    def forgets(self) -> bool:
+        return self.expiry.after is not None
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -131,6 +131,11 @@ class Operator(ABC):
     """What to do if it cannot take a stream that replaces rows."""
 
     @property
+    def told_by(self) -> list[str]:
+        """What tells it from others of its kind behind the same streams: a uid is made of it if none is given."""
+        return []
+
+    @property
     def uses_event_time(self) -> bool:
         """Whether it asks for watermarks: they cost a look at each source's times."""
         return False
@@ -172,6 +177,22 @@ class Operator(ABC):
     def update_problems(self) -> list[str]:
         """What is wrong with the declaration if an input replaces rows."""
         return []
+
+    @property
+    def results(self) -> Mapping[str, str]:
+        """By the names of what it computes that may be added or left out, what each is about."""
+        return {}
+
+    @property
+    def replacing(self) -> Json:
+        """When it gives and replaces rows, of those that it could give. Behind it, this may not change: rows would be
+        taken back that were never given."""
+        return {}
+
+    @property
+    def forgets(self) -> bool:
+        """Whether it forgets rows that it gave, and gives others later without taking those back."""
+        return False
 
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
         """Whether a row with such a key, once given, is only ever replaced by one with the same key.

@@ -37,6 +37,10 @@ class Deduplicate(Operator):
         self.event_time = event_time
 
     @property
+    def told_by(self) -> list[str]:
+        return self.by
+
+    @property
     def uses_event_time(self) -> bool:
         """Whether it needs watermarks."""
         return self.within is not None

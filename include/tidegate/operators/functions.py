@@ -19,7 +19,7 @@ from tidegate.operators.calls import Call, parse_call
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["FUNCTIONS", "Function", "meanings", "parse"]
+__all__ = ["FUNCTIONS", "Function", "arguments", "meanings", "parse"]
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,11 @@ def meanings(functions: Mapping[str, str]) -> dict[str, object]:
         for name, text in functions.items()
         if isinstance(told := parse(name, text), Function)
     }
+
+
+def arguments(functions: Mapping[str, str]) -> dict[str, str]:
+    """By result, what it is computed of."""
+    return {name: told.argument for name, text in functions.items() if isinstance(told := parse(name, text), Function)}
 
 
 def _unfit(call: Call, shape: Shape) -> str | None:

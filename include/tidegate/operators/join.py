@@ -68,6 +68,10 @@ class IntervalJoin(Operator):
         self.times = (event_time, event_time) if isinstance(event_time, str) or event_time is None else event_time
 
     @property
+    def told_by(self) -> list[str]:
+        return self.on
+
+    @property
     def arity(self) -> int:
         return 2
 
@@ -171,6 +175,10 @@ class LatestJoin(Operator):
         self.prefix = prefix
 
     @property
+    def told_by(self) -> list[str]:
+        return self.on
+
+    @property
     def arity(self) -> int:
         return 2
 
@@ -254,6 +262,10 @@ class TableJoin(Operator):
         self.on = listed(on)
         self.how = how
         self.prefix = prefix
+
+    @property
+    def told_by(self) -> list[str]:
+        return [self.table.path.rstrip("/").rpartition("/")[2], *self.on]
 
     @property
     def parts(self) -> tuple[str, ...]:

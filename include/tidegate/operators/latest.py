@@ -42,6 +42,10 @@ class Latest(Operator):
         self.order_by = listed(order_by)
 
     @property
+    def told_by(self) -> list[str]:
+        return [*self.by, *self.order_by]
+
+    @property
     def updates(self) -> bool:
         return True
 
@@ -120,6 +124,10 @@ class TopN(Operator):
         self.n = n
         self.by = listed(by)
         self.order_by = listed(order_by)
+
+    @property
+    def told_by(self) -> list[str]:
+        return [*self.by, *self.order_by]
 
     @property
     def updates(self) -> bool:

@@ -21,7 +21,7 @@ from tidegate.model.names import listed
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import duration_problem, micros_in, time_problems
-from tidegate.operators.functions import meanings, parse
+from tidegate.operators.functions import arguments, meanings, parse
 from tidegate.operators.inputs import key_problems
 from tidegate.operators.sessions import Sessions
 from tidegate.operators.slots import Slots
@@ -63,12 +63,24 @@ class Window(Operator):
         self.allowed_lateness = allowed_lateness
 
     @property
+    def told_by(self) -> list[str]:
+        return [*self._shape.split(), *self.by]
+
+    @property
     def uses_event_time(self) -> bool:
         return True
 
     @property
     def updates(self) -> bool:
         return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
+
+    @property
+    def results(self) -> Mapping[str, str]:
+        return arguments(self.functions)
+
+    @property
+    def replacing(self) -> Json:
+        return {"emit": self.emit, "allowed_lateness": seconds_in(self.allowed_lateness)}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -102,10 +114,17 @@ class Window(Operator):
         }
 
     def meaning(self, over_updates: bool) -> Json:
-        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        told = {"by": self.by, "event_time": [self.event_time], "the window": self._shape}
+        return told | meanings(self.functions)
+
+    @property
+    def _shape(self) -> str:
+        """Such as "tumbling 1 h", however it was written."""
         kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
-        window = f"{kind} {' every '.join(dict.fromkeys(sizes))}"
-        return {"by": self.by, "event_time": [self.event_time], "the window": window} | meanings(self.functions)
+        if self._duration_problems():
+            return kind
+        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        return f"{kind} {' every '.join(dict.fromkeys(sizes))}"
 
     def problems(self) -> list[str]:
         found = self._duration_problems()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 from tidegate.errors import Invalid
 from tidegate.model.place import Place
 from tidegate.model.records import Json
+from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Node, Sinking, Sourcing, Staged, build_graph
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.pipeline.stream import Stream, job_of
@@ -135,10 +135,12 @@ class Pipeline:
         hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
         return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
 
-    def _free_uid(self, kind: str) -> str:
-        taken = {stage.name for stage in self._stages}
-        names = (kind if number == 1 else f"{kind}-{number}" for number in itertools.count(1))
-        return next(name for name in names if name not in taken)
+    def _ungated(self, stream: str) -> str:
+        """The stream in front of all gates that it has passed."""
+        passed = {each.name: each.input for each in reversed(self._stages) if isinstance(each, Gated)}
+        while stream in passed:
+            stream = passed.pop(stream)
+        return stream
 
     def _stream_name(self, given: Stream | str) -> str:
         if isinstance(given, str):

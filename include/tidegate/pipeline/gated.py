@@ -19,6 +19,8 @@ class Gated:
     gate: Gate
     input: str
     job: str | None = None
+    generated: bool = False
+    """Whether its name was made of what it is, because none was given."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.pipeline.jobs import Job, ahead, cut, job_problems, jobs_of, overtakable
+from tidegate.pipeline.lineage import Lineage
 from tidegate.pipeline.lookups import lookup_problems
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
@@ -60,6 +61,15 @@ class Graph:
         }
         aside = {name: Sinking(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
         return {**self.sinks, **states, **aside}
+
+    @functools.cached_property
+    def lineage(self) -> Lineage:
+        """Where streams come from, and what they have come through."""
+        return Lineage(self.stages)
+
+    def replacers(self, stream: str) -> list[str]:
+        """The nearest operators that replace rows of this stream."""
+        return [name for name in self.lineage.origins(stream) if name in self.updating]
 
     @property
     def operators(self) -> tuple[Operated, ...]:
@@ -173,6 +183,8 @@ def build_graph(
         problems += _wiring_problems(sources, stages, sinks)
         problems += _shared_targets(sinks, place or Place("/"))
         ordered, cycle = _in_order(stages)
+        if any(sum(s.name == each for s in stages) > 1 for each in cycle):
+            cycle = []  # which of those with one name is taken is not known
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
@@ -211,8 +223,13 @@ def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: li
 
 def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
     streams = Counter([s.name for s in sources] + [s.name for s in stages])
+    generated = {s.name: s for s in stages if not isinstance(s, Staged) and s.generated}
     problems = [
-        f"{n!r} names {count} sources or stages: give each its own name" for n, count in streams.items() if count > 1
+        _called_the_same(generated[n], count)
+        if n in generated
+        else f"{n!r} names {count} sources or stages: give each its own name"
+        for n, count in streams.items()
+        if count > 1
     ]
     for stage in stages:
         repeated = [output for output, count in Counter(stage.outputs).items() if count > 1]
@@ -220,6 +237,15 @@ def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sin
     twice = Counter(s.name for s in sinks)
     problems += [f"{n!r} names {count} sinks: give each its own name" for n, count in twice.items() if count > 1]
     return problems
+
+
+def _called_the_same(stage: Operated | Gated, count: int) -> str:
+    """Which of them has the state that lies under this name, nothing but people can tell."""
+    part, word = (stage.operator, "uid") if isinstance(stage, Operated) else (stage.gate, "name")
+    return (
+        f'{count} of {getattr(part, "kind", "gate")} would be called {stage.name!r}: say {word}="…" at each, so that '
+        f"nothing depends on their places in the code; {word}={stage.name!r} at the one that has been there, if any"
+    )
 
 
 def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_least_once: bool) -> list[str]:

@@ -52,6 +52,8 @@ class Operated:
     operator: Operator
     inputs: tuple[str, ...]
     job: str | None = None
+    generated: bool = False
+    """Whether its uid was made of what it is, because none was given."""
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process import Process
 from tidegate.operators.window import Window
 from tidegate.pipeline.gated import Gated
+from tidegate.pipeline.naming import generated_name
 from tidegate.pipeline.nodes import Operated, Sinking
 from tidegate.sinks.base import Sink
 
@@ -61,12 +62,13 @@ class Stream:
     def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
         """Put an operator behind this stream, and behind `others` if it takes several.
 
-        uid: what its state is found by, for ever. By default its kind, with a number from the second one on; give one
-        of your own to what you may want to move, or to put another of its kind in front of.
+        uid: what its state is found by, for ever. By default its kind, the streams that it takes and what it is keyed
+        by, such as "aggregate-orders-customer": where it stands in the code does not matter. Give one of your own to
+        what may take another stream one day, or be keyed otherwise; two that would be called the same need one each.
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
-        name = uid or self.pipeline._free_uid(operator.kind)
-        self.pipeline._stages.append(Operated(name, operator, inputs, job_of((self, *others))))
+        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.told_by])
+        self.pipeline._stages.append(Operated(name, operator, inputs, job_of((self, *others)), not uid))
         return Stream(self.pipeline, name, operator.outputs)
 
     def aggregate(
@@ -250,11 +252,13 @@ class Stream:
     def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
         """Judge these rows before they count. The stream that it returns is of the rows that pass.
 
-        name: what verdicts and the quarantine are found by; by default that of the stream, and "-gate".
+        name: what verdicts and the quarantine are found by; by default the stream that is judged, the kind of gate and
+        what it judges by, such as "orders-expectations-shop": other gates in front of it or behind do not matter.
         """
-        name = name or self.pipeline._free_uid(f"{self.name.replace('.', '-')}-gate")
-        self.pipeline._stages.append(Gated(name, gate, self.name, self.into_job))
-        return Stream(self.pipeline, name)
+        kind, told_by = getattr(gate, "kind", "gate"), getattr(gate, "told_by", ())
+        known_by = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
+        self.pipeline._stages.append(Gated(known_by, gate, self.name, self.into_job, not name))
+        return Stream(self.pipeline, known_by)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""

@@ -46,6 +46,7 @@ def replaced_is_taken(graph: Graph, stream: str) -> bool:
 def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]:
     """Who takes a stream that replaces rows must know what to do with those that it replaces."""
     updating, problems = updating_streams(ordered), []
+    forgetting = _forgetting(ordered)
     for stage in ordered:
         given = [name for name in stage.inputs if name in updating]
         operator = _operator(stage)
@@ -57,6 +58,11 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[s
         if not given or operator is None:
             continue
         what = f"{operator.kind} {stage.name!r}"
+        if forgets := sorted({name for each in given for name in forgetting.get(each, ())}):
+            problems.append(
+                f"{what} takes {', '.join(given)}, but {', '.join(forgets)} forgets rows (state_ttl), and gives them "
+                "anew without taking back what it gave: leave out state_ttl there, or let a sink take it"
+            )
         if operator.takes_updates:
             problems += [f"{what}: {problem}" for problem in operator.update_problems()]
         else:
@@ -67,6 +73,18 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[s
         if sinking.input in updating and isinstance(sinking.sink, Sink):
             problems += [f"sink {sinking.name!r}: {problem}" for problem in sinking.sink.update_problems(sinking.input)]
     return problems
+
+
+def _forgetting(ordered: Sequence[Node]) -> dict[str, set[str]]:
+    """By stream, the operators in front of it that forget what they gave."""
+    found: dict[str, set[str]] = {}
+    for stage in ordered:
+        operator = _operator(stage)
+        if operator is None:
+            found |= {made: {uid for name in stage.inputs for uid in found.get(name, ())} for made in stage.produces}
+        elif operator.updates and operator.forgets:
+            found[stage.name] = {stage.name}
+    return found
 
 
 def _operator(stage: Node) -> Operator | None:

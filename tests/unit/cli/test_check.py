@@ -154,3 +154,92 @@ def test_from_a_savepoint_or_any_other_checkpoint(shop, tidegate):
 def test_a_pipeline_that_was_never_run_takes_any_code(folder, tidegate):
     (folder / "shop.py").write_text(SHOP)
     assert tidegate("check", CODE).code == 0
+
+
+UNNAMED = """
+from tidegate import Pipeline
+from tidegate.gates import Expectations
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Generator
+
+pipeline = Pipeline("orders")
+events = pipeline.source("events", Generator(rows=1))
+events.aggregate(by="k", n="count(*)").sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
+"""
+ABOVE = """
+events.aggregate(by="v", n="count(*)").sink("above", DeltaUpsert("tables/above", keys=["v"]))
+events.aggregate("""
+
+
+@pytest.fixture
+def unnamed(folder, tidegate):
+    shop = Shop(folder, UNNAMED)
+    shop.folder = folder
+    shop.checkpoint()
+    return shop
+
+
+def written(shop, text):
+    (shop.folder / "shop.py").write_text(text)
+    sys.modules.pop("shop", None)
+
+
+def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tidegate):
+    written(unnamed, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
+    said = tidegate("check", CODE, "--json")
+    assert said.code == 0
+    assert "state aggregate-events-v is new: it begins with the next checkpoint" in said.json["new"]
+    assert not any("left behind" in each for each in said.json["new"])
+
+
+@pytest.mark.parametrize("old", ["aggregate", "aggregate-2"])
+def test_a_pipeline_with_uids_of_an_earlier_version_is_told_which_to_write(folder, tidegate, old):
+    begun = Shop(folder, UNNAMED.replace('n="count(*)"', f'n="count(*)", uid="{old}"'))
+    begun.folder = folder
+    begun.checkpoint()
+    written(begun, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
+    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    assert told["reason"] == refusal().reason == "STATE_REMOVED"
+    assert f"write uid=\"{old}\" at aggregate 'aggregate-events-k', if that is the one" in told["help"]
+    assert "aggregate-events-v" not in told["help"], "by another key it cannot be"
+
+    written(begun, UNNAMED.replace('n="count(*)"', f'n="count(*)", uid="{old}"'))
+    assert tidegate("check", CODE).code == 0
+
+
+def test_a_gate_that_is_called_otherwise_now_keeps_its_quarantine_under_the_old_name(folder, tidegate):
+    gated = 'events.gate(Expectations("orders", on_failure="quarantine"){name}).aggregate('
+    (folder / "include/expectations").mkdir(parents=True)
+    (folder / "include/expectations/orders.yaml").write_text(SUITE)
+    begun = Shop(folder, UNNAMED.replace("events.aggregate(", gated.format(name=', name="events-gate"')))
+    begun.folder = folder
+    begun.checkpoint()
+    written(begun, UNNAMED.replace("events.aggregate(", gated.format(name="")))
+    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    assert told["reason"] == refusal().reason == "GATE_REMOVED"
+    assert 'write name="events-gate" there' in told["help"]
+    assert tidegate("check", CODE, "-D", "allow_non_restored_state=true").code == 0
+    written(begun, UNNAMED)
+    assert tidegate("check", CODE).code == 0, "a gate may go"
+
+
+SUITE = """
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: k}
+"""
+
+
+def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
+    change(shop, *STOPS["SOURCE_REMOVED"])
+    assert "allow_non_restored_state" in refusal().help
+    allowed = ("-D", "allow_non_restored_state=true")
+    said = tidegate("check", CODE, "--json", *allowed)
+    assert said.code == 0
+    assert "source events is gone: it is not known any more how far it was read" in said.json["new"]
+
+    changed = Shop(shop.folder, SHOP.replace(*STOPS["SOURCE_REMOVED"]))
+    changed.coordinator = coordinator_of(find(CODE, {"allow_non_restored_state": "true"}))
+    assert changed.checkpoint() == 3
+    assert set(changed.coordinator.ledger.plan(3).sources) == {"happenings"}
+    assert tidegate("check", CODE).code == 0, "once is enough"
