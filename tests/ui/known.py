@@ -11,6 +11,8 @@ import pyarrow as pa
 from tests.unit.checkpoint.kit import World
 from tidegate.gates import quarantine as q
 
+CANARY = "hunter2CANARY"
+"""Wherever a DAG's code says how to log in somewhere. Nobody may see it."""
 DAG_FILE = """
 from pathlib import Path
 from tidegate import Pipeline
@@ -19,7 +21,21 @@ from tidegate.gates import Volume
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Generator
 
-pipeline = Pipeline("orders", interval="never", root={root!r}, data={root!r})
+conf = {{
+    "spark.hadoop.fs.azure.sas.box.account": {canary!r},
+    "spark.hadoop.fs.s3a.encryption.key": {canary!r},
+    "spark.executorEnv.DB_PWD": {canary!r},
+    "spark.driver.extraJavaOptions": "-Dapi_key=" + {canary!r},
+    "spark.sql.catalog.lake.uri": "https://host/x?sig=" + {canary!r},
+}}
+pipeline = Pipeline(
+    "orders",
+    interval="never",
+    root={root!r},
+    data={root!r},
+    storage_options={{"anything": {canary!r}}},
+    spark={{"conf": conf, "remote": "sc://host/;x-key=" + {canary!r}}},
+)
 rows = pipeline.source("in", Generator(rows=3))
 rows.gate(Volume(least=1), name="enough").sink("a", DeltaAppend("a"))
 dag = build_dag(pipeline, project={root!r})
@@ -37,7 +53,7 @@ def put_dag(root: Path) -> None:
     found: dict[str, Any] = {}
     file = root / "dags" / "orders_dag.py"
     file.parent.mkdir()
-    file.write_text(DAG_FILE.format(root=str(root)))
+    file.write_text(DAG_FILE.format(root=str(root), canary=CANARY))
     exec(compile(file.read_text(), str(file), "exec"), found)
     lazy = LazyDeserializedDAG.from_dag(found["dag"])
     with create_session() as session:

@@ -12,6 +12,7 @@ from datetime import MAXYEAR
 import msgspec
 
 from tidegate.checkpoint.progress import behind
+from tidegate.config.settings import masked
 from tidegate.model.moments import moment_of
 from tidegate.model.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict
 from tidegate.model.stats import sum_of
@@ -199,7 +200,7 @@ def details_of(
         "manifest": decision.manifest if decision is not None else None,
         "timeout_s": plan.timeout_s,
         "set_aside": plan.set_aside,
-        "config": plan.config,
+        "config": masked(plan.config),
         "config_fingerprint": plan.config_fingerprint,
         "code_fingerprint": plan.code_fingerprint,
     }

@@ -24,6 +24,7 @@ import msgspec
 
 from tidegate.checkpoint.history import COLUMNS, journal_of, live_row, rows_table
 from tidegate.checkpoint.history_row import HistoryRow
+from tidegate.config.settings import masked
 from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Json
@@ -222,6 +223,8 @@ class Past:
             found = self.journal.read(["id", "details"], only=id).to_pylist()
             text = next((row["details"] for row in found if row["id"] == id), "{}")
         details: Json = msgspec.json.decode(text, type=dict[str, Any])
+        if "config" in details:
+            details["config"] = masked(details["config"])
         return details
 
 

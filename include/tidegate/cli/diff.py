@@ -13,6 +13,7 @@ from tidegate.cli.read import count_rows, open_as_of, plain, row_limit, shown
 from tidegate.cli.show import checkpoint_id, row_of_entry
 from tidegate.cli.summary import MEASURED, figure_text
 from tidegate.cli.targets import Target, entry_of, find
+from tidegate.config.settings import masked
 from tidegate.errors import Invalid
 from tidegate.model.records import Published
 from tidegate.model.view import Entry
@@ -103,7 +104,7 @@ def _tables(target: Target, before: Published, after: Published) -> dict[str, An
 
 
 def _settings(before: Entry, after: Entry) -> dict[str, Any]:
-    one, other = before.plan.config, after.plan.config
+    one, other = masked(before.plan.config), masked(after.plan.config)
     names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
     return {name: [one.get(name), other.get(name)] for name in names}
 

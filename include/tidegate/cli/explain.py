@@ -17,6 +17,7 @@ from tidegate.cli.show import checkpoint_id, past_row, row_of_entry
 from tidegate.cli.standing import standing, standing_document, tell_standing
 from tidegate.cli.targets import Target, find
 from tidegate.config import duration_text
+from tidegate.config.settings import masked
 from tidegate.errors import TidegateError
 from tidegate.gates.examples import examples_text
 from tidegate.gates.quarantine import QUARANTINE
@@ -376,8 +377,9 @@ def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
         return
     now, then = entry.plan, base.plan
     changed = False
-    for key in sorted(set(now.config) | set(then.config)):
-        before, after = then.config.get(key), now.config.get(key)
+    settings, others = masked(now.config), masked(then.config)
+    for key in sorted(set(settings) | set(others)):
+        before, after = others.get(key), settings.get(key)
         if before != after:
             changed = True
             yield f"Setting {key} was {before!r} in checkpoint {base.id} and is {after!r} here."

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.model.masking import has_login
 from tidegate.model.place import is_url
 
 __all__ = ["ENV_PREFIX", "KEYS", "MODES", "RETENTIONS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
@@ -110,8 +111,8 @@ def _text(value: object) -> str:
 def _folder(value: object) -> str:
     """A path or URL as written; it becomes absolute when all layers are known."""
     path = os.fspath(value) if isinstance(value, Path) else _text(value)
-    if is_url(path) and "@" in path.split("://", 1)[1].split("/", 1)[0] and not path.startswith("abfs"):
-        raise Bad("a URL must not hold a password; log in with the setting storage_options")
+    if is_url(path) and has_login(path):
+        raise Bad("a URL must not hold a password or a key; log in with the setting storage_options")
     return path
 
 

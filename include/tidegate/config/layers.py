@@ -20,8 +20,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.config.keys import ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
-from tidegate.config.settings import MASK, RestartSettings, Settings, SparkSettings, looks_secret, without_tokens
+from tidegate.config.settings import RestartSettings, Settings, SparkSettings
 from tidegate.errors import Invalid
+from tidegate.model.masking import MASK, is_harmless, without_logins
 from tidegate.model.place import is_url
 
 __all__ = ["FILE_NAME", "load_settings"]
@@ -127,8 +128,7 @@ def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Give
     except ValueError:
         table = None
     if not isinstance(table, dict):
-        shown = MASK if key.secret else _short(key.name, text)
-        problems.append(f'{key.name} = {shown} ({key.variable}): expected a JSON object, {{"name": "value"}}')
+        problems.append(f'{key.name} = {MASK} ({key.variable}): expected a JSON object, {{"name": "value"}}')
         return
     for name, value in table.items():
         yield _Given(key.name, value, key.variable, entry=name)
@@ -174,8 +174,7 @@ def _effective(given: Iterable[_Given], problems: list[str]) -> tuple[dict[str, 
             value = parse_entry(key, item.entry, item.value) if item.entry else key.parse(item.value)
         except Bad as error:
             why = f" ({error})" if str(error) else ""
-            shown = MASK if key.secret else _short(full, item.value)
-            problems.append(f"{full} = {shown} ({item.origin}): expected {key.expected}{why}")
+            problems.append(f"{full} = {_short(full, item.value)} ({item.origin}): expected {key.expected}{why}")
             continue
         if key.table:
             values[key.name][item.entry] = value
@@ -282,10 +281,11 @@ def _absolute(path: str, project: Path) -> str:
 
 
 def _short(key: str, value: object) -> str:
-    """A wrong value for the message: not a secret, not a page long, no control characters."""
-    if looks_secret(key):
+    """A wrong value for the message: nothing that might be a secret, not a page long, no control characters."""
+    meant = key if key in KEYS else next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)), None)
+    if (meant is None or KEYS[meant].table) and not is_harmless(key.removeprefix("spark.conf.")):
         return MASK
-    text = without_tokens(str(value) if isinstance(value, Path) else ascii(value))
+    text = without_logins(str(value) if isinstance(value, Path) else ascii(value))
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tidegate.config.keys import KEYS, Key, duration_text
+from tidegate.model.masking import MASK, is_harmless, without_logins
 from tidegate.model.place import Place
 
-__all__ = ["MASK", "RestartSettings", "Settings", "Shown", "SparkSettings", "looks_secret", "without_tokens"]
+__all__ = ["RestartSettings", "Settings", "Shown", "SparkSettings", "masked"]
 
-MASK = "***"
 NEVER = ("interval", "idle_timeout", "savepoint_interval")
 """Settings that are durations, with None for never."""
-
-_SECRET = re.compile(r"secret|passw|token|credential|(access|account|api|private)[._-]?key|storage", re.I)
-_TOKEN = re.compile(r"(token|password|secret)=[^;&\s]*", re.I)
-_LOGIN = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@")
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a value under this name might be a login; then it is never shown."""
-    return bool(_SECRET.search(name))
-
-
-def without_tokens(text: str) -> str:
-    """A text as it may be shown: `token=…` and `user:password@` are masked."""
-    return _LOGIN.sub(f"{MASK}@", _TOKEN.sub(rf"\1={MASK}", text))
 
 
 @dataclass(frozen=True)
@@ -154,6 +139,20 @@ def _public(key: Key, name: str, value: Any) -> str:
         return duration_text(value)
     if isinstance(value, bool):
         return str(value).lower()
-    if key.secret or (key.table and looks_secret(name)):
+    if key.secret or (key.table and not is_harmless(name)):
         return MASK
-    return "" if value is None else without_tokens(str(value))
+    return "" if value is None else without_logins(str(value))
+
+
+def masked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a plan has kept of its settings, as it may be shown: earlier versions masked less of it."""
+    return {name: _masked(name, value) for name, value in record.items()}
+
+
+def _masked(name: str, value: Any) -> Any:
+    key = KEYS.get(name)
+    if key is None:
+        return MASK
+    if isinstance(value, Mapping):
+        return {each: _public(key, each, text) for each, text in value.items()}
+    return without_logins(value) if isinstance(value, str) else value

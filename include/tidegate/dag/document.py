@@ -6,6 +6,7 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 from __future__ import annotations
 
 from tidegate.config import Settings
+from tidegate.model.masking import without_logins
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Job
 from tidegate.pipeline.picture import picture
@@ -64,7 +65,7 @@ def dag_text(graph: Graph, settings: Settings) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ") or "–"
+    return without_logins(text).replace("|", "\\|").replace("\n", " ") or "–"
 
 
 def job_text(job: Job, *, at_least_once: bool = False) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tidegate import seams
 from tidegate.ledger.records import Created, Records, folder
 from tidegate.model.act import Act, Acted
+from tidegate.model.masking import without_logins
 from tidegate.model.names import entry_name
 from tidegate.model.records import Answer, Request
 
@@ -82,7 +85,8 @@ class Asked(Records):
 
     def create_acted(self, key: str, acted: Acted) -> None:
         """What came of it."""
-        self._create(f"{AUDIT}/{key}.done.json", acted)
+        told = msgspec.structs.replace(acted, told=without_logins(acted.told))
+        self._create(f"{AUDIT}/{key}.done.json", told)
 
     def acts(self, last: int) -> list[tuple[Act, Acted | None]]:
         """The last so many, newest first."""

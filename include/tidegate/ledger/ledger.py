@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import Log
@@ -12,6 +14,7 @@ from tidegate.ledger.store import LocalStore
 from tidegate.model.codec import encode, sha256
 from tidegate.model.identity import Claimed, Copy, PipelineRecord
 from tidegate.model.interval import Interval
+from tidegate.model.masking import without_logins
 from tidegate.model.names import check_name, entry_name, run_key
 from tidegate.model.place import check_path, is_url, local_path
 from tidegate.model.records import (
@@ -191,7 +194,8 @@ class Ledger(Log):
         path = f"{folder(decision.id)}/decision.json"
         if decision.outcome == "aborted":
             seams.fault("A1.abort.before")
-            made = self._create(path, decision)
+            told = msgspec.structs.replace(decision, detail=without_logins(decision.detail))
+            made = self._create(path, told)
             seams.fault("A1.abort.after")
             return made
         seams.fault("S9.decision.before")
@@ -278,7 +282,8 @@ class Ledger(Log):
 
     def hint_trouble(self, trouble: Trouble) -> None:
         """Tell whoever looks what a run has met."""
-        self.store.replace("trouble.json", encode(trouble))
+        texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
+        self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
 
     def hint_told(self, told: Told) -> None:
         """Have nobody tell the hooks of it again."""

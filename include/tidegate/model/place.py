@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.errors import Invalid
+from tidegate.model.masking import has_login, without_logins
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _FILE = re.compile(r"^file://", re.IGNORECASE)
@@ -31,6 +32,8 @@ class Place:
     def url(self, path: str) -> str:
         """`path` as an absolute local path or a URL."""
         if is_url(check_path(path)):
+            if has_login(path):
+                raise _bad_path(path, "a URL without a password or a key: log in with the setting storage_options")
             return path.rstrip("/")
         if is_url(self.base) and not path.startswith("/") and not _FILE.match(path):
             return f"{self.base.rstrip('/')}/{path.rstrip('/')}"
@@ -65,4 +68,9 @@ def is_url(path: str) -> bool:
 
 
 def _bad_path(path: object, expected: str) -> Invalid:
-    return Invalid(f"path {path!r} is not usable", expected=expected, help="correct the path", reason="BAD_PATH")
+    return Invalid(
+        f"path {without_logins(repr(path))} is not usable",
+        expected=expected,
+        help="correct the path",
+        reason="BAD_PATH",
+    )

@@ -49,6 +49,16 @@ def test_upper_case_schemes_are_no_local_folders():
     assert local_path("File:///b") == "/b"
 
 
+@pytest.mark.parametrize("login", ["s3://user:hunter2@b/t", "abfss://c@a.dfs.core.windows.net/t?sv=1&sig=hunter2"])
+def test_an_address_holds_no_login(login):
+    """It would be in every plan, ack and page that names the table."""
+    with pytest.raises(Invalid, match="storage_options|not usable") as refused:
+        Place("/data").url(login)
+    assert "hunter2" not in str(refused.value)
+    assert Place("/data").url("abfss://c@a.dfs.core.windows.net/t") == "abfss://c@a.dfs.core.windows.net/t"
+    assert Place("/data").url("s3://b/day=2026-01-0?/*.json") == "s3://b/day=2026-01-0?/*.json"
+
+
 def test_storage_options_are_never_shown():
     place = Place("s3://b", {"aws_secret_access_key": "hunter2-canary"})
     assert "hunter2" not in repr(place) + str(place)

@@ -1,0 +1,121 @@
+"""What may be shown of settings and texts. Everybody who may look at a DAG reads its plans, its pages and its docs.
+
+A value is shown if its key is known to be harmless, never because its key does not sound like a secret: there is no end
+to names of secrets. Logins inside texts (addresses, what an error quotes) are masked wherever they are written down.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["MASK", "has_login", "is_harmless", "without_logins"]
+
+MASK = "***"
+
+_HARMLESS = (
+    "spark.app.name",
+    "spark.broadcast.",
+    "spark.cleaner.",
+    "spark.cores.max",
+    "spark.databricks.delta.",
+    "spark.default.parallelism",
+    "spark.driver.cores",
+    "spark.driver.maxResultSize",
+    "spark.driver.memoryOverhead",
+    "spark.dynamicAllocation.",
+    "spark.eventLog.enabled",
+    "spark.executor.cores",
+    "spark.executor.heartbeatInterval",
+    "spark.executor.instances",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.hadoop.fs.s3a.connection.",
+    "spark.hadoop.fs.s3a.endpoint",
+    "spark.hadoop.fs.s3a.endpoint.region",
+    "spark.hadoop.fs.s3a.path.style.access",
+    "spark.io.compression.",
+    "spark.kryoserializer.buffer",
+    "spark.kryoserializer.buffer.max",
+    "spark.locality.",
+    "spark.memory.",
+    "spark.network.timeout",
+    "spark.rdd.compress",
+    "spark.rpc.askTimeout",
+    "spark.rpc.message.maxSize",
+    "spark.scheduler.",
+    "spark.serializer",
+    "spark.shuffle.",
+    "spark.speculation",
+    "spark.speculation.",
+    "spark.sql.adaptive.",
+    "spark.sql.ansi.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcastTimeout",
+    "spark.sql.caseSensitive",
+    "spark.sql.codegen.",
+    "spark.sql.execution.arrow.",
+    "spark.sql.extensions",
+    "spark.sql.files.",
+    "spark.sql.join.",
+    "spark.sql.legacy.",
+    "spark.sql.maxPlanStringLength",
+    "spark.sql.optimizer.",
+    "spark.sql.orc.",
+    "spark.sql.parquet.",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.",
+    "spark.sql.sources.",
+    "spark.sql.statistics.",
+    "spark.stage.",
+    "spark.task.",
+    "spark.ui.enabled",
+    "spark.ui.port",
+)
+"""Spark's settings whose values tell nothing but how it runs. With a dot at the end: all that begin so."""
+_EXACT = frozenset(name for name in _HARMLESS if not name.endswith("."))
+_GROUPS = tuple(name for name in _HARMLESS if name.endswith("."))
+
+_SECRET = r"secret|passw|pwd|token|credential|(?:access|account|api|private|encryption|auth)[._-]?key|authorization"
+_SOUNDS_SECRET = re.compile(rf"{_SECRET}|storage|auth|crypt|key", re.I)
+
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://([^\s\"'<>]*)", re.I)
+_PART = re.compile(r"(?<=[?&;])([\w.%~-]+)=([^&;#]+)")
+_PLAIN_PARTS = frozenset({"use_ssl", "user_id", "session_id", "region", "versionid"})
+_STORE = re.compile(r"(abfss?|wasbs?)\Z", re.I)
+_NAMED = re.compile(rf"([\w.-]*(?:{_SECRET}|\b(?:sas|sig)\b)[\w.-]*)=(\"[^\"]*\"|'[^']*'|[^\s&;,\"')\]}}]+)", re.I)
+_QUOTED = re.compile(rf"([\"'][\w.-]*(?:{_SECRET}|\b(?:sas|sig)\b)[\w.-]*[\"']\s*:\s*)(\"[^\"]*\"|'[^']*')", re.I)
+_BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.I)
+
+
+def is_harmless(name: str) -> bool:
+    """Whether a value under this name of Spark's may be shown."""
+    return (name in _EXACT or name.startswith(_GROUPS)) and not _SOUNDS_SECRET.search(name)
+
+
+def has_login(url: str) -> bool:
+    """Whether an address says how to log in there."""
+    return _ADDRESS.sub(_address, url) != url
+
+
+def without_logins(text: str) -> str:
+    """A text as it may be shown: what logs in somewhere is masked, in addresses, pairs and headers."""
+    text = _ADDRESS.sub(_address, text)
+    text = _NAMED.sub(rf"\1={MASK}", text)
+    text = _QUOTED.sub(rf'\1"{MASK}"', text)
+    return _BEARER.sub(rf"\1 {MASK}", text)
+
+
+def _address(found: re.Match[str]) -> str:
+    scheme, rest = found[1], found[2]
+    if _ADDRESS.match(rest):  # k8s://https://…
+        return f"{scheme}://{_ADDRESS.sub(_address, rest)}"
+    at = rest.rfind("@")
+    before = rest[: at + 1]
+    container = _STORE.fullmatch(scheme) and ":" not in before  # container@account: no login, but a place
+    if at >= 0 and "/" not in before.split(":")[0] and not container:
+        rest = f"{MASK}@{rest[at + 1 :]}"
+    return f"{scheme}://{_PART.sub(_parameter, rest)}"
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return found[0] if found[1].lower() in _PLAIN_PARTS else f"{found[1]}={MASK}"
