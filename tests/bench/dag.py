@@ -114,10 +114,17 @@ def airflow(folder: Path) -> Iterator[Airflow]:
                 raise RuntimeError(home.log("db-migrate").read_text())
             for name, words in COMPONENTS.items():
                 processes.start(name, [*command, *words])
-            until("Airflow", lambda: processes.check(COMPONENTS) or not server.not_ready())
+            until("Airflow", lambda: ended(processes) or not server.not_ready())
             yield server
     finally:
         connect_server.stop(folder / ".tidegate" / "spark", force=True)
+
+
+def ended(processes: Processes) -> bool:
+    for child in processes.children:
+        if child.ended is not None and child.name in COMPONENTS:
+            raise RuntimeError(child.log.read_text())
+    return False
 
 
 def both(server: Airflow) -> dict[str, Dag]:

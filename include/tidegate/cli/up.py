@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from types import FrameType
 from typing import Any
@@ -21,6 +22,7 @@ from tidegate.cli.up_follow import Followed, Pipelines
 from tidegate.cli.up_home import USER, Home, free_port
 from tidegate.cli.up_processes import Processes, alone, end_left_over, log_end
 from tidegate.cli.up_screen import Screen, screen_for
+from tidegate.cli.up_supervise import Supervisor
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.runtime import connect_server
@@ -36,9 +38,11 @@ COMPONENTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _START_S = 300.0
-_SILENT_S = 60.0
 _STALLED_S = 600.0
-_GRACE_S = 30.0
+_LET_END_S = 30.0
+"""For how long running checkpoints may come to their end after Ctrl-C."""
+_STOP_S = 15.0
+"""For how long all processes may end by themselves, before they are ended by force."""
 _TICK_S = 0.25
 _LOOK_S = 1.0
 
@@ -160,9 +164,12 @@ class Up:
         self.airflow = Airflow(f"http://127.0.0.1:{self.port}", self.password)
         self.pipelines = Pipelines(self.airflow, settings)
         self.processes = Processes(home, self.port)
+        airflow = [sys.executable, "-m", "airflow"]
+        commands = {name: [*airflow, *words] for name, words in COMPONENTS.items()}
+        self.supervisor = Supervisor(self.processes, self.airflow, commands, home.room, self._tell_restart)
         self._told: set[str] = set()
         self._idle: set[str] = set()
-        self._heard = self._advanced = seams.monotonic()
+        self._advanced = seams.monotonic()
 
     @property
     def completed(self) -> int:
@@ -181,19 +188,18 @@ class Up:
                 self._follow()
                 failed = False
                 self._let_it_end()
-                self.processes.stop(_GRACE_S, self.stop.at_once)
+                self.processes.stop(_STOP_S, self.stop.at_once)
         finally:
             self._stop_spark(failed)
 
     # -- start ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        airflow = [sys.executable, "-m", "airflow"]
         self.screen.starting("Starting Airflow, which takes up to a minute")
         if not self.home.is_migrated():
             self.screen.now("preparing Airflow's database")
-            migrate = self.processes.start("db-migrate", [*airflow, "db", "migrate"])
-            self._wait(lambda: "" if migrate.ended is not None else "the database")
+            migrate = self.processes.start("db-migrate", [sys.executable, "-m", "airflow", "db", "migrate"])
+            self._wait(lambda: "" if migrate.ended is not None else "the database", lambda: None)
             if migrate.ended:
                 raise Unavailable(
                     f"Airflow's database cannot be prepared. The end of the log:\n{log_end(migrate.log)}",
@@ -202,25 +208,25 @@ class Up:
                 )
             if migrate.ended == 0:
                 self.home.set_migrated()
+                self.processes.end(migrate)
         if self.stop():
             return
-        for name, words in COMPONENTS.items():
-            self.processes.start(name, [*airflow, *words])
+        self.supervisor.start()
         for number, command in enumerate(self.beside, 1):
             self.processes.start(f"beside-{number}", shlex.split(command))
-        self._wait(self.airflow.not_ready)
-        self._wait(self._no_pipeline)
+        self._wait(self.airflow.not_ready, self.supervisor.look)
+        self._wait(self._no_pipeline, self.supervisor.look)
         kept = f"in {os.path.relpath(self.home.passwords_file)}"
         if not self.stop():
             self.screen.ready(
                 self.airflow.url, USER, f"{self.password} (kept {kept})" if self.new_password else f"password {kept}"
             )
 
-    def _wait(self, missing: Any) -> None:
+    def _wait(self, missing: Callable[[], str], meanwhile: Callable[[], None]) -> None:
         """Wait until nothing is missing, or a person has had enough."""
         until = seams.monotonic() + _START_S
         while not self.stop() and (what := missing()):
-            self.processes.check(COMPONENTS)
+            meanwhile()
             self.screen.now(f"Airflow is starting: waiting for {what}")
             if seams.monotonic() > until:
                 raise Unavailable(
@@ -232,17 +238,20 @@ class Up:
 
     def _no_pipeline(self) -> str:
         """Wait for the first DAG that is a pipeline; files that cannot be read are an error here."""
-        if errors := self.airflow.import_errors():
-            raise broken(errors)
-        return "" if self.pipelines.look() else "a DAG of build_dag in dags/"
+        try:
+            if errors := self.airflow.import_errors():
+                raise broken(errors)
+            return "" if self.pipelines.look() else "a DAG of build_dag in dags/"
+        except Unavailable:
+            return "API server"
 
     # -- follow --------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        self._heard = self._advanced = seams.monotonic()
+        self._advanced = seams.monotonic()
         looked = 0.0
         while not self.stop() and (self.wanted is None or self.completed < self.wanted):
-            self.processes.check(COMPONENTS)
+            self.supervisor.look()
             self._show_decided()
             if seams.monotonic() - looked >= _LOOK_S:
                 self._look()
@@ -273,10 +282,8 @@ class Up:
                 self._look_at_runs(followed, self.airflow.runs(followed.dag))
                 if self.wanted is None and (found := followed.suspended()):
                     self._tell_once(_suspended(followed, found).what)
-            self._heard = seams.monotonic()
         except Unavailable:
-            if seams.monotonic() - self._heard > _SILENT_S:
-                raise
+            pass  # whether it is busy or has ended, the supervisor sees to it
         for child in self.processes.children:
             if child.name.startswith("beside") and child.ended:
                 text = f"{child.name} has ended with exit code {child.ended}. The end of its log:\n{log_end(child.log)}"
@@ -307,6 +314,9 @@ class Up:
         if errors:
             self._tell_once(broken(errors).what)
 
+    def _tell_restart(self, text: str) -> None:
+        self.screen.tell(text, "red")
+
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
@@ -324,11 +334,12 @@ class Up:
     # -- end -----------------------------------------------------------------------------------------
 
     def _let_it_end(self) -> None:
-        """Let running checkpoints come to their end, for a while."""
-        until = seams.monotonic() + _GRACE_S
+        """Let the runs' open checkpoints come to their end, for a while: not what begins now, nor what others make."""
+        until = seams.monotonic() + _LET_END_S
+        awaited = {name: set(followed.open_in_runs()) for name, followed in self.pipelines.followed.items()}
         while not self.stop.at_once() and seams.monotonic() < until:
             self._show_decided()
-            if not any(followed.open for followed in self.pipelines.followed.values()):
+            if not any(awaited[name] & set(followed.open) for name, followed in self.pipelines.followed.items()):
                 break
             self.screen.now(f"stopping after this: {self._situation()}; Ctrl-C again stops at once")
             seams.sleep(_TICK_S)

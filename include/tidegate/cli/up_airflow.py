@@ -8,6 +8,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tidegate.cli.up_home import USER, Home
@@ -20,6 +21,7 @@ TAG = "tidegate"
 """What every DAG of build_dag is tagged with."""
 
 _TIMEOUT_S = 20.0
+_HEALTH_S = 10.0
 _LINE = 500
 _TRACE_LINES = 12
 
@@ -66,6 +68,20 @@ class Airflow:
         parts = ("scheduler", "dag_processor", "triggerer")
         return ", ".join(part.replace("_", " ") for part in parts if health[part]["status"] != "healthy")
 
+    def heartbeats(self) -> dict[str, datetime | None]:
+        """When each component but the API server last said that it is at work, as far as it ever did."""
+        health = self._call("GET", "/monitor/health", token=False, timeout=_HEALTH_S)
+        names = {"scheduler": "scheduler", "dag_processor": "dag-processor", "triggerer": "triggerer"}
+        told = {name: (health.get(key) or {}).get(f"latest_{key}_heartbeat") for key, name in names.items()}
+        return {name: datetime.fromisoformat(beat) if beat else None for name, beat in told.items()}
+
+    def waiting_tasks(self) -> tuple[dict[str, str], int]:
+        """Tasks that were given to the executor and are not at work, by id; and how many are at work."""
+        path = "/dags/~/dagRuns/~/taskInstances?limit=100&state="
+        queued = self._call("GET", f"{path}queued")["task_instances"]
+        running = self._call("GET", f"{path}running")["total_entries"]
+        return {each["id"]: f"task {each['task_id']} of DAG {each['dag_id']}" for each in queued}, int(running or 0)
+
     def dags(self) -> list[Dag]:
         """All DAGs that are pipelines."""
         found = self._call("GET", f"/dags?tags={TAG}&limit=100&exclude_stale=true")["dags"]
@@ -98,7 +114,9 @@ class Airflow:
         path = f"/dags/{_quoted(run.dag)}/dagRuns/{_quoted(run.id)}/taskInstances?state=failed&order_by=end_date"
         return [(task["task_id"], task["try_number"]) for task in self._call("GET", path)["task_instances"]]
 
-    def _call(self, method: str, path: str, body: object = None, *, token: bool = True) -> Any:
+    def _call(
+        self, method: str, path: str, body: object = None, *, token: bool = True, timeout: float = _TIMEOUT_S
+    ) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {self._token or self._log_in()}"
@@ -109,7 +127,7 @@ class Airflow:
             headers=headers,
         )
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as response:
+            with self._opener.open(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             if error.code == 401 and token and self._token:  # it is valid for a day

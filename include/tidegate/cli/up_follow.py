@@ -32,6 +32,12 @@ class Followed:
         """Checkpoints that are not decided, or not on all tables yet."""
         return sorted(self._pending)
 
+    def open_in_runs(self) -> list[int]:
+        """Those of them that runs of the DAG make: whoever else makes one, brings it to its end, too."""
+        prefix = f"airflow:{self.dag.id}:"
+        entries = {id: self.ledger.entry(id) for id in self.open}
+        return [id for id, entry in entries.items() if entry is not None and entry.plan.run.startswith(prefix)]
+
     def decided(self) -> list[dict[str, Any]]:
         """What has been decided since the last call, and is visible; as `tidegate list --json` tells it."""
         self._pending.update(self._new())

@@ -161,6 +161,11 @@ class Home:
 
     # -- what Airflow is told ------------------------------------------------------------------------
 
+    @property
+    def room(self) -> int:
+        """How many tasks may run at the same time."""
+        return max(2, min(4, os.cpu_count() or 2))
+
     def environment(self, port: int) -> dict[str, str]:
         """Airflow's whole configuration. Nothing of it depends on an airflow.cfg."""
         told = {
@@ -170,7 +175,7 @@ class Home:
             # Or files that do not hold the word "airflow" are skipped silently, as is one with just build_dag.
             "CORE__DAG_DISCOVERY_SAFE_MODE": "False",
             "CORE__EXECUTOR": "LocalExecutor",
-            "CORE__PARALLELISM": str(max(2, min(4, os.cpu_count() or 2))),
+            "CORE__PARALLELISM": str(self.room),
             "CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the network who we are
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
             "API__HOST": "127.0.0.1",

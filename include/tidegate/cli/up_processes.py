@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,18 @@ from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.runtime.locks import try_lock
 from tidegate.runtime.processes import ProcessId, identify, is_alive, kill, machine
 
-__all__ = ["Child", "Processes", "alone", "end_left_over", "log_end"]
+__all__ = ["Child", "Processes", "alone", "end_left_over", "last_error", "log_end"]
 
 _KILL_S = 10.0
 _TICK_S = 0.1
 _LOG_LINES = 25
+_LOG_END = 16 * 1024
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_REQUEST = re.compile(r'"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) |\bhttp_access\b|request finished')
+_ERROR = re.compile(
+    r"^\s*[\w.]*(Error|Exception|Exit)\b(:|$)|\b(ERROR|CRITICAL|FATAL)\b|\[(error|critical)\s*\]", re.ASCII
+)
+"""Of a traceback the line that names the exception; of loggers what they call an error."""
 
 
 @dataclass
@@ -103,28 +111,26 @@ class Processes:
         self._write_state()
         return child
 
-    def check(self, names: Iterable[str]) -> None:
-        """Unavailable if one of these has ended, which none does by itself."""
-        for child in self.children:
-            if child.name in names and (code := child.ended) is not None:
-                end = log_end(child.log)
-                raise Unavailable(
-                    f"Airflow's {child.name} has ended with exit code {code}. The end of its log:\n{end}",
-                    help=f"the whole log: {child.log}",
-                    reason="AIRFLOW_ENDED",
-                )
+    def end(self, child: Child) -> None:
+        """End what is left of one, by force: its workers and their tasks, too."""
+        _end_sessions([child.id] if child.id else [], self.home)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(_KILL_S)
+        self.children.remove(child)
+        self._write_state()
 
     def stop(self, grace: float, hurried: Callable[[], bool]) -> None:
         """End all: first politely, the scheduler and its tasks before those that they talk to, then by force.
 
-        grace: how long each may take. hurried: asked all the time; True means by force, now.
+        grace: how long all of them may take. hurried: asked all the time; True means by force, now.
         """
+        until = seams.monotonic() + grace
         for child in sorted(self.children, key=lambda child: child.name != "scheduler"):
             if child.ended is None and not hurried():
                 child.process.terminate()
                 if child.name == "scheduler":
-                    _wait(lambda child=child: child.ended is not None, grace, hurried)  # type: ignore[misc]
-        _wait(lambda: all(child.ended is not None for child in self.children), grace, hurried)
+                    _wait(lambda child=child: child.ended is not None, until, hurried)  # type: ignore[misc]
+        _wait(lambda: all(child.ended is not None for child in self.children), until, hurried)
         _end_sessions([child.id for child in self.children if child.id], self.home)
         for child in self.children:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,7 +139,8 @@ class Processes:
         self._write_state()
 
     def _write_state(self) -> None:
-        known = {child.name: child.id.to_json() for child in self.children if child.id and child.ended is None}
+        # One that has ended, too: whoever is left in its session is to be found by the next call.
+        known = {child.name: child.id.to_json() for child in self.children if child.id}
         text = json.dumps({"format": 1, "port": self._port, "processes": known}, indent=1) + "\n"
         self.home.write_private(self.home.state_file, text)
 
@@ -151,13 +158,28 @@ def end_left_over(home: Home) -> list[str]:
 
 def log_end(path: Path, lines: int = _LOG_LINES) -> str:
     """The last lines of a log."""
+    told = _last_lines(path)
+    if told is None:
+        return f"({path} cannot be read)"
+    return "\n".join(f"  {line[:300]}" for line in told[-lines:]) or "  (it is empty)"
+
+
+def last_error(path: Path) -> str:
+    """The line of a log that says why its process ended, as far as can be told: the last that names an error, else the
+    last that is no record of a request. Empty if there is none."""
+    told = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
+    return next((line for line in reversed(told) if _ERROR.search(line)), told[-1] if told else "")
+
+
+def _last_lines(path: Path) -> list[str] | None:
+    """The end of a log, without empty lines; None if it cannot be read."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 200 * lines))
+            file.seek(max(0, path.stat().st_size - _LOG_END))
             text = file.read().decode("utf-8", "replace")
     except OSError:
-        return f"({path} cannot be read)"
-    return "\n".join(f"  {line[:300]}" for line in text.splitlines()[-lines:] if line.strip()) or "  (it is empty)"
+        return None
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _end_sessions(leaders: Iterable[ProcessId], home: Home) -> set[int]:
@@ -223,7 +245,6 @@ def _looks_like_ours(pid: int, home: Home) -> bool:
         return False
 
 
-def _wait(done: Callable[[], bool], seconds: float, hurried: Callable[[], bool]) -> None:
-    until = seams.monotonic() + seconds
+def _wait(done: Callable[[], bool], until: float, hurried: Callable[[], bool]) -> None:
     while not done() and not hurried() and seams.monotonic() < until:
         seams.sleep(_TICK_S)

@@ -167,14 +167,6 @@ def test_a_state_file_that_is_torn_is_as_good_as_none(home, text):
     assert end_left_over(home) == []
 
 
-def test_a_component_that_ends_is_told_with_the_end_of_its_log(home):
-    with Processes(home, 1) as processes:
-        child = processes.start("scheduler", [sys.executable, "-c", "print('no disk'); raise SystemExit(7)"])
-        child.process.wait()
-        with pytest.raises(Unavailable, match=r"(?s)scheduler has ended with exit code 7.*no disk"):
-            processes.check(["scheduler"])
-
-
 def test_a_program_that_is_not_there_is_told(home):
     with Processes(home, 1) as processes, pytest.raises(Invalid, match="no-such-program-here cannot be started"):
         processes.start("beside-1", ["no-such-program-here"])
