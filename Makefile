@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz soak cuts lives matrix clean
+.PHONY: help setup run test lint bench fuzz soak cuts lives matrix chaos clean
 export PYTHON
 
 BIN := .venv/bin
@@ -15,7 +15,7 @@ setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the secon
 	@tools/setup.sh
 
 run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes on. CHECKPOINTS=3 to end after three
-	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --files 4 --every 30" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
+	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --live 12" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
@@ -43,6 +43,9 @@ lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, fo
 
 matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part
 	$(BIN)/python -m tests.crash.matrix $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
+
+chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

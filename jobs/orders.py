@@ -1,12 +1,12 @@
-"""Orders and payments: paid orders once each, revenue by the hour, what each customer has spent.
+"""Orders and payments: paid orders once each, revenue by the minute, what each customer has spent.
 
     landing/orders/*.json ──▶ checked ──▶ clean ──▶ once ──┐
-                                 │                         ├─▶ paid ──▶ revenue ──▶ tables/revenue  per country and hour
+                                 │                         ├─▶ paid ──▶ revenue ──▶ tables/revenue  per minute, country
     landing/payments/*.json ─────│─────────────────────────┘     └────▶ totals ───▶ tables/totals   per customer
                                  │
                                  └──▶ quarantine: orders that break include/expectations/orders.yaml, and why
 
-`revenue` has an hour when it is complete; `totals` are always current.
+`revenue` has a minute when it is complete, so two and a half minutes after its end; `totals` are always current.
 
 Run it with `make run`. Every checkpoint takes some files through to all of it, or through to nothing: what the
 operators remember, too. `tidegate state orders` shows that.
@@ -24,8 +24,8 @@ from tidegate.sources import Files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Rows may come up to an hour later than newer ones.
-pipeline = Pipeline("orders", interval="1 min", watermark="1 hour")
+# Rows may come up to 90 seconds later than newer ones.
+pipeline = Pipeline("orders", interval="1 min", watermark="90 s")
 
 orders = pipeline.source(
     "orders",
@@ -33,13 +33,13 @@ orders = pipeline.source(
         "landing/orders/*.json",
         schema="order_id long, customer_id long, country string, amount decimal(12,2), at timestamp",
         on_corrupt="keep",  # a line that is no JSON is set aside like any other bad row, with its text
-        max_files=2,  # per checkpoint
+        max_files=20,  # per checkpoint
     ),
     event_time="at",
 )
 payments = pipeline.source(
     "payments",
-    Files("landing/payments/*.json", schema="order_id long, method string, at timestamp", max_files=2),
+    Files("landing/payments/*.json", schema="order_id long, method string, at timestamp", max_files=20),
     event_time="at",
 )
 
@@ -52,8 +52,8 @@ def clean(checked: DataFrame) -> DataFrame:  # DataFrame in, DataFrame out
 
 
 once = clean.deduplicate(by=["order_id"], within="1 day", uid="once")
-paid = once.join(payments, on=["order_id"], within="30 min", prefix="paid_", uid="paid")
-revenue = paid.window(tumbling="1 hour", by=["country"], revenue="sum(amount)", orders="count(*)", uid="revenue")
+paid = once.join(payments, on=["order_id"], within="1 min", prefix="paid_", uid="paid")
+revenue = paid.window(tumbling="1 min", by=["country"], revenue="sum(amount)", orders="count(*)", uid="revenue")
 totals = paid.aggregate(by=["customer_id"], spent="sum(amount)", orders="count(*)", last="max(paid_at)", uid="totals")
 
 revenue.sink("revenue", DeltaAppend("tables/revenue"))

@@ -1,12 +1,13 @@
 """Puts files of orders and payments into landing/, for `jobs/orders.py` to read: the same ones on every machine.
 
-    python -m jobs.orders_feed --files 10 --rows 1000
-    python -m jobs.orders_feed --files 4 --every 30        four now, then one more each 30 s until it is stopped
+    python -m jobs.orders_feed --live 12                   the last 12, then each when its time is over
+    python -m jobs.orders_feed --files 10 --rows 1000      the next 10, whatever time it is
+    python -m jobs.orders_feed --files 4 --every 30        four now, then one more each 30 s
 
-Numbering goes on where the last call stopped. What file *k* holds depends on *k* and the number of rows
-alone, so whoever knows the files knows what must be in the tables. A file is 20 minutes of orders, or of payments.
-One order in 20 comes a file or two late; one in 30 comes twice; one in 40 is bad, in one of four ways. Nine orders in
-ten are paid, within 25 minutes; one payment in 20 comes a file late.
+What file *k* holds depends on *k* and the number of rows alone, so whoever knows the files knows what must be in the
+tables. A file is 30 seconds of orders, or of payments; the first one's begin with 2026. One order in 20 comes a file or
+two late; one in 30 comes twice; one in 40 is bad, in one of four ways. Nine orders in ten are paid, within 40 seconds;
+one payment in 20 comes a file late.
 """
 
 from __future__ import annotations
@@ -26,23 +27,39 @@ from tidegate.config import load_settings
 COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
 METHODS = ("card", "transfer", "cash")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-FILE = timedelta(minutes=20)
+FILE = timedelta(seconds=30)
 """How much time the orders in a file take."""
 
 
 def feed(data: Path, files: int, rows: int) -> list[Path]:
     """Write the next `files` files of `rows` orders, and of payments, below `data`; answers with their paths."""
-    folders = {"orders": data / "landing/orders", "payments": data / "landing/payments"}
-    for folder in folders.values():
-        folder.mkdir(parents=True, exist_ok=True)
-    taken = [
-        int(m[1]) for path in folders["payments"].iterdir() if (m := re.fullmatch(r"payments-(\d+)\.json", path.name))
+    first = last_file(data) + 1
+    return [path for number in range(first, first + files) for path in write_both(data, number, rows)]
+
+
+def feed_live(data: Path, files: int, rows: int) -> list[Path]:
+    """Write each file whose time is over and which is not there, but no more than the last `files` of them."""
+    now = (seams.now() - START) // FILE
+    return [
+        path
+        for number in range(max(last_file(data), now - files) + 1, now + 1)
+        for path in write_both(data, number, rows)
     ]
-    first = max(taken, default=0) + 1
+
+
+def last_file(data: Path) -> int:
+    """The number of the last file that has been written; 0 if there is none."""
+    found = (re.fullmatch(r"payments-(\d+)\.json", path.name) for path in (data / "landing/payments").glob("*"))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def write_both(data: Path, number: int, rows: int) -> list[Path]:
+    """Write the file of orders and the one of payments with this number."""
     written = []
-    for number in range(first, first + files):
-        written.append(write(folders["orders"] / f"orders-{number:06d}.json", lines(number, rows)))
-        written.append(write(folders["payments"] / f"payments-{number:06d}.json", payments(number, rows)))
+    for name, made in (("orders", lines(number, rows)), ("payments", payments(number, rows))):
+        folder = data / "landing" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        written.append(write(folder / f"{name}-{number:06d}.json", made))
     return written
 
 
@@ -96,7 +113,7 @@ def payment_of(order_id: int, rows: int) -> dict[str, Any] | None:
     """How the order is paid, if it is."""
     if picked(order_id, "unpaid", 10):
         return None
-    wait = timedelta(seconds=number_of(order_id, "wait") % 1500)
+    wait = timedelta(seconds=number_of(order_id, "wait") % 40)
     method = METHODS[number_of(order_id, "method") % len(METHODS)]
     return {"order_id": order_id, "method": method, "at": (START + FILE * order_id / rows + wait).isoformat()}
 
@@ -126,11 +143,15 @@ def number_of(id: int, what: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Put the next files of orders and payments into landing/.")
+    parser.add_argument("--live", type=int, metavar="N", help="the last N by the clock, then each when it is time")
     parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files of each (10)")
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="orders a file (1000)")
     parser.add_argument("--every", type=float, metavar="S", help="then one more of each every S seconds, for ever")
     args = parser.parse_args()
     data = Path(load_settings().data)
+    while args.live:
+        told(feed_live(data, args.live, args.rows))
+        seams.sleep(((START - seams.now()) % FILE).total_seconds() + 0.1)
     told(feed(data, args.files, args.rows))
     while args.every:
         seams.sleep(args.every)
@@ -138,8 +159,8 @@ def main() -> None:
 
 
 def told(written: list[Path]) -> None:
-    names = dict.fromkeys((written[0].name, written[-1].name)) if written else {}
-    print(f"{len(written)} files of orders and payments in landing/: {' to '.join(names)}", flush=True)
+    if written:
+        print(f"{len(written)} files of orders and payments: {written[0].name} to {written[-1].name}", flush=True)
 
 
 if __name__ == "__main__":

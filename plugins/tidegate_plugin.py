@@ -1,6 +1,10 @@
-"""For an Airflow into which tidegate is not installed as a package; otherwise its entry points say the same."""
+"""For an Airflow into which tidegate is not installed as a package. Where it is, its entry points say the same, and
+this file says nothing: Airflow calls it an error if a plugin is registered twice."""
 
-from tidegate.dag.plugin import TidegatePlugin
-from tidegate.ui.plugin import TidegatePages
+from importlib.metadata import entry_points
 
-__all__ = ["TidegatePages", "TidegatePlugin"]
+if not entry_points(group="airflow.plugins", name="tidegate"):
+    from tidegate.dag.plugin import TidegatePlugin
+    from tidegate.ui.plugin import TidegatePages
+
+    __all__ = ["TidegatePages", "TidegatePlugin"]

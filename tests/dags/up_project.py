@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.example import two_files_each_time
 from tests.jvm import QUICK_TOML
 from tests.waiting import eventually
 from tidegate.cli.up_home import Home
@@ -32,6 +33,7 @@ class Project:
     def copy(cls, folder: Path, **more: str) -> Project:
         for name in ("jobs", "dags", "plugins", "include/expectations"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        two_files_each_time(folder)
         settings = (ROOT / "tidegate.toml").read_text()
         (folder / "tidegate.toml").write_text(f'{settings}\n[spark]\nmemory = "1g"\nmaster = "local[2]"\n{QUICK_TOML}')
         foreign = {name for name in os.environ if name.startswith(("AIRFLOW", "TIDEGATE_"))}

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from jobs import orders_feed
-from tests.example import Expected, sent
+from tests.example import Expected, sent, two_files_each_time
 from tests.jvm import QUICK_TOML
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +111,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("project")
     for name in ("jobs", "include/expectations"):
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    two_files_each_time(home)
     (home / "slow.py").write_text(SLOW)
     settings = '[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n'
     (home / "tidegate.toml").write_text(settings + QUICK_TOML)
@@ -163,7 +164,7 @@ def test_the_feed_holds_what_the_example_is_about():
     assert ids != sorted(ids), "nothing comes late"
     expected = Expected(10, 10, ROWS)
     assert 0.8 < len(expected.paid) / len(expected.good) < 1
-    assert expected.revenue, "no hour is complete"
+    assert expected.revenue, "no minute is complete"
     assert len(Expected(10, 9, ROWS).paid) < len(expected.paid), "a payment never comes in another file than its order"
 
 

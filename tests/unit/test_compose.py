@@ -26,7 +26,7 @@ def text_of(value: object) -> str:
 
 
 def test_it_has_the_parts_of_a_small_deployment():
-    wanted = {"postgres", "db-migrate", "api-server", "scheduler", "dag-processor", "triggerer", "spark"}
+    wanted = {"postgres", "db-migrate", "api-server", "scheduler", "dag-processor", "triggerer", "network", "spark"}
     assert set(SERVICES) == wanted
 
 
@@ -112,7 +112,7 @@ def test_airflow_gets_its_secrets_from_the_files(tmp_path):
     assert told == [made["fernet"], made["session"], made["jwt"], url]
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name != "postgres"])
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in ("postgres", "network")])
 def test_every_command_is_one_that_there_is(name):
     """The last program of each command line: of airflow or of tidegate, with options that it knows."""
     command = [text_of(word) for word in SERVICES[name]["command"]]
@@ -125,6 +125,26 @@ def test_every_command_is_one_that_there_is(name):
     assert done.returncode == 0, done.stderr
     options = [word for word in command if word.startswith("--")]
     assert [option for option in options if option not in done.stdout] == []
+
+
+def test_nobody_hangs_on_the_network_of_what_may_be_restarted():
+    """Who shares the network of a container is cut off as soon as that one is started again."""
+    shared = {name: each["network_mode"] for name, each in SERVICES.items() if "network_mode" in each}
+    assert shared == {"scheduler": "service:network", "spark": "service:network"}
+    assert SERVICES["network"]["command"] == ["sleep", "infinity"]
+    assert SERVICES["network"]["depends_on"] == {}
+    assert "15002" in str(SERVICES["scheduler"]["healthcheck"]["test"]), "asked where the tasks are"
+    for name in shared:
+        assert SERVICES[name]["depends_on"]["network"]["restart"] is True
+
+
+def test_the_example_runs_as_soon_as_it_is_fed():
+    for name in ("scheduler", "dag-processor"):
+        assert SERVICES[name]["environment"]["AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION"] == "False"
+    made = set(re.findall(r"landing/\w+", text_of(SERVICES["db-migrate"]["command"])))
+    assert made == set(re.findall(r"landing/\w+", (ROOT / "jobs" / "orders.py").read_text().partition("pipeline =")[2]))
+    head = (ROOT / "compose.yaml").read_text().partition("name:")[0]
+    assert "python -m jobs.orders_feed" in head
 
 
 def test_health_checks_are_python_that_compiles():
