@@ -1,0 +1,30 @@
+"""`python -m tests.chaos --minutes 30 --seed 7`: chaos on a real deployment; `make chaos MINUTES=30 SEED=7`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.chaos import tell
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30, help="for how long there are faults")
+    parser.add_argument("--seed", type=int, default=1, help="decides the faults")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="work in this new folder, and keep it (but its disk)"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as folder:
+        wrong = tell(options.seed, options.minutes, options.keep or Path(folder) / "chaos")
+    for each in wrong:
+        print(f"WRONG: {each}")
+    print(f"{len(wrong)} things went wrong" if wrong else "nothing was lost, doubled or half-visible")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
