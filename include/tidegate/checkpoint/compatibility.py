@@ -72,7 +72,7 @@ def refuse(found: Sequence[Invalid], id: int) -> None:
 def check(coordinator: Coordinator, base: Entry) -> list[TidegateError]:
     """All of it: also what a trigger or a publisher would find out before or after its plan."""
     graph, config = coordinator.graph, coordinator.limits.record()
-    found: list[TidegateError] = list(_other_kind(graph, base))
+    found: list[TidegateError] = [*_raised(coordinator.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
     found += refusals(graph, coordinator.ledger, config, base)
     for name in graph.tables:
         found += _raised(lambda name=name: _check_target(coordinator, name))  # type: ignore[misc]

@@ -10,7 +10,7 @@ from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
-from tidegate.ledger.store import LocalStore
+from tidegate.ledger.store import CLOCK, LocalStore
 from tidegate.model.codec import encode, sha256
 from tidegate.model.identity import Claimed, Copy, PipelineRecord
 from tidegate.model.interval import Interval
@@ -78,7 +78,7 @@ class Ledger(Log):
     def identity(self) -> PipelineRecord | None:
         """pipeline.json; None if this pipeline has never been started. Never mistakes loss for a fresh start."""
         record = self._read("pipeline.json", PipelineRecord)
-        if record is None and (left := self.store.names("")):
+        if record is None and (left := self._there()):
             # Or somebody else has made it in between: it is always the first to be made.
             record = self._read("pipeline.json", PipelineRecord)
         if record is None and left and (claim := self.claim()) is not None:
@@ -104,8 +104,12 @@ class Ledger(Log):
         found = self.identity()
         if found is not None:
             return found
+        self.store.refuse_unsafe()
         new = PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=self.pipeline)
         return self._create("pipeline.json", new).record
+
+    def _there(self) -> list[str]:
+        return [name for name in self.store.names("") if name != CLOCK]
 
     def begun(self) -> PipelineRecord | None:
         """pipeline.json, whatever else lies there."""
@@ -117,6 +121,7 @@ class Ledger(Log):
 
     def create_claim(self, record: PipelineRecord) -> None:
         """Say what the pipeline is going to be. The first to say so counts."""
+        self.store.refuse_unsafe()
         self._create("forking.json", record)
 
     def begin(self, record: PipelineRecord) -> None:

@@ -7,18 +7,21 @@ folders never come here, and nothing is opened at import.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.ledger.store import Store, parts
+from tidegate.ledger.store import CLOCK, Store, parts
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 __all__ = ["ObjectStore"]
+
+_NOT_IMPLEMENTED = re.compile(r"\b501\b|not( yet)? implemented|NotImplemented", re.IGNORECASE)
 
 
 class ObjectStore(Store):
@@ -37,7 +40,32 @@ class ObjectStore(Store):
                 self._client.put(_checked(path), data, mode="create")
             except (AlreadyExistsError, PreconditionError):
                 return False
+            except Exception as error:
+                if _NOT_IMPLEMENTED.search(str(error)):
+                    raise self._unsafe(f"it refuses a conditional put ({_first(error)})") from None
+                raise
             return True
+
+    def refuse_unsafe(self) -> None:
+        probe = f"{CLOCK}/{seams.new_id()}.probe"
+        client = self._opened or self._open(retry_config={"max_retries": 1})  # what it never takes is soon told
+        with self._failures("try out", probe):
+            try:
+                why = _overwrites(client, probe)
+            finally:
+                with contextlib.suppress(Exception):
+                    client.delete(probe)
+        if why:
+            raise self._unsafe(why)
+
+    def _unsafe(self, why: str) -> Invalid:
+        return Invalid(
+            f"{self.root} cannot promise that an object is made only once: {why}. Two runs could both own a checkpoint",
+            expected="a store with conditional puts (If-None-Match: *), as Amazon S3 and Azure have them",
+            help="bring that store to a version that has them, and storage_options not to turn them off; "
+            "or put it into another store or a local folder ('root', 'data', a sink's path)",
+            reason="NO_CONDITIONAL_PUT",
+        )
 
     def read(self, path: str) -> bytes | None:
         with self._failures("read", path):
@@ -73,7 +101,7 @@ class ObjectStore(Store):
 
     def age(self, path: str) -> float | None:
         """Both times are the store's: of the object, and of a probe written now."""
-        probe = f"clock/{seams.new_id()}.probe"
+        probe = f"{CLOCK}/{seams.new_id()}.probe"
         with self._failures("look at", path):
             try:
                 made: datetime = self._client.head(_checked(path))["last_modified"]
@@ -92,20 +120,28 @@ class ObjectStore(Store):
     @property
     def _client(self) -> Any:
         if self._opened is None:
-            from obstore.store import from_url
-
-            try:
-                self._opened = from_url(self.root, client_options={"timeout": "30s"}, **self._options)  # type: ignore[call-overload]
-            except BaseException as error:  # obstore panics, which is no Exception, on some options
-                if isinstance(error, KeyboardInterrupt | SystemExit):
-                    raise
-                raise Invalid(
-                    f"cannot open {self.root}: {str(error).splitlines()[0][:300]}",
-                    expected="s3://bucket/path, gs://bucket/path or abfss://…, with options that this store knows",
-                    help="correct the setting 'root' or the names in storage_options",
-                    reason="BAD_STORE",
-                ) from None
+            self._opened = self._open()
         return self._opened
+
+    def _open(self, **more: Any) -> Any:
+        from obstore.store import from_url
+
+        plain = [name for name in self._options if name.lower().removeprefix("aws_") == "allow_http"]
+        client: dict[str, Any] = {"timeout": "30s"}
+        if any(self._options[name].lower() == "true" for name in plain):
+            client["allow_http"] = True  # obstore takes it as the client's, delta-rs as the store's
+        options = {name: value for name, value in self._options.items() if name not in plain}
+        try:
+            return from_url(self.root, client_options=client, **more, **options)  # type: ignore[call-overload]
+        except BaseException as error:  # obstore panics, which is no Exception, on some options
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise Invalid(
+                f"cannot open {self.root}: {_first(error)}",
+                expected="s3://bucket/path, gs://bucket/path or abfss://…, with options that this store knows",
+                help="correct the setting 'root' or the names in storage_options",
+                reason="BAD_STORE",
+            ) from None
 
     @contextlib.contextmanager
     def _failures(self, action: str, path: str) -> Iterator[None]:
@@ -131,9 +167,37 @@ class ObjectStore(Store):
                     reason="NO_ACCESS",
                 ) from None
             if isinstance(error, BaseError | OSError):
-                first = str(error).splitlines()[0][:300]
-                raise Unavailable(f"cannot {action} {where}: {first}", help="try again", reason="STORAGE") from None
+                raise Unavailable(
+                    f"cannot {action} {where}: {_first(error)}", help="try again", reason="STORAGE"
+                ) from None
             raise
+
+
+def _overwrites(client: Client, probe: str) -> str:
+    """Why two could both make the same object; empty if they cannot."""
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    for last_try in (False, True):
+        try:
+            client.put(probe, b"the first", mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            pass  # made by a try whose answer was lost
+        except (BaseError, OSError, NotImplementedError) as error:
+            client.put(probe, b"")  # if this fails, too, it is not because of the condition
+            client.delete(probe)
+            if last_try:
+                return f"it refuses a conditional put ({_first(error)})"
+            continue
+        break
+    try:
+        client.put(probe, b"the second", mode="create")
+    except (AlreadyExistsError, PreconditionError):
+        return ""
+    return "it ignores the condition of a put, and overwrites what is there"
+
+
+def _first(error: BaseException) -> str:
+    return str(error).splitlines()[0][:300]
 
 
 def _checked(path: str) -> str:

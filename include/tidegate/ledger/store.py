@@ -19,9 +19,12 @@ from typing import Any
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 
-__all__ = ["LocalStore", "Store"]
+__all__ = ["CLOCK", "LocalStore", "Store"]
 
 _PROBE = "clock.probe"
+
+CLOCK = "clock"
+"""An object store's folder for what is written to be looked at and removed. What a crash leaves there means nothing."""
 
 
 class Store(ABC):
@@ -57,6 +60,9 @@ class Store(ABC):
     @abstractmethod
     def settle(self, path: str) -> None:
         """Make sure that a file which was just read survives a power loss (W2)."""
+
+    def refuse_unsafe(self) -> None:  # noqa: B027 - a local folder's `create` says it itself
+        """Invalid if this store could let two make the same file: tried out, once, before anything rests on it."""
 
     def url(self, path: str) -> str:
         """Where Spark finds `path`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -53,7 +54,7 @@ from tidegate.tables.schema import differences
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batch", "DeltaSink", "Evolution"]
+__all__ = ["Batch", "DeltaSink", "Evolution", "refuse_unsafe_store"]
 
 Evolution = Literal["refuse", "add"]
 
@@ -117,7 +118,9 @@ class DeltaSink(ExactlyOnceSink):
         return found + property_problems(self.properties)
 
     def check(self, context: SinkContext) -> None:
-        self.open(context)
+        snapshot = self.open(context)
+        if snapshot is None or snapshot.txn(context.app_id) is None:
+            refuse_unsafe_store(locate(context.place, self.path))
 
     def head(self, context: SinkContext) -> Head:
         snapshot = self.open(context)
@@ -322,6 +325,20 @@ class DeltaSink(ExactlyOnceSink):
             partition_by=self.partition_by,
             properties=self.properties,
         )
+
+
+def refuse_unsafe_store(location: Location) -> None:
+    """Invalid if two could both commit the same version there, and the later one would overwrite the other."""
+    locked = {"aws_s3_locking_provider", "s3_locking_provider"} & {name.lower() for name in location.options}
+    if location.is_local or locked or os.environ.get("AWS_S3_LOCKING_PROVIDER"):
+        return  # with a lock of its own, delta-rs needs no condition
+    from tidegate.ledger.object_store import ObjectStore
+
+    try:
+        ObjectStore(location.url, location.options).refuse_unsafe()
+    except Invalid as error:
+        if error.reason != "BAD_STORE":  # one that only delta-rs knows: it says itself what it cannot do
+            raise
 
 
 def united(batches: Sequence[Batch]) -> Json:
