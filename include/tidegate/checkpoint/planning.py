@@ -155,12 +155,13 @@ class Plans:
         found = {}
         for stage in self.graph.stages:
             part = stage.operator if isinstance(stage, Operated) else stage.gate if isinstance(stage, Gated) else None
+            waits = isinstance(stage, Gated) and stage.gate.pins_tables
+            if waits and answer.base is not None and answer.base > view.settled:
+                raise control.busy((answer.base,))  # what it has for the table is not there yet
             context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
             pinned = part.pin(context) if part is not None else None
             if pinned is None:
                 continue
-            if isinstance(stage, Gated) and answer.base is not None and answer.base > view.settled:
-                raise control.busy((answer.base,))  # what it has for the table is not there yet
             found[stage.name] = self.ledger.pack(pinned)
         return found
 

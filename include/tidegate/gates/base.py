@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tidegate.config.keys import seconds_in
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tidegate.gates.quarantine import QuarantineSink
     from tidegate.sinks.ahead import Ahead
 
-__all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "policy_problems"]
+__all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "exact_share", "policy_problems"]
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
 """What follows when a rule is broken: the checkpoint is aborted; it waits for a person; the bad rows are set aside; or
@@ -165,9 +166,19 @@ class Gate(ABC):
         """What it is to read beside its rows, such as a table's version: the same for every attempt. None: nothing."""
         return None
 
+    @property
+    def pins_tables(self) -> bool:
+        """Whether what it pins is what earlier checkpoints publish: then the next one is planned when that is there."""
+        return type(self).pin is not Gate.pin
+
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         """Judge these rows. They are kept, so that they are the same whenever they are read; or it `keeps` them."""
+
+
+def exact_share(share: float, whole: float) -> Fraction:
+    """A share of a whole as it is written: 0.29 of 100 is 29, though the product of both as floats is less."""
+    return Fraction(str(share)) * Fraction(whole)
 
 
 def policy_problems(policies: Mapping[str, object]) -> list[str]:

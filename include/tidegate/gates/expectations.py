@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
-from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite
+from tidegate.gates.suite import SEVERITIES, Severity, Suite, load_suite, read_suite, read_text
 from tidegate.model.names import listed, quoted
 from tidegate.model.place import Place, is_url
 from tidegate.model.records import Json
@@ -136,23 +136,44 @@ class Expectations(Gate):
 
         warm()
 
-    def pin(self, context: SourceContext) -> Json | None:
+    def pin(self, context: SourceContext) -> Json:
+        """The suite as its file says now, so that every attempt judges by the same; and the version of the table."""
+        suite: Json = {"suite": read_text(self.path(context.place))}
         if self.over is None:
-            return None
+            return suite
         try:
-            return DeltaTable(self.over, max_files=EVERY_FILE).plan(None, context).splits
+            return suite | {"over": DeltaTable(self.over, max_files=EVERY_FILE).plan(None, context).splits}
         except Invalid as error:
             if error.reason != "NO_TABLE":
                 raise
-            return None  # the first checkpoint makes it
+            return suite  # the first checkpoint makes it
+
+    @property
+    def pins_tables(self) -> bool:
+        return self.over is not None
+
+    def _suite(self, context: GateContext) -> Suite:
+        """The suite that the plan has fixed. Plans of versions before 0.2 fixed none: then what its file says now."""
+        if context.pinned is None or "suite" not in context.pinned[0]:
+            return self.load(context.place)
+        path = self.path(context.place)
+        return read_suite(context.pinned[0]["suite"], str(path), path.stem)
+
+    def _over(self, context: GateContext) -> Json | None:
+        """What is to be read of the table. None: there is none, or none yet."""
+        if context.pinned is None or self.over is None:
+            return None
+        pinned = context.pinned[0]
+        return pinned.get("over") if "suite" in pinned else pinned
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judge import judge, plain, split, tell_of_files
 
-        if context.pinned is not None:
-            return self._judge_over(keep(frame), context)
+        over = self._over(context)
+        if over is not None:
+            return self._judge_over(keep(frame), over, context)
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
-        judged = judge(self.load(context.place), frame, self.private, keeping=True, stage=stage)
+        judged = judge(self._suite(context), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
@@ -172,16 +193,16 @@ class Expectations(Gate):
         apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
         return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
 
-    def _judge_over(self, frame: DataFrame, context: GateContext) -> Judgement:
+    def _judge_over(self, frame: DataFrame, over: Json, context: GateContext) -> Judgement:
         """The same over the table and the new rows. Of what is told apart only the new ones are anybody's to take."""
         from pyspark.sql import functions as f
 
         from tidegate.gates.judge import judge, split
 
         both = frame.withColumn(_NEW, f.lit(True)).unionByName(
-            self._held(frame, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
+            self._held(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
         )
-        judged = judge(self.load(context.place), both.drop(_NEW), self.private)
+        judged = judge(self._suite(context), both.drop(_NEW), self.private)
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
@@ -191,11 +212,11 @@ class Expectations(Gate):
             apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
         return Judgement(frame.count(), broken, judged.record(), apart, (frame, *judged.kept), frame)
 
-    def _held(self, frame: DataFrame, context: GateContext) -> DataFrame:
+    def _held(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
         """The table's rows as the plan has fixed them, without those that the new ones replace."""
         assert context.pinned is not None
         assert self.over is not None
-        splits, where = context.pinned
+        where = context.pinned[1]
         table = DeltaTable(self.over, max_files=EVERY_FILE)
         table.verify(splits, where)
         rows = table.read(frame.sparkSession, splits, where)

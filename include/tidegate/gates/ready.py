@@ -7,16 +7,15 @@ rejected, is not gone by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tidegate.config.keys import seconds_in
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
-from tidegate.model.moments import at_micros
+from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, exact_share, policy_problems
+from tidegate.model.moments import at_micros, micros_of
 from tidegate.model.names import listed
 from tidegate.model.records import Json
-from tidegate.operators.event_time import duration_problem, time_micros
+from tidegate.operators.event_time import duration_problem, micros_in, moment, time_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,8 +65,9 @@ class Volume(Remembering):
 
         checked = clean.gate(Volume(within=0.5))
 
-    within: how far, as a share of it, it may be from the median of the last `of` checkpoints.
-    of: how many are gone by. after: so many there must be before it judges at all.
+    within: how far, as a share of it, it may be from the median of those of the last `of` checkpoints that had rows. No
+        rows at all are right if half of them had none.
+    of: how many are gone by. after: so many with rows there must be before it judges at all.
     least: so many rows there must be in any case.
     """
 
@@ -93,7 +93,8 @@ class Volume(Remembering):
 
     def problems(self) -> list[str]:
         found = super().problems()
-        if not isinstance(self.within, int | float) or isinstance(self.within, bool) or self.within < 0:
+        right = isinstance(self.within, int | float) and not isinstance(self.within, bool)
+        if not right or not 0 <= self.within < float("inf"):
             found.append(f"within is {self.within!r}: expected a share such as 0.5")
         if not 1 <= self.after <= self.of <= 1000:
             found.append(f"after is {self.after}, of is {self.of}: expected 1 <= after <= of <= 1000")
@@ -105,14 +106,17 @@ class Volume(Remembering):
     def judge_rows(self, rows: int, context: GateContext) -> Judgement:
         """By their number alone."""
         before: list[int] = context.memory.get("rows", [])[-self.of :]
-        usual = median(before) if len(before) >= self.after else None
+        had = [each for each in before if each]
+        usual = median(had) if len(had) >= self.after else None
+        often_none = len(had) * 2 <= len(before)
         rules = {}
         if rows < self.least:
             rules["least"] = f"{rows:,} rows, at least {self.least:,} must be there"
-        if usual is not None and abs(rows - usual) > self.within * usual:
-            share = f"{rows / usual:.0%} of it" if usual else "none were usual"
-            rules["volume"] = f"{rows:,} rows; the median of the last {len(before)} checkpoints is {usual:,g}: {share}"
-        found: Json = {"rows": rows, "median": usual, "of": len(before)}
+        right = often_none and not rows
+        if usual is not None and not right and abs(rows - usual) > exact_share(self.within, usual):
+            which = f"{len(had)} checkpoints{' that had rows' if len(had) < len(before) else ''}"
+            rules["volume"] = f"{rows:,} rows; the median of the last {which} is {usual:,g}: {rows / usual:.0%} of it"
+        found: Json = {"rows": rows, "median": usual, "of": len(had)}
         return self.judged(rows, rules, found, {"rows": [*before, rows][-self.of :]})
 
 
@@ -121,7 +125,8 @@ class Freshness(Remembering):
 
         checked = clean.gate(Freshness("ordered_at", within="1 hour"))
 
-    column: a timestamp or date. within: how old the newest that was ever seen may be; so silence breaks it, too.
+    column: a timestamp or date. within: how old the newest that was ever seen may be; so silence breaks it, too. A time
+        that lies further ahead than that says nothing of how new rows are: it is left out, and told if the rule breaks.
     """
 
     kind: ClassVar[str] = "freshness"
@@ -148,22 +153,32 @@ class Freshness(Remembering):
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f
 
-        newest = f.max(time_micros(frame, self.column, f"gate {context.gate!r}"))
-        rows, micros = frame.agg(f.count(f.lit(1)), newest).collect()[0]
-        known = [each for each in (micros, context.memory.get("newest")) if each is not None]
-        return self.judge_newest(rows, max(known, default=None), context)
+        timed = frame.select(time_micros(frame, self.column, f"gate {context.gate!r}").alias("_at"))
+        ahead = f.col("_at") > f.expr(moment(self._latest(context), "_at"))
+        told = timed.agg(f.count(f.lit(1)), f.max(f.when(~ahead, f.col("_at"))), f.count_if(ahead)).collect()
+        rows, newest, later = told[0]
+        return self.judge_newest(rows, newest, later, context)
 
-    def judge_newest(self, rows: int, newest: int | None, context: GateContext) -> Judgement:
-        """By the newest time, in microseconds since 1970; None: there never was a row."""
+    def _latest(self, context: GateContext) -> int:
+        """Up to when times are believed: clocks may differ a little, but not by years."""
+        return micros_of(datetime.fromisoformat(context.clock)) + micros_in(self.within)
+
+    def judge_newest(self, rows: int, newest: int | None, ahead: int, context: GateContext) -> Judgement:
+        """By the newest time of these rows, in microseconds since 1970, but for those that lie too far ahead."""
         now, rules = datetime.fromisoformat(context.clock), {}
+        before = context.memory.get("newest")
+        known = [each for each in (newest, before) if each is not None and each <= self._latest(context)]
+        newest = max(known, default=None)
         at = at_micros(newest) if newest is not None else None
         if at is None:
             rules["freshness"] = "there is no row yet"
-        elif now - at > timedelta(seconds=seconds_in(self.within)):
+        elif micros_of(now) - micros_of(at) > micros_in(self.within):
             rules["freshness"] = (
                 f"the newest row is of {at:%Y-%m-%d %H:%M:%S} UTC, older than {self.within} at {now:%H:%M:%S}"
             )
-        found: Json = {"newest": at.isoformat() if at is not None else None, "rows": rows}
+        if rules and ahead:
+            rules["freshness"] += f"; {ahead:,} rows of a time further ahead than {self.within} do not count"
+        found: Json = {"newest": at.isoformat() if at is not None else None, "rows": rows, "ahead": ahead}
         return self.judged(rows, rules, found, {"newest": newest} if newest is not None else {})
 
 

@@ -24,7 +24,7 @@ from tidegate.gates.yaml_lines import Line, load_yaml
 from tidegate.model.codec import fingerprint
 from tidegate.model.records import Json
 
-__all__ = ["Rule", "Severity", "Suite", "load_suite", "read_suite"]
+__all__ = ["Rule", "Severity", "Suite", "load_suite", "read_suite", "read_text"]
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -93,8 +93,13 @@ class Suite:
 
 def load_suite(path: Path) -> Suite:
     """The suite in a file; Invalid with everything that is wrong with it."""
+    return read_suite(read_text(path), str(path), path.stem)
+
+
+def read_text(path: Path) -> str:
+    """What a suite's file says; Invalid if it cannot be read."""
     try:
-        text = path.read_bytes().decode()
+        return path.read_bytes().decode()
     except FileNotFoundError:
         near = sorted(other.name for other in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
         raise Invalid(
@@ -107,7 +112,6 @@ def load_suite(path: Path) -> Suite:
         raise Invalid(f"{path} is not UTF-8: {error}", help="save it as UTF-8", reason="BAD_SUITE") from error
     except OSError as error:
         raise Invalid(f"{path} cannot be read: {error.strerror}", help="check the path", reason="BAD_SUITE") from error
-    return read_suite(text, str(path), path.stem)
 
 
 def read_suite(text: str, path: str, name: str) -> Suite:

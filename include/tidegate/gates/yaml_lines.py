@@ -1,9 +1,14 @@
-"""YAML in which every value knows its line, and nothing is guessed."""
+"""YAML in which every value knows its line, and nothing is guessed.
+
+What is written is what is meant, as in YAML 1.2: true and false are the only truth values, so NO is Norway and on is a
+word; 12:30:00 is a text. A number that readers of YAML take for different ones (0123, 1_000, 0b11) is refused.
+"""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from yaml.nodes import Node
@@ -11,6 +16,20 @@ if TYPE_CHECKING:
     from tidegate.gates.checking import Problems
 
 __all__ = ["Line", "load_yaml"]
+
+_TAG: Final = "tag:yaml.org,2002:"
+_UNCLEAR: Final = "!unclear"
+_PLAIN: Final = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?(0|[1-9][0-9]*)[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "timestamp": r"[0-9]{4}-[0-9]{2}-[0-9]{2}(([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?"
+    r"([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)?",
+    _UNCLEAR: r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0[bBoOxX][0-9a-fA-F_]+",
+}
+"""What a value without quotes is, by its form: the first that fits. All else is text."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,7 @@ def load_yaml(text: str, problems: Problems) -> Line:
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.add(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem or error.context}")
@@ -45,7 +64,21 @@ def load_yaml(text: str, problems: Problems) -> Line:
     if node is None:
         problems.add(1, "the file is empty")
         return Line(None, 1)
-    return _line(node, yaml.SafeLoader(""), problems, ())
+    return _line(node, _loader()(""), problems, ())
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's loader of plain data, but for what values without quotes are."""
+    import re
+
+    import yaml
+
+    Loader: Any = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
+    for kind, form in _PLAIN.items():
+        tag = kind if kind == _UNCLEAR else _TAG + kind
+        Loader.add_implicit_resolver(tag, re.compile(f"^(?:{form})$"), None)
+    return Loader
 
 
 def _line(node: Node, loader: Any, problems: Problems, above: tuple[Node, ...]) -> Line:
@@ -68,6 +101,9 @@ def _line(node: Node, loader: Any, problems: Problems, above: tuple[Node, ...]) 
             else:
                 mapping[key] = _line(value_node, loader, problems, (*above, node))
         return Line(mapping, line)
+    if node.tag == _UNCLEAR:
+        problems.add(line, f"{node.value} is another number to some readers of YAML: write it plainly, or in quotes")
+        return Line(None, line)
     try:
         return Line(loader.construct_object(node), line)
     except (yaml.YAMLError, ValueError) as error:

@@ -15,7 +15,7 @@ from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule as Broken
-from tidegate.gates.base import GateContext, Judgement
+from tidegate.gates.base import GateContext, Judgement, exact_share
 from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name
 from tidegate.gates.returning import Returning
 from tidegate.model.records import BrokenRule, Json, Plan, Verdict
@@ -189,7 +189,7 @@ class Gating:
             pass
         elif chosen:
             outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
-        elif aside > gate.at_most * judgement.rows:
+        elif aside > exact_share(gate.at_most, judgement.rows):
             outcome, why = "abort", f"{aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
         elif unsplit:
             outcome, why = "abort", "the gate says quarantine, but not which rows"

@@ -42,17 +42,51 @@ def test_a_volume_goes_by_no_more_than_it_is_told_to():
 
 def test_a_volume_may_have_a_least_that_counts_from_the_first_checkpoint_on():
     assert [each.rule for each in Volume(least=1).judge_rows(0, context()).broken] == ["least"]
-    assert story(Volume(0.5, after=1), [0, 0, 1]) == [True, True, False]
+
+
+def test_a_volume_knows_no_usual_number_while_most_checkpoints_had_no_rows():
+    """Else what was quiet for a while could never begin again: a checkpoint that is aborted is not gone by."""
+    assert story(Volume(0.5), [0] * 5 + [1000] * 20) == [True] * 25
+    assert story(Volume(0.5, after=3), [0, 0, 0, 1000, 1000, 1000, 1000, 10]) == [True] * 7 + [False], "then it judges"
+    assert story(Volume(0.5, after=2), [0, 100] * 4 + [0, 1000]) == [True] * 9 + [False], "what comes now and then"
+    judged = Volume(0.5, after=2).judge_rows(0, context(rows=[100, 0, 100, 100]))
+    assert judged.broken[0].why == "0 rows; the median of the last 3 checkpoints that had rows is 100: 0% of it"
+    assert [each.rule for each in Volume(least=1).judge_rows(0, context(rows=[0] * 5)).broken] == ["least"]
+
+
+def test_shares_are_of_the_number_that_is_written_not_of_the_nearest_float():
+    assert 0.29 * 100 < 29, "as floats have it"
+    assert story(Volume(0.29, after=1), [100, 129]) == [True, True]
+    assert story(Volume(0.29, after=1), [100, 71]) == [True, True]
+    assert story(Volume(0.29, after=1), [100, 130]) == [True, False]
 
 
 def test_freshness_is_the_age_of_the_newest_row_when_the_checkpoint_was_planned():
     gate = Freshness("at", "1 hour")
     hour = 3_600_000_000
-    assert gate.judge_newest(5, MICROS - hour, context()).broken == ()
-    (broken,) = gate.judge_newest(5, MICROS - hour - 1, context()).broken
+    assert gate.judge_newest(5, MICROS - hour, 0, context()).broken == ()
+    (broken,) = gate.judge_newest(5, MICROS - hour - 1, 0, context()).broken
     assert broken.why == "the newest row is of 2026-03-01 10:59:59 UTC, older than 1 hour at 12:00:00"
-    assert gate.judge_newest(5, MICROS, context()).memory == {"newest": MICROS}
-    assert [each.why for each in gate.judge_newest(0, None, context()).broken] == ["there is no row yet"]
+    assert gate.judge_newest(5, MICROS, 0, context()).memory == {"newest": MICROS}
+    assert [each.why for each in gate.judge_newest(0, None, 0, context()).broken] == ["there is no row yet"]
+
+
+def test_a_row_of_the_far_future_does_not_silence_freshness():
+    gate, hour, far = Freshness("at", "1 hour"), 3_600_000_000, MICROS + 10**15
+    (broken,) = gate.judge_newest(5, MICROS - 2 * hour, 1, context()).broken
+    assert broken.why == (
+        "the newest row is of 2026-03-01 10:00:00 UTC, older than 1 hour at 12:00:00; "
+        "1 rows of a time further ahead than 1 hour do not count"
+    )
+    assert gate.judge_newest(5, MICROS, 1, context()).results == {
+        "success": True,
+        "newest": NOON,
+        "rows": 5,
+        "ahead": 1,
+    }
+    remembered = gate.judge_newest(0, None, 0, context(newest=far))
+    assert [each.why for each in remembered.broken] == ["there is no row yet"], "nor one that was remembered once"
+    assert gate.judge_newest(5, MICROS + hour, 0, context()).broken == (), "clocks may differ a little"
 
 
 def test_a_schema_may_only_change_as_it_is_allowed_to():

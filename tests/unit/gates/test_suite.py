@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tidegate.gates.suite import load_suite, read_suite
 
 RANGE = "expect_column_values_to_be_between"
 NULL = "expect_column_values_to_not_be_null"
+SET = "expect_column_values_to_be_in_set"
 
 
 def rule(text: str) -> str:
@@ -73,7 +75,10 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     ),
     "column is null": (kwargs(NULL, "column: "), 2, "column is empty"),
     "column is a number": (kwargs(NULL, "column: 3"), 2, "column is 3, not a text"),
-    "column is a boolean of YAML": (kwargs(NULL, "column: no"), 2, "column is False, not a text"),
+    "column is a truth value": (kwargs(NULL, "column: false"), 2, "column is False, not a text"),
+    "octal": (kwargs(RANGE, "column: a, min_value: 0123"), 2, "0123 is another number to some readers of YAML"),
+    "octal as a text": (kwargs(NULL, "column: 010"), 2, "010 is another number to some readers of YAML"),
+    "in groups": (kwargs(RANGE, "column: a, min_value: 1_000"), 2, "1_000 is another number to some readers of YAML"),
     "mostly as percent": (kwargs(NULL, "column: a, mostly: 95"), 2, "mostly is 95, not a share from 0 to 1: did you"),
     "mostly as text": (kwargs(NULL, "column: a, mostly: '0.9'"), 2, "mostly is '0.9', not a share from 0 to 1"),
     "mostly negative": (kwargs(NULL, "column: a, mostly: -0.1"), 2, "mostly is -0.1, not a share from 0 to 1"),
@@ -225,3 +230,22 @@ def test_the_documentation_shows_the_catalogue():
     readme = Path(__file__).resolve().parents[3] / "include" / "expectations" / "README.md"
     shown = [line for line in readme.read_text().splitlines() if line.startswith("|")]
     assert shown == list(table())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("[NO, SE]", ["NO", "SE"]),
+        ("[yes, on, y, off]", ["yes", "on", "y", "off"]),
+        ("[12:30:00, 1:30]", ["12:30:00", "1:30"]),
+        ("[1e3, .5, -0.25]", [1000.0, 0.5, -0.25]),
+        ("[12, 0x1F, 0o17]", [12, 31, 15]),
+        ("['0123', \"010\"]", ["0123", "010"]),
+        ("[true, False]", [True, False]),
+        ("[2024-01-31]", [date(2024, 1, 31)]),
+    ],
+)
+def test_what_is_written_is_what_is_meant(written, meant):
+    """Not as YAML 1.1 has it, where Norway is false, half past twelve is 45000, and 010 is 8."""
+    text = f"expectations:\n  - {{type: {SET}, kwargs: {{column: a, value_set: {written}}}}}\n"
+    assert read_suite(text, "s.yaml", "s").rules[0].kwargs["value_set"] == meant
