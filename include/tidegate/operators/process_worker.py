@@ -109,6 +109,8 @@ class Work:
     order_by: list[str]
     clock: datetime
     watermark: datetime | None
+    waits: bool = False
+    """No timer is due by the clock."""
 
     def __call__(self, rows: pa.Table, held: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -135,6 +137,7 @@ class Work:
         """Everything that is due, in order: the clock's timers; rows and event time's timers; what these make due."""
         none, calls = rows.slice(0, 0), 0
         clock = [timer for timer in timers.pending() if timer.kind == "clock" and timer.at <= timers.now]
+        clock = [] if self.waits else clock
         for at in sorted({timer.at for timer in clock}):  # what these set anew is for the next checkpoint
             timers._fire(
                 [timer for timer in clock if timer.at == at and timers._set.get((timer.kind, timer.name)) == timer]
@@ -163,20 +166,32 @@ class Work:
 
     def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[dict[str, Any]]:
         """The rows that the function gives, as dicts."""
-        given = self.function(key, rows, state, timers)
+        given = self.function(copy.deepcopy(key), rows, state, timers)  # theirs to do with as they like
         if given is None:
             return []
-        if hasattr(given, "to_pylist"):
-            return list(given.to_pylist())
-        found = list(given)
-        for row in found:
+        if hasattr(given, "schema"):
+            self._refuse_unknown(given.schema.names)
+        found = []
+        for row in given.to_pylist() if hasattr(given, "to_pylist") else given:
             if not isinstance(row, dict):
                 raise TypeError(
                     f"process {self.uid!r} gave a {type(row).__name__}: give dicts, one per row, or an Arrow table"
                 )
-            if unknown := set(row) - set(self.schema.field("_out").type.names):
-                raise ValueError(f"process {self.uid!r} gave columns that its output does not have: {sorted(unknown)}")
+            self._refuse_unknown(row)
+            found.append({name: _as_it_is(value) for name, value in row.items()})
         return found
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        known = self.schema.field("_out").type.names
+        if unknown := sorted(set(names).difference(known)):
+            raise ValueError(
+                f"process {self.uid!r} gave columns that its output does not have: {unknown}; it has {', '.join(known)}"
+            )
+
+
+def _as_it_is(value: Any) -> Any:
+    """The value as of now: a function may go on to change what it has given."""
+    return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
 
 def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:

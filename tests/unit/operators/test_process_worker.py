@@ -41,6 +41,21 @@ def called(
     watermark: float | None = None,
 ) -> tuple[list[str], list[tuple[str, str, datetime]]]:
     """What the function said, and the timers that it left, if they changed. rows: minute and value."""
+    made = made_by(function, rows=rows, timers=timers, watermark=watermark)
+    said = [row["_out"]["said"] for row in made if row["_kind"] == 0]
+    left = [(t["kind"], t["name"], t["at"]) for row in made if row["_kind"] == 2 for t in row["_timers"]]
+    return said, left
+
+
+def made_by(
+    function: Callable[..., Any],
+    *,
+    rows: list[tuple[float | None, int]],
+    timers: list[tuple[str, str, float]] = [],  # noqa: B006
+    watermark: float | None = None,
+    waits: bool = False,
+) -> list[dict[str, Any]]:
+    """What the call comes to: rows, state and timers, each of a kind."""
     work = Work(
         uid="told",
         function=function,
@@ -52,6 +67,7 @@ def called(
         order_by=[],
         clock=minute(0),
         watermark=None if watermark is None else minute(watermark),
+        waits=waits,
     )
     given = pa.table(
         {
@@ -62,10 +78,8 @@ def called(
     )
     set_before = [{"kind": kind, "name": name, "at": minute(at)} for kind, name, at in timers]
     held = pa.table({"c0": ["a"], "c1": pa.array([None], pa.int64()), "c2": pa.array([set_before], pa.list_(TIMER))})
-    made = work(given, held).to_pylist()
-    said = [row["_out"]["said"] for row in made if row["_kind"] == 0]
-    left = [(t["kind"], t["name"], t["at"]) for row in made if row["_kind"] == 2 for t in row["_timers"]]
-    return said, left
+    made: list[dict[str, Any]] = work(given, held).to_pylist()
+    return made
 
 
 def says(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
@@ -119,3 +133,44 @@ def test_a_timer_that_is_cancelled_does_not_fire() -> None:
 
     timers = [("clock", "two", -1.0), ("clock", "one", -2.0), ("event", "two", 1.0)]
     assert called(cancels, timers=timers, watermark=2) == (["[] ['one']"], [])
+
+
+def test_a_function_that_changes_the_key_that_it_is_given_changes_nothing_but_its_copy() -> None:
+    def changes(key: Any, rows: Any, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield {"said": key.pop("k")}
+        key["k"] = "another"
+        state.n = 1
+        timers.event(minute(99))
+
+    made = made_by(changes, rows=[(1, 10), (2, 20)])
+    assert [row["_kind"] for row in made] == [0, 0, 1, 2]
+    assert [row["_out"]["said"] for row in made[:2]] == ["a", "a"], "each call is given the key"
+    assert {row["_key"]["k"] for row in made} == {"a"}, "its state and timers are written under the key that has them"
+
+
+def test_a_generator_may_give_one_dict_again_and_again() -> None:
+    def counts(key: Any, rows: Any, state: Any, timers: Any) -> Iterator[dict[str, str]]:
+        row = {}
+        for value in rows["v"].to_pylist():
+            row["said"] = str(value)
+            yield row
+
+    assert called(counts, rows=[(None, 1), (None, 2), (None, 3)])[0] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [pa.table({"sayd": ["hello"]}), pa.table({"sayd": pa.array([], pa.string())}), pa.array([{"sayd": "hello"}])],
+    ids=["table", "empty table", "array"],
+)
+def test_columns_that_the_output_does_not_have_are_refused_however_rows_are_given(given: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"process 'told' gave columns that its output does not have: \['sayd'\]; it has said"
+    ):
+        called(lambda key, rows, state, timers: given, rows=[(None, 1)])
+    assert called(lambda key, rows, state, timers: pa.table({"said": ["hello"]}), rows=[(None, 1)])[0] == ["hello"]
+
+
+def test_timers_of_the_clock_wait_while_history_is_told() -> None:
+    made = made_by(says, rows=[(None, 1)], timers=[("clock", "past", -1)], waits=True)
+    assert [row["_out"]["said"] for row in made] == ["[1] []"], "its timers are as they were"
