@@ -318,15 +318,16 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "tumbling-once": {"tumbling": "10 min"},
     "tumbling-again": {"tumbling": "10 min", "allowed_lateness": "30 min"},
     "hopping-live": {"hopping": ("15 min", "10 min"), "emit": "update"},
-    "session-once": {"session": "7 min"},
-    "session-live": {"session": "7 min", "emit": "update"},
-    "session-again": {"session": "7 min", "allowed_lateness": "30 min"},
+    "session-once": {"session": "6 min"},
+    "session-live": {"session": "6 min", "emit": "update"},
+    "session-again": {"session": "6 min", "allowed_lateness": "30 min"},
 }
 CALLS = {"n": "count(*)", "s": "sum(v)", "m": "avg(v)", "d": "count(distinct v)", "last": "max_by(v, id)"}
 
 
 def windows(pipeline: Pipeline) -> None:
-    orders = sources(pipeline, ORDERS, "orders", event_time="at", watermark="20 min")
+    # Rows lie at multiples of 3 minutes, so sessions end just where others begin, and where the watermark stands.
+    orders = sources(pipeline, ORDERS, "orders", event_time="at", watermark="21 min")
     # The same rows, but by a watermark that does not wait for those that come late: allowed lateness must do.
     hasty = pipeline.source("hasty", Files("landing/orders/*.json", schema=ORDERS), event_time="at")
     for name, given in WINDOWS.items():
@@ -383,7 +384,7 @@ def windows_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     found = {
         "tumbling": windowed(orders, "k", "at", lambda at: hops(at, 10 * MINUTE, 10 * MINUTE)),
         "hopping": windowed(orders, "k", "at", lambda at: hops(at, 15 * MINUTE, 10 * MINUTE)),
-        "session": sessions(orders, "k", "at", 7 * MINUTE),
+        "session": sessions(orders, "k", "at", 6 * MINUTE),
     }
 
     def result(window: Row, rows: Sequence[Row]) -> Row:
@@ -403,7 +404,7 @@ _WINDOW = (
 WINDOWS_BATCH = {
     "tumbling-once": _WINDOW.format(window="window(at, '10 minutes')"),
     "hopping-live": _WINDOW.format(window="window(at, '15 minutes', '10 minutes')"),
-    "session-again": _WINDOW.format(window="session_window(at, '7 minutes')"),
+    "session-again": _WINDOW.format(window="session_window(at, '6 minutes')"),
 }
 
 

@@ -83,7 +83,7 @@ def sessions(rows: Sequence[Row], key: str, time: str, gap: timedelta) -> list[t
     found: list[tuple[Row, list[Row]]] = []
     for k in {row[key] for row in rows}:
         for row in sorted((row for row in rows if row[key] == k), key=lambda row: row[time]):
-            if found and found[-1][0][key] == k and row[time] < found[-1][0]["window_end"]:
+            if found and found[-1][0][key] == k and row[time] <= found[-1][0]["window_end"]:
                 found[-1][1].append(row)
                 found[-1][0]["window_end"] = row[time] + gap
             else:

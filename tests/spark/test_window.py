@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark.cuts import interpreted
 from tests.spark.play import Play, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
@@ -64,10 +65,10 @@ def sessions(rows: Sequence[tuple[Any, int, datetime]], gap: timedelta) -> Told:
     for key in {k for k, _, _ in rows}:
         mine = sorted((at, v) for k, v, at in rows if k == key)
         for place, (at, v) in enumerate(mine):
-            if place == 0 or at - mine[place - 1][0] >= gap:
+            if place == 0 or at - mine[place - 1][0] > gap:
                 start, count, total = at, 0, 0
             count, total = count + 1, total + v
-            if place + 1 == len(mine) or mine[place + 1][0] - at >= gap:
+            if place + 1 == len(mine) or mine[place + 1][0] - at > gap:
                 found[(start, at + gap, key)] = (count, total)
     return found
 
@@ -127,6 +128,46 @@ def test_windows_are_the_same_however_the_rows_are_cut_into_checkpoints(tmp_path
     assert 1 not in {each.checkpoint for each in play.state("tumbling").files}, (
         "files in which all windows are over are let go"
     )
+
+
+def gaps(pipeline: Pipeline) -> None:
+    rows = sources(pipeline, SCHEMA, event_time="at", watermark=0)
+    result = {"n": "count(*)", "total": "sum(v)"}
+    rows.window(session="4 min", by="k", uid="once", **result).sink("once", DeltaAppend("tables/once"))
+    live = rows.window(session="4 min", by="k", emit="update", uid="live", **result)
+    live.sink("live", DeltaUpsert("tables/live", keys=["window_start", "k"]))
+    again = rows.window(session="4 min", by="k", allowed_lateness="1 min", uid="again", **result)
+    again.sink("again", DeltaUpsert("tables/again", keys=["window_start", "k"]))
+
+
+def test_a_break_exactly_as_long_as_the_gap_is_within_a_session_as_in_spark(tmp_path: Path, spark: Any) -> None:
+    play = Play(tmp_path, spark, gaps)
+    a = [row("a", 1, minutes(0)), row("a", 2, minutes(4)), row("a", 4, minutes(8)), row("a", 8, minutes(12.001))]
+    b = [row("b", 16, minutes(at)) for at in (0, 4, 8, 12, 99)]
+    # Each time the watermark stands just where a's session ends so far; and what follows is not late.
+    cuts = [[b[0], a[0]], [b[1]], [a[1]], [b[2]], [a[2], b[3]], [a[3], b[4]]]
+    with interpreted(spark):
+        play.play(cuts)
+    frame = spark.createDataFrame([(r["k"], r["v"], datetime.fromisoformat(r["at"])) for r in a + b[:4]], SCHEMA)
+    frame.createOrReplaceTempView("rows_with_gaps")
+    whole = spark.sql(
+        "SELECT w.start AS window_start, w.end AS window_end, k, n, total FROM (SELECT session_window(at, '4 minutes') "
+        "AS w, k, count(*) AS n, sum(v) AS total FROM rows_with_gaps GROUP BY 1, 2)"
+    ).collect()
+    expected: Told = {
+        (minutes(0), minutes(12), "a"): (3, 7),
+        (minutes(12.001), minutes(16.001), "a"): (1, 8),
+        (minutes(0), minutes(16), "b"): (4, 64),
+    }
+    by_spark = [each.asDict() for each in whole]
+    for each in by_spark:
+        each |= {name: each[name].astimezone(UTC) for name in ("window_start", "window_end")}
+    assert told(by_spark) == expected
+    assert told(play.rows("tables/once")) == expected
+    last = {(minutes(99), minutes(103), "b"): (1, 16)}
+    assert told(play.rows("tables/live")) == expected | last
+    assert told(play.rows("tables/again")) == expected
+    assert [play.ack(id).stats.counts for id in play.coordinator.ledger.ids()] == [{}] * 3, "nothing was late"
 
 
 # -- late rows ---------------------------------------------------------------------------------------------
@@ -218,9 +259,10 @@ def test_the_slowest_source_holds_windows_back_until_it_is_idle(tmp_path: Path, 
     assert (marks(id)["counted"], play.ack(id).stats.idle) == (20, [])
     id = at(1.5)
     assert (marks(id)["counted"], play.ack(id).stats.idle) == (61, ["right"]), "without a row, by the clock alone"
-    expected = {(minutes(1), minutes(19), "a"): (2, 9), (minutes(40), minutes(50), "a"): (1, 4)}
-    expected[(minutes(50), minutes(60), "a")] = (1, 2)
-    assert told(play.rows("tables/counted")) == expected
+    assert told(play.rows("tables/counted")) == {
+        (minutes(1), minutes(19), "a"): (2, 9),
+        (minutes(40), minutes(60), "a"): (2, 6),
+    }
 
     play.feed([row("a", 32, minutes(45))], "right")
     id = at(1.6)

@@ -101,6 +101,8 @@ class OperatorContext:
     """By input: the rows that its new ones replace or withdraw, if it `updates`; None: what it gave stays."""
     pinned: tuple[Json, SourceContext] | None = None
     """What the operator's `pin` answered when the checkpoint was planned, and where it was asked."""
+    waits: bool = False
+    """Nothing falls due in this checkpoint: it is made by hand, and what timers gave would go nowhere."""
     kept: list[DataFrame] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """What it counted (late rows …): shown, never asked."""
@@ -127,6 +129,8 @@ class Operator(ABC):
     kind: ClassVar[str]
     event_time: str | None = None
     """The column that it goes by. None: the one that its sources declare."""
+    renews: ClassVar[bool] = False
+    """Whether its rows have columns of its own, not those of its inputs."""
     instead: ClassVar[str] = "put it in front of that"
     """What to do if it cannot take a stream that replaces rows."""
 
@@ -148,6 +152,11 @@ class Operator(ABC):
     def lag_s(self) -> float:
         """How much older than its watermark the rows may be that it gives: what follows waits so much longer."""
         return 0.0
+
+    def untimely(self, column: str) -> str | None:
+        """Why what follows cannot go by this column of its rows: they may be older there than `lag_s` tells. None: it
+        can, for all that is known."""
+        return None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -204,6 +213,20 @@ class Operator(ABC):
     @property
     def known_by(self) -> list[str] | None:
         """The columns by which it knows every key that it was ever given. None: it forgets some, or knows none."""
+        return None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        """When the rows of one of its states expire. None: never."""
+        return None
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        """If it `updates`: the rows that it has given and not taken back, by what its states hold, exactly as it gave
+        them. So what is changed in a state by hand can be given on. None: what it gave stays.
+
+        held: all rows of its states, by part. None: that one has never held anything.
+        """
         return None
 
     @property

@@ -1,8 +1,12 @@
-"""Windows that follow the rows: a session goes on as long as no break is as long as the gap.
+"""Windows that follow the rows: a session goes on as long as no break is longer than the gap.
 
-A row alone is a session from its time to its time and the gap. Sessions of one key that overlap are one. So what is
-new is first made sessions by itself, then put together with the sessions that are held of the same keys; one row may
-make one of two that were held. A session's identity is its start: where it moves, the old one is deleted.
+A row alone is a session from its time to its time and the gap. Sessions of one key that overlap or touch are one, as in
+Spark's session_window and in Flink: two rows exactly the gap apart are together. So a row of the very moment at which a
+session ends belongs to it, and it is complete when the watermark is behind that moment. (Spark and Flink close it at
+that moment, and whether such a row is in it depends there on when it comes.)
+
+What is new is first made sessions by itself, then put together with the sessions that are held of the same keys; one
+row may make one of two that were held. A session's identity is its start: where it moves, the old one is deleted.
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ class Sessions:
 
         w = self.windowing
         by_time = Window.partitionBy("_fate", *map(quoted, w.by)).orderBy("_time")
-        begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) >= self.gap, F.lit(True))
+        begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) > self.gap, F.lit(True))
         judged = self._judged(rows).withColumn("_begins", begins.cast("int"))
         judged = judged.withColumn("_island", F.sum("_begins").over(by_time))
         ends = [
@@ -115,7 +119,7 @@ class Sessions:
         by = list(map(quoted, w.by))
         in_order = Window.partitionBy(*by).orderBy(START, END)
         reached = F.max(END).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
-        begins = F.coalesce(F.col(START) >= reached, F.lit(True)).cast("int")
+        begins = F.coalesce(F.col(START) > reached, F.lit(True)).cast("int")
         pieces = pieces.withColumn("_begins", begins)
         pieces = pieces.withColumn("_island", F.sum("_begins").over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
         whole = Window.partitionBy(*by, "_island")

@@ -5,10 +5,11 @@
     emit       "close": each window once, in the checkpoint whose watermark completes it
                "update": each window whenever it changes
 
-A window takes rows from its start up to, but not including, its end. It is complete once the watermark (with this
-checkpoint's rows) has come to its end, and over when `allowed_lateness` has passed too. Whether a row is late is judged
-by the watermark of the base: so as long as no row is later than the watermark's delay, the results do not depend on
-how the input was cut into checkpoints. What is over stays in the state's files until these are let go whole.
+A window takes rows from its start up to, but not including, its end; a session also one at its end. It is complete once
+the watermark (with this checkpoint's rows) has come to its end (a session: is behind it), and over when
+`allowed_lateness` has passed too. Whether a row is late is judged by the watermark of the base: so as long as no row is
+later than the watermark's delay, the results do not depend on how the input was cut into checkpoints. What is over
+stays in the state's files until these are let go whole.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Window(Operator):
     """Aggregates per window and key. Of `tumbling`, `hopping` and `session` one is given."""
 
     kind: ClassVar[str] = "window"
+    renews: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -93,6 +95,14 @@ class Window(Operator):
             return 0.0
         size = 0.0 if self.session is not None else seconds_in(self._sizes[0])
         return size + seconds_in(self.allowed_lateness)
+
+    def untimely(self, column: str) -> str | None:
+        if self.session is None or column not in (START, *self.by, *self.functions):
+            return None
+        return (
+            f"event_time={column!r} is older than a session's end by as long as the session lasts, however long that "
+            f"is: long ones would come too late, and be dropped; say event_time={END!r}"
+        )
 
     @property
     def _sizes(self) -> tuple[object, object]:
@@ -181,17 +191,27 @@ class Window(Operator):
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         return time_problems(columns[0], self.event_time)
 
-    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        return None if held[""] is None else self._windowing(inputs[0], context).shown(held[""])
+
+    def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
         windowing = Windowing(
             context=context,
-            rows=inputs[0],
+            rows=rows,
             by=self.by,
             functions=self.functions,
             on_update=self.emit == "update",
             side=self.late == "side",
             allowed=micros_in(self.allowed_lateness),
+            takes_end=self.session is not None,
         )
         windowing.refuse_unfit()
+        return windowing
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        windowing = self._windowing(inputs[0], context)
         if self.session is not None:
             return Sessions(windowing, micros_in(self.session)).run(inputs[0])
         size, slide = self._sizes

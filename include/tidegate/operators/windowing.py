@@ -55,16 +55,22 @@ class Windowing:
     side: bool
     allowed: int
     """Microseconds of `allowed_lateness`."""
+    takes_end: bool = False
+    """A row at a window's very end is still one with it: so the window is complete when the watermark is behind it."""
 
     @property
     def before(self) -> int | None:
         """The watermark of the base: it judges what is late."""
-        return self.context.watermarks.before_micros
+        return self._until(self.context.watermarks.before_micros)
 
     @property
     def now(self) -> int | None:
         """The watermark with this checkpoint's rows: it judges what is complete."""
-        return self.context.watermarks.now_micros
+        return self._until(self.context.watermarks.now_micros)
+
+    def _until(self, mark: int | None) -> int | None:
+        """Windows that end then or before take none of the rows that may still come."""
+        return mark - 1 if mark is not None and self.takes_end else mark
 
     @property
     def over(self) -> int | None:
@@ -119,6 +125,15 @@ class Windowing:
         """Those of them that are among `keys`, which have all columns."""
         rows = self.state.of(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
+
+    def shown(self, held: DataFrame) -> DataFrame:
+        """The results of those windows that were given and may be given again, of all that are held."""
+        from pyspark.sql import functions as F
+
+        moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
+        like = self.rows.groupBy(*map(quoted, self.by)).agg(*self.partials(self.rows, *moments))
+        known = recalled(self.state, held, like, self.context).where(ends_after(self.over))
+        return self.results(known if self.on_update else known.where(ends_by(self.before)))
 
     def micros(self, rows: DataFrame) -> Column:
         """The rows' event time; Invalid if they lack it."""

@@ -60,7 +60,7 @@ def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) ->
     """What is wrong with the declarations, all at once."""
     problems = [problem for s in sources for problem in _source_problems(s)]
     by_name = {s.name: s for s in sources}
-    found = origins(by_name, ordered)
+    found, carried = origins(by_name, ordered), _carried(ordered)
     for stage in ordered:
         operator = _operator(stage)
         if operator is not None and operator.uses_event_time:
@@ -68,7 +68,24 @@ def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) ->
             columns = [sorted({str(by_name[name].event_time) for name in into}) for into in of_inputs]
             what = f"{operator.kind} {stage.name!r}"
             problems += [f"{what}: {problem}" for problem in operator.event_time_problems(columns)]
+            chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
+            for name, own, declared in zip(stage.inputs, chosen, columns, strict=False):
+                column = own if own is not None or len(declared) != 1 else declared[0]
+                told = [each.untimely(column) for each in carried.get(name, ())] if isinstance(column, str) else []
+                problems += [f"{what}: {problem}" for problem in told if problem is not None]
     return problems
+
+
+def _carried(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
+    """By stream, the operators that have made rows of which it may still have the columns."""
+    found: dict[str, list[Operator]] = {}
+    for stage in ordered:
+        operator = _operator(stage)
+        known = [each for name in stage.inputs for each in found.get(name, ())]
+        if operator is not None:
+            known = [operator] if operator.renews else [*known, operator]
+        found |= dict.fromkeys(stage.produces, known)
+    return found
 
 
 def _source_problems(sourcing: Sourcing) -> list[str]:

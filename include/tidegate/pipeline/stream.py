@@ -182,7 +182,7 @@ class Stream:
     ) -> Stream:
         """The first row of each key: `deduplicate(by="order_id", within="1 day")`.
 
-        within: how far apart in event time rows may be to be duplicates; without it, keys are remembered for ever. Rows
+        within: rows less than that apart in event time are duplicates; without it, keys are remembered for ever. Rows
         that are late then go to the output "late". event_time: the column with the time, if its source does not say.
         """
         return self.apply(Deduplicate([by] if isinstance(by, str) else by, within, event_time), uid=uid)

@@ -133,3 +133,26 @@ def test_a_window_that_gives_each_result_once_does_not_update() -> None:
     assert window(emit="update").updates
     assert window(allowed_lateness="1 min").updates, "late rows change what was given"
     assert (window().outputs, window(late="side").outputs) == ((), ("late",))
+
+
+@pytest.mark.parametrize("column", ["window_start", "first", "k", None])
+def test_what_follows_sessions_goes_by_their_end_for_they_may_be_of_any_length(column: str | None) -> None:
+    """By their start, long ones would be late there: counted, and dropped."""
+
+    def days(**window: Any) -> Pipeline:
+        pipeline = Pipeline("events")
+        rows = pipeline.source("rows", files(), event_time="at")
+        sessions = rows.window(session="30 min", by="k", uid="visits", n="count(*)", first="min(at)", at="min(at)")
+
+        @pipeline.stage(sessions)
+        def long(rows: Any) -> Any:
+            return rows.where("n > 1")
+
+        once = long.deduplicate(by="k", within="1 day", event_time="window_end", uid="once")
+        once.window(tumbling="1 day", uid="days", n="count(*)", **window).sink("days", DeltaAppend("tables/days"))
+        return pipeline
+
+    found = one_problem(days(event_time=column))
+    assert f"window 'days': event_time={column or 'at'!r} is older than a session's end" in found
+    assert "say event_time='window_end'" in found
+    days(event_time="window_end").graph()
