@@ -25,7 +25,7 @@ from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.names import check_name
 from tidegate.model.records import Published, PublishedTable
 from tidegate.state.record import StateTable
-from tidegate.state.table import STATE, view_sql
+from tidegate.state.table import STATE, expired_name, view_sql
 from tidegate.tables import Location, Snapshot, open_table
 
 if TYPE_CHECKING:
@@ -76,11 +76,12 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
         )
     refuse_discarded(ledger, published.id)
     state = states[operator]
-    return spark.sql(view_sql(state.record, "{versions}"), versions=_version(spark, state.table))
+    return spark.sql(state.view("{versions}"), versions=_version(spark, state.table))
 
 
 def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: DataFrame | Mapping[str, DataFrame]) -> int:
-    """Let an operator take rows as if they had come by its inputs; what it gives for them goes nowhere.
+    """Let an operator take rows as if they had come by its inputs. What it gives for them goes nowhere, unless it
+    replaces rows (an aggregate …): then it is given on, for what lies behind must know what may be taken back.
 
     rows: a DataFrame, or one for each input by the stream's name. Answers with the checkpoint that it has become.
     """
@@ -98,7 +99,9 @@ def edit_state(
 ) -> int:
     """Put `change(rows)` in place of what an operator remembers. Keys that it does not give are forgotten.
 
-    Output that was published stays as it is. Answers with the checkpoint that it has become.
+    If the operator replaces rows (an aggregate …), what this changes in them is given on, to operators and tables; what
+    was given for good stays. Rows that have expired are not shown, and those that stay as they are go on expiring.
+    Answers with the checkpoint that it has become.
     """
     from tidegate.runtime import editing
 
@@ -129,6 +132,12 @@ class State:
     """The operator's uid, and the part behind a dot if it has several."""
     table: PublishedTable
     record: StateTable
+    expired: int | None = None
+    """Rows that were written then or before, in microseconds since 1970, have expired as of the checkpoint."""
+
+    def view(self, source: str, *, where: str | None = None, quote: str = "`") -> str:
+        """The query that gives its rows from its table (`source`): a row for each key that is there."""
+        return view_sql(self.record, source, where=where, quote=quote, expired=self.expired)
 
     @property
     def columns(self) -> list[str]:
@@ -169,20 +178,23 @@ def states_of(ledger: Ledger, published: Published) -> dict[str, State]:
     """All keyed states as of a checkpoint, by operator and part."""
     found = dict(_records(ledger, published.id))
     return {
-        name.removeprefix(STATE): State(name.removeprefix(STATE), table, found[name])
+        name.removeprefix(STATE): State(name.removeprefix(STATE), table, *found[name])
         for name, table in sorted(published.tables.items())
         if name in found
     }
 
 
-def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, StateTable]]:
-    """What the acks that count say of each state."""
+def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, int | None]]]:
+    """What the acks that count say of each state, and what of it has expired."""
     entry = ledger.entry(id)
     if entry is None or entry.manifest is None:
         return
     for job, handle in entry.manifest.jobs.items():
-        for name, payload in ledger.chosen_ack(handle, job).states.items():
-            yield name, msgspec.convert(ledger.unpack(payload), StateTable)
+        ack = ledger.chosen_ack(handle, job)
+        for name, payload in ack.states.items():
+            uid, _, part = name.removeprefix(STATE).partition(".")
+            expired = ack.memory.get(expired_name(uid), {}).get(part)
+            yield name, (msgspec.convert(ledger.unpack(payload), StateTable), expired)
 
 
 def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:

@@ -18,7 +18,7 @@ from tidegate.errors import Invalid
 from tidegate.model.records import Published
 from tidegate.model.view import Entry
 from tidegate.offline import State
-from tidegate.state.table import STATE, view_sql
+from tidegate.state.table import STATE
 from tidegate.tables import query
 
 __all__ = ["add_parser", "run"]
@@ -131,7 +131,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     columns = ", ".join([*keys, *map(_named, values)])
     parts = []
     for side, state in sides.items():
-        whole = view_sql((state or there[0]).record, side if state else _there(sides), quote='"')
+        whole = (state or there[0]).view(side if state else _there(sides), quote='"')
         parts.append(f"{side}_rows AS (SELECT {columns} FROM ({whole}) AS x{'' if state else ' WHERE false'})")
     parts += [
         "old AS (SELECT *, 1 AS _there FROM (SELECT * FROM before_rows EXCEPT SELECT * FROM after_rows) AS x)",

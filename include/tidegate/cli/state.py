@@ -15,7 +15,6 @@ from tidegate.errors import Invalid
 from tidegate.model.records import Published
 from tidegate.offline import State
 from tidegate.state.columns import TOUCHED
-from tidegate.state.table import view_sql
 from tidegate.tables import Snapshot, query
 
 __all__ = ["add_parser", "run"]
@@ -27,8 +26,8 @@ def add_parser(subparsers: Any) -> None:
         "state",
         help="what operators remember as of one checkpoint",
         description="Read an operator's keyed state exactly as it stood after one checkpoint: a row for each key. "
-        "Columns are the operator's own; for an aggregate, the partial values that results come from. Keys that "
-        "expired lately may still be there: _touched says when a row was written. Without OPERATOR: list the states.",
+        "Columns are the operator's own; for an aggregate, the partial values that results come from. Where keys "
+        "expire, _touched says when a row was written. Without OPERATOR: list the states.",
         epilog="examples:\n  tidegate state orders\n  tidegate state orders totals --where 'customer_id = 7'\n"
         "  tidegate state orders totals --checkpoint 3 --limit 1000 --json\n"
         "  tidegate state orders totals --sql              the query, for other engines",
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.sql:
         return _tell_sql(target, published, state, out)
     snapshot = open_as_of(target, state.table)
-    sql = view_sql(state.record, "version", where=args.where, quote='"')
+    sql = state.view("version", where=args.where, quote='"')
     rows = _ask(snapshot, f"{sql} LIMIT {args.limit}", args.where).to_pylist()
     total = _ask(snapshot, f"SELECT count(*) AS n FROM ({sql})", args.where).to_pylist()[0]["n"]
     columns = state.columns
@@ -113,7 +112,7 @@ def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
 
 def _tell_sql(target: Target, published: Published, state: State, out: Output) -> int:
     source = f"delta.`{state.table.uri}` VERSION AS OF {state.table.version}"
-    sql = view_sql(state.record, source)
+    sql = state.view(source)
     out.document({"pipeline": target.name, "operator": state.name, "checkpoint": published.id, "sql": sql})
     out.line(sql)
     return 0

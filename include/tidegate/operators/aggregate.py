@@ -26,6 +26,8 @@ from tidegate.state.columns import DELETED, OWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from tidegate.state.ttl import Ttl
+
 __all__ = ["Aggregate"]
 
 ROWS = "_rows"
@@ -37,6 +39,7 @@ class Aggregate(Operator):
     """`by`: the key columns. `functions`: output column → SQL aggregate, such as "sum(amount)"."""
 
     kind: ClassVar[str] = "aggregate"
+    renews: ClassVar[bool] = True
 
     def __init__(self, by: Sequence[str], functions: Mapping[str, str], expiry: Expiry = NEVER) -> None:
         self.by = listed(by)
@@ -114,8 +117,27 @@ class Aggregate(Operator):
     def _parsed(self) -> list[Function]:
         return [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
 
-    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return None if part else self.expiry.ttl(context)
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        from pyspark.sql import functions as F
+
+        rows = inputs[0]
+        functions, results = self._typed(rows, _gone(context), context)
+        if (known := held[""]) is None:
+            return None
+        partials = rows.groupBy(*map(quoted, self.by)).agg(*(c for f in functions for c in f.partials()), F.count("*"))
+        types = {field.name: field.dataType for field in partials.schema.fields}
+        lacks = [name for each in functions for name in each.columns if name not in known.columns]
+        return known.withColumns({name: F.lit(None).cast(types.get(name, "long")) for name in lacks}).select(*results)
+
+    def _typed(
+        self, rows: DataFrame, gone: DataFrame | None, context: OperatorContext
+    ) -> tuple[list[Function], list[Any]]:
+        """The functions for input of its types, and the columns that they make of what is kept."""
         functions = self._parsed()
         if gone is not None:
             functions = [told for each in functions if isinstance(told := each.over_updates(), Function)]
@@ -123,8 +145,12 @@ class Aggregate(Operator):
         refuse_own(rows, context, OURS)
         types = result_types(functions, rows, context)
         functions = [each.typed(types[each.name]) for each in functions]
-        state = context.state(self.by, ttl=self.expiry.ttl(context))
-        results: list[Any] = [*map(quoted, self.by), *(each.result(types[each.name]) for each in functions)]
+        return functions, [*map(quoted, self.by), *(each.result(types[each.name]) for each in functions)]
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        rows, gone = inputs[0], _gone(context)
+        functions, results = self._typed(rows, gone, context)
+        state = context.state(self.by, ttl=self.ttl("", context))
         if gone is None and (lifted := lift(functions, rows, self.by)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
@@ -213,3 +239,8 @@ class Aggregate(Operator):
         found = after.groupBy(*map(quoted, self.by)).agg(step.alias("_step"))
         columns = [F.col("_step").alias(name) for each in members for name in each.columns]
         return found.select(*map(quoted, self.by), *columns)
+
+
+def _gone(context: OperatorContext) -> DataFrame | None:
+    """What the input takes back. None: it takes nothing back."""
+    return context.withdrawn[0] if context.withdrawn else None

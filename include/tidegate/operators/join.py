@@ -20,7 +20,7 @@ from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
-from tidegate.operators.inputs import key_problems, same
+from tidegate.operators.inputs import key_problems, recalled, same
 from tidegate.operators.sides import Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
 from tidegate.operators.within import bounds_in, need_time, split_late
 from tidegate.sources.delta import DeltaTable
@@ -224,6 +224,17 @@ class LatestJoin(Operator):
         left = left.where("_new OR _touched").drop("_new", *(f"_aside{n}" for n in range(len(on))))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return {"": self._pairs(left, right, columns, "_n"), "-": self._pairs(left, right, columns, "_was")}
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        sides = []
+        for part, frame in zip(self.parts, inputs, strict=True):
+            like, rows = side_rows(frame, frame, self.on), held[part]
+            state = context.state([*self.on, "_row"], part)
+            sides.append(like if rows is None else recalled(state, rows, like, context))
+        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
+        return self._pairs(sides[0], sides[1], columns, "_n")
 
     def _side(self, part: str, changes: DataFrame, touched: DataFrame, context: OperatorContext) -> DataFrame:
         """A side's rows under the changed keys, with how many copies there were and are; what changed is stored."""

@@ -24,7 +24,8 @@ from tidegate.operators.inputs import (
     row_id,
     same,
 )
-from tidegate.operators.ranking import RANK, By, ranked
+from tidegate.operators.ranking import RANK, By, first_rows, ranked
+from tidegate.operators.sides import side_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,9 +81,22 @@ class Latest(Operator):
         if gone is None:
             return self._of_new_rows(rows, context)
         refuse_own(rows, context, [RANK])
-        order = [By(name, ascending=False) for name in self.order_by]
-        now, before = ranked(rows, gone, self.by, [*order, By("_row", ascending=False)], 1, context)
+        now, before = ranked(rows, gone, self.by, self._order, 1, context)
         return {"": now.drop(RANK), "-": before.drop(RANK)}
+
+    @property
+    def _order(self) -> list[By]:
+        return [*(By(name, ascending=False) for name in self.order_by), By("_row", ascending=False)]
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        rows, known = inputs[0], held[""]
+        if known is None:
+            return None
+        if not context.withdrawn or context.withdrawn[0] is None:
+            return recalled(context.state(self.by), known, rows, context)
+        return _first_held(known, rows, self.by, self._order, 1, context).drop(RANK)
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """The greatest of what is new and what is held: the others are forgotten."""
@@ -160,13 +174,30 @@ class TopN(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
-        order = [_by(text) for text in self.order_by]
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, [each.name for each in order], "order_by", context)
+        need_columns(rows, [each.name for each in self._order[:-1]], "order_by", context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
-        now, before = ranked(rows, gone, self.by, [*order, By("_row", ascending=True)], self.n, context)
+        now, before = ranked(rows, gone, self.by, self._order, self.n, context)
         return {"": now, "-": before}
+
+    @property
+    def _order(self) -> list[By]:
+        return [*map(_by, self.order_by), By("_row", ascending=True)]
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        known = held[""]
+        return None if known is None else _first_held(known, inputs[0], self.by, self._order, self.n, context)
+
+
+def _first_held(
+    held: DataFrame, rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
+) -> DataFrame:
+    """The first rows of each key among those that a state holds. rows: the input, for its columns."""
+    held = recalled(context.state([*by, "_row"]), held, side_rows(rows, rows, by), context)
+    return first_rows(held, by, order, n, rows.columns)
 
 
 def _by(text: str) -> By:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
 
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.ttl import Ttl
 
 __all__ = ["Process"]
 
@@ -53,6 +54,7 @@ class Process(Operator):
     """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due."""
 
     kind: ClassVar[str] = "process"
+    renews: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -138,8 +140,11 @@ class Process(Operator):
         fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
         return {"": made.where("_kind = 0").selectExpr(*fields), **late}
 
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return None if part else self.expiry.ttl(context)
+
     def _states(self, context: OperatorContext) -> KeyedState:
-        return context.state(self.by, ttl=self.expiry.ttl(context))
+        return context.state(self.by, ttl=self.ttl("", context))
 
     def _put(self, made: DataFrame, context: OperatorContext) -> None:
         """What the function has changed, into the two states."""
@@ -161,7 +166,7 @@ class Process(Operator):
         keys = [quoted(key) for key in self.by]
         own = zip(keys, self.by, strict=True)
         wanted = rows.select(*keys)
-        if (set_timers := timers.rows()) is not None:
+        if not context.waits and (set_timers := timers.rows()) is not None:
             wanted = wanted.unionByName(set_timers.where(_due(context)).select(*keys))
         # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
         wanted = context.keep(wanted.distinct().select(*(F.col(key).alias(name) for key, name in own)))
@@ -211,6 +216,7 @@ class Process(Operator):
             values=[column.name for column in state],
             order_by=self.order_by or [name for name in rows.columns if name == context.event_time],
             clock=context.clock,
+            waits=context.waits,
             watermark=context.watermarks.now,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(wanted, self.by))

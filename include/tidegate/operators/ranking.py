@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["RANK", "By", "ranked"]
+__all__ = ["RANK", "By", "first_rows", "ranked"]
 
 RANK: Final = "rank"
 COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
@@ -49,29 +49,43 @@ def ranked(
 
     gone: the rows that the input takes back; None: it takes none back.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     changes = changed_rows(rows, gone, by, context)
     touched = context.keep(changes.select(*map(quoted, by)).distinct())
     found = met(context.state([*by, "_row"]), changes, touched, by, gone is not None, context)
-    above = Window.partitionBy(*map(quoted, by)).orderBy(*(each.column for each in order))
-    above = above.rowsBetween(Window.unboundedPreceding, -1)
-    for count, place in COUNTED:
-        place_of = F.coalesce(F.sum(F.greatest(F.col(count), F.lit(0))).over(above), F.lit(0))
-        found = found.withColumn(place, place_of.cast("long"))
-    found = context.keep(found)
+    found = context.keep(_placed(found, by, order, COUNTED))
     _put(found, gone is not None, n, context, by)
     # Of one row: where its copies stand, from which place to which.
     now, before = (f"{place}, least({place} + greatest({count}, 0), {n})" for count, place in COUNTED)
     moved = found.where(f"NOT struct({now}) <=> struct({before})")
-    columns = list(map(quoted, rows.columns))
-    return tuple(  # type: ignore[return-value]
-        moved.where(f"{count} > 0 AND {place} < {n}")
-        .withColumn(RANK, F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))")))
-        .select(*columns, RANK)
-        for count, place in COUNTED
-    )
+    return tuple(_first(moved, each, rows.columns, n) for each in COUNTED)  # type: ignore[return-value]
+
+
+def first_rows(held: DataFrame, by: Sequence[str], order: Sequence[By], n: int, columns: Sequence[str]) -> DataFrame:
+    """The first `n` rows of each key among all that are held, with `rank`."""
+    return _first(_placed(held, by, order, COUNTED[:1]), COUNTED[0], columns, n)
+
+
+def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Sequence[tuple[str, str]]) -> DataFrame:
+    """Rows with how many of their key come before each."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    above = Window.partitionBy(*map(quoted, by)).orderBy(*(each.column for each in order))
+    above = above.rowsBetween(Window.unboundedPreceding, -1)
+    for count, place in counted:
+        place_of = F.coalesce(F.sum(F.greatest(F.col(count), F.lit(0))).over(above), F.lit(0))
+        rows = rows.withColumn(place, place_of.cast("long"))
+    return rows
+
+
+def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int) -> DataFrame:
+    """Each row that is among the first `n`, as often as it is there, with `rank`."""
+    from pyspark.sql import functions as F
+
+    count, place = counted
+    ranks = F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))"))
+    found = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(RANK, ranks)
+    return found.select(*map(quoted, columns), RANK)
 
 
 def _put(found: DataFrame, all_rows: bool, n: int, context: OperatorContext, by: Sequence[str]) -> None:

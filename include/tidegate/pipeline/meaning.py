@@ -43,7 +43,7 @@ def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]
     begin with it."""
     there = {stage.name for stage in graph.operators}
     gone = {name.removesuffix(_MEANING) for name in memory if name.endswith(_MEANING)} - there
-    lost = {f"{uid}{what}" for uid in gone for what in ("", _MEANING, ".watermark")}
+    lost = {f"{uid}{what}" for uid in gone for what in ("", _MEANING, ".watermark", ".expired")}
     lost |= {name for name, told in memory.items() if _is_source(told) and name not in {*graph.sources, *there}}
     return {name: told for name, told in memory.items() if name not in lost}
 

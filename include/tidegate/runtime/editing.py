@@ -7,19 +7,22 @@ and published by the same rules. So a crash leaves all of it or nothing, and nob
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator, Outcome, Triggered
-from tidegate.errors import Invalid, TidegateError
+from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.model.names import quoted
 from tidegate.pipeline.graph import Operated
+from tidegate.pipeline.updates import withdrawn_name
+from tidegate.runtime.by_hand import ByHand
 from tidegate.runtime.finish import finish
-from tidegate.runtime.run_job import Attempt
+from tidegate.runtime.operating import Operating
+from tidegate.runtime.run_job import change_by_hand
 from tidegate.runtime.runs import gone, new_run
-from tidegate.runtime.spark_errors import translated
-from tidegate.state.columns import DELETED
+from tidegate.sinks.nothing import nothing
+from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +34,8 @@ POLL_S = 0.25
 
 
 def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Mapping[str, DataFrame]) -> Outcome:
-    """Let an operator take rows as if they had come by its inputs; what it gives goes nowhere.
+    """Let an operator take rows as if they had come by its inputs. What it gives for them goes nowhere, unless it
+    replaces rows: then it is given on, for what lies behind must know what may be taken back.
 
     rows: by the names of its inputs. An input that is not named has none.
     """
@@ -44,18 +48,27 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
             help="name the stream that the rows would have come by",
             reason="NO_SUCH_INPUT",
         )
-    if len(stage.inputs) != len(rows):
+    if len(set(stage.inputs)) != len(rows):
         raise Invalid(
             f"operator {uid!r} takes {' and '.join(stage.inputs)}, and there are rows for {', '.join(rows)} only",
             expected="a DataFrame for each input; one without rows will do",
             help="give the other one as well",
             reason="NO_SUCH_INPUT",
         )
-    return _checkpoint(coordinator, uid, lambda attempt: attempt.operating.run(stage, rows, spark))
+    replaced = [name for name in stage.inputs if name in coordinator.graph.updating]
+    for name in replaced:
+        _refuse_replaced(rows[name], name, uid)
+
+    def give(operating: Operating, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        none = {withdrawn_name(name): nothing(rows[name]) for name in replaced}
+        return operating.run(stage, {**rows, **none}, spark, waits=True)
+
+    return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, lambda _: None, give, needs_input=False))
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:
-    """Put `change(rows)` in place of the rows of a state. Keys that it does not give are forgotten."""
+    """Put `change(rows)` in place of the rows of a state. Keys that it does not give are forgotten; what it gives as it
+    was is not written again. If the operator replaces rows, what this changes in them is given on."""
     stage = _operator(coordinator, uid)
     if part not in stage.operator.parts:
         raise Invalid(
@@ -65,29 +78,40 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
             reason="NO_SUCH_STATE",
         )
 
-    def apply(attempt: Attempt) -> None:
-        from pyspark.sql import functions as F
-
-        state = attempt.operating.as_of_base(stage, part, spark)
-        before = state.rows() if state is not None else None
-        if state is None or before is None:
+    def check(operating: Operating) -> None:
+        base = operating.base(state_sink_name(uid, part))
+        if base is None or not base.files:
             raise Invalid(
                 f"operator {uid!r} has not remembered anything yet",
                 expected="a state to be changed",
                 help="give it rows with bootstrap",
                 reason="NO_SUCH_STATE",
             )
+
+    def changed(before: DataFrame, keys: Sequence[str]) -> DataFrame:
         after = change(before)
         _refuse_other_columns(before, after, uid)
         after = after.select(*map(quoted, before.columns)).localCheckpoint()
-        _refuse_twice(after, state.keys, uid)
-        keys = list(map(quoted, state.keys))
-        aside = after.select(*(F.col(key).alias(f"_aside{n}") for n, key in enumerate(keys)))
-        same = [F.col(key).eqNullSafe(F.col(f"_aside{n}")) for n, key in enumerate(keys)]
-        lost = before.join(aside, same, "left_anti").withColumn(DELETED, F.lit(True))
-        state.put(after.withColumn(DELETED, F.lit(False)).unionByName(lost), deletes=True)
+        _refuse_twice(after, keys, uid)
+        return after
 
-    return _checkpoint(coordinator, uid, apply)
+    def edit(operating: Operating, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        return operating.edit(stage, part, changed, streams, spark)
+
+    by_hand = ByHand(coordinator.graph, stage, check, edit, needs_input=stage.operator.updates)
+    return _checkpoint(coordinator, spark, by_hand)
+
+
+def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
+    """Rows that the stream's own operator knows nothing of, it would never take back."""
+    if rows.isEmpty():
+        return
+    raise Invalid(
+        f"operator {uid!r} takes {name!r}, which replaces rows that it gave before, and it has not given these",
+        expected=f"no rows for {name!r}: a DataFrame without any",
+        help=f"give history to the operator that makes {name!r}: what it makes of it is given on to {uid!r}",
+        reason="NOT_GIVEN",
+    )
 
 
 def _operator(coordinator: Coordinator, uid: str) -> Operated:
@@ -114,7 +138,7 @@ def _refuse_other_columns(before: DataFrame, after: DataFrame, uid: str) -> None
         )
 
 
-def _refuse_twice(rows: DataFrame, keys: list[str], uid: str) -> None:
+def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
     twice = rows.groupBy(*map(quoted, keys)).count().where("count > 1").first()
     if twice is not None:
         key = {name: twice[name] for name in keys}
@@ -126,39 +150,32 @@ def _refuse_twice(rows: DataFrame, keys: list[str], uid: str) -> None:
         )
 
 
-def _checkpoint(coordinator: Coordinator, uid: str, work: Callable[[Attempt], object]) -> Outcome:
-    """A checkpoint in which the operator's job does `work`, and others nothing, from its plan to the tables."""
+def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) -> Outcome:
+    """A checkpoint that makes the change and gives on what it changes, from its plan to the tables."""
     triggered = coordinator.trigger(new_run(), give_up=gone, standing=True)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
     try:
         for job in triggered.plan.acks:
-            _acknowledge(coordinator, id, job, work if uid in coordinator.graph.job(job).names else _nothing)
+            ack = change_by_hand(coordinator, id, job, spark, by_hand)
+            if any(verdict.outcome == "abort" for verdict in ack.gates.values()):
+                break
     except BaseException as error:
         what = str(error) if isinstance(error, TidegateError) else repr(error)
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
             coordinator.abort(id, "CANCELLED", what)
         raise
-    return finish(coordinator, id, None, give_up=gone, wait=_wait).outcome
-
-
-def _nothing(attempt: Attempt) -> None:
-    """What an operator elsewhere changes is no business of this job."""
+    outcome = finish(coordinator, id, None, give_up=gone, wait=_wait).outcome
+    if outcome.state == "aborted":
+        raise Rejected(
+            f"checkpoint {id}, which changes operator {by_hand.stage.name!r}, was aborted: "
+            f"{outcome.detail or outcome.reason}",
+            expected="a change that the gates behind the operator let pass, and that nobody aborts",
+            help=f"nothing has changed; `tidegate explain {coordinator.graph.name} {id}` says more",
+            reason="ABORTED",
+        )
+    return outcome
 
 
 def _wait(why: str) -> None:
     seams.sleep(POLL_S)
-
-
-def _acknowledge(coordinator: Coordinator, id: int, job: str, work: Callable[[Attempt], object]) -> None:
-    attempt = Attempt(coordinator, id, job, lambda _: None)
-    done, prev = attempt.ask()
-    assert done is None, "nobody else knows of this run"
-    with attempt.released_on_failure(), translated():
-        try:
-            work(attempt)
-            attempt.operating.finish(attempt.job.operators)
-        finally:
-            attempt.operating.let_go()
-        attempt.refuse_ended()
-    attempt.ack({}, prev)

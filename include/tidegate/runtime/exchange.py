@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,14 +83,16 @@ class Exchange:
         behind = any(stage.operator.uses_event_time for job in others for stage in job.operators)
         return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
 
-    def take(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """The streams that other jobs have made, and what they replace."""
+    def take(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
+        """The streams that other jobs have made, and what they replace. only: of them, those that are made at all."""
         streams = {}
         made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
         if self._look is not None:
             taking = self._look()
             self.waiting, self.ahead = taking.now, list(taking.ahead)
         for stream in self.job.takes:
+            if only is not None and stream not in only:
+                continue
             waiting = [each for each in self.waiting if each.job == made[stream]]
             found = [each.channels.get(stream) for each in waiting]
             own = self.entry.acks[made[stream]].ack.channels.get(stream)
@@ -142,11 +144,11 @@ class Exchange:
                     reason="AHEAD_ENDED",
                 )
 
-    def send(self, stream: str, streams: Mapping[str, DataFrame]) -> None:
-        """Stage a stream for the jobs that take it."""
+    def send(self, stream: str, streams: Mapping[str, DataFrame], *, by_hand: bool = False) -> None:
+        """Stage a stream for the jobs that take it. by_hand: keys may vanish from it that otherwise never do."""
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
-        replaced = streams.get(withdrawn_name(stream)) if replaced_is_taken(graph, stream) else None
+        replaced = streams.get(withdrawn_name(stream)) if by_hand or replaced_is_taken(graph, stream) else None
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
         self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)

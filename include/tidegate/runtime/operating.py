@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,21 +18,26 @@ from tidegate.pipeline.graph import Job, Operated
 from tidegate.pipeline.jobs import share_of
 from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name
+from tidegate.runtime.by_hand import changed_by_hand, differences
 from tidegate.runtime.exchange import Remembered
 from tidegate.runtime.watermarks import EventTimes
 from tidegate.sinks.base import Staging
 from tidegate.sinks.writing import write_files
 from tidegate.sources.base import SourceContext
+from tidegate.state.columns import DELETED
 from tidegate.state.expiry import Over, without_over
 from tidegate.state.kept import let_go
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
-from tidegate.state.table import state_sink_name
+from tidegate.state.table import expired_name, state_sink_name
 from tidegate.state.ttl import Ttl
 from tidegate.tables import Location, Syncing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    Change = Callable[[DataFrame, Sequence[str]], DataFrame]
+    """A state's rows, and its keys, to what is to take their place: computed once, a row per key."""
 
 __all__ = ["Operating"]
 
@@ -61,6 +66,8 @@ class Operating:
         self.changed: dict[str, Payload] = {}
         """Those of them that are to be published."""
         self.memory: dict[str, Json] = {}
+        self.expired: dict[str, Json] = {}
+        """By operator, up to when its states' rows have expired, for whoever reads them behind this checkpoint."""
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
@@ -69,10 +76,50 @@ class Operating:
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
         self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
 
-    def run(self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession) -> dict[str, DataFrame]:
-        """The operator's streams under the names that others find them by."""
+    def run(
+        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
+    ) -> dict[str, DataFrame]:
+        """The operator's streams under the names that others find them by. waits: no timer falls due."""
         frames = [streams[name] for name in stage.inputs]
-        context = OperatorContext(
+        context = self._context(stage, streams, spark, waits=waits)
+        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
+        if context.remember:
+            self.memory[stage.name] = context.remember
+        if context.counts:
+            self.counts[stage.name] = context.counts
+        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def edit(
+        self, stage: Operated, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
+    ) -> dict[str, DataFrame]:
+        """Put `change` of its rows in place of a state; what that changes in what the operator has given is its stream.
+
+        streams: the operator's inputs, without rows, if it replaces rows.
+        """
+        operator, context = stage.operator, self._context(stage, streams, spark, waits=True)
+        held = {
+            name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
+            for name in operator.parts
+        }
+        state, before = self.states[state_sink_name(stage.name, part)], held[part]
+        assert before is not None
+        after = change(before, state.keys)
+        changed, lost = changed_by_hand(before, after, state.keys)
+        whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(lost.selectExpr("*", f"true AS {DELETED}"))
+        state.put(whole, deletes=True)
+        if not operator.updates:
+            return {}
+        frames = [streams[name] for name in stage.inputs]
+        was, now = (operator.shown({**held, part: rows}, frames, context) for rows in (before, after))
+        if was is None or now is None:
+            return {}
+        new, gone = differences(now, was, context)
+        return {stage.name: new, withdrawn_name(stage.name): gone}
+
+    def _context(
+        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
+    ) -> OperatorContext:
+        return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
             clock=datetime.fromisoformat(self.plan.created),
@@ -86,14 +133,9 @@ class Operating:
             replaced_is_taken=replaced_is_taken(self.coordinator.graph, stage.name),
             withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
+            waits=waits,
             kept=self.kept,
         )
-        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
-        if context.remember:
-            self.memory[stage.name] = context.remember
-        if context.counts:
-            self.counts[stage.name] = context.counts
-        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
 
     def _highest(self, name: str) -> int | None:
         """The highest event time in a source's planned rows, if it can tell without reading them."""
@@ -123,6 +165,8 @@ class Operating:
     ) -> KeyedState:
         """The state as of the base; the same object each time, so that what was put is known."""
         name = state_sink_name(stage.name, part)
+        if ttl is not None and ttl.limit_after is not None:
+            self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
         if name not in self.states:
             sink = stage.states[name]
             context = self.coordinator.context(name)
@@ -135,10 +179,11 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
-    def as_of_base(self, stage: Operated, part: str, spark: SparkSession) -> KeyedState | None:
+    def as_of_base(self, stage: Operated, part: str, context: OperatorContext) -> KeyedState | None:
         """One of its states, without the operator. None: it has never held anything."""
         base = self.base(state_sink_name(stage.name, part))
-        return self._state(stage, part, base.keys, spark, None, None) if base is not None else None
+        ttl = stage.operator.ttl(part, context)
+        return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
 
     def held(self, uid: str, keys: DataFrame) -> DataFrame | None:
         """Of these keys, those that an operator holds as of the base. None: it has never held anything."""
@@ -184,7 +229,9 @@ class Operating:
     def remembered(self) -> dict[str, Json]:
         """The small things for the ack: new ones, else those of the base."""
         graph = self.coordinator.graph
-        told = {**self.before, **self.memory, **self.event_times.memory(), **meaning_of(graph)}
+        ran = {expired_name(s.name) for s in self.job.operators if not self.states.keys().isdisjoint(s.states)}
+        before = {name: told for name, told in self.before.items() if name not in ran}
+        told = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
         return share_of(graph.jobs, self.job, told)
 
     def let_go(self) -> None:

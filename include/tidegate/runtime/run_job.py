@@ -29,10 +29,11 @@ from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.model.view import Entry
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Job, Operated, Sinking
+from tidegate.pipeline.graph import Graph, Job, Node, Operated, Sinking
 from tidegate.pipeline.hooks import Preparing
 from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime import behind
+from tidegate.runtime.by_hand import ByHand, no_rows_of
 from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
 from tidegate.runtime.measuring import Measuring
@@ -48,7 +49,7 @@ from tidegate.state.kept import keep, let_go
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ask_job", "run_job"]
+__all__ = ["ask_job", "change_by_hand", "run_job"]
 
 Step = Callable[[str], None]
 
@@ -76,18 +77,17 @@ def run_job(
     """
     attempt = Attempt(coordinator, id, job_name, step, at_work)
     done, prev = attempt.ask()
-    if done is not None:
-        return done
-    with attempt.released_on_failure(), attempt.fenced_if_ended(), translated():
-        seams.fault("S3.inputs.after")
-        streams = attempt.read(spark)
-        with attempt.run(streams, spark):
-            staged = attempt.stage(streams) if not attempt.gating.aborts else attempt.unstage()
-            attempt.prepare()
-            attempt.operating.finish(attempt.job.operators)
-            attempt.exchange.finish()
-        attempt.refuse_ended()
-    return attempt.ack(staged, prev)
+    return done if done is not None else attempt.do(spark, prev)
+
+
+def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
+    """The same for a checkpoint that changes an operator's state by hand."""
+    attempt = Attempt(coordinator, id, job_name, lambda _: None, by_hand=by_hand)
+    done, prev = attempt.ask()
+    assert done is None, "nobody else knows of this run"
+    if by_hand.stage.name in attempt.job.names:
+        by_hand.check(attempt.operating)
+    return attempt.do(spark, prev)
 
 
 def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
@@ -99,7 +99,13 @@ class Attempt:
     """One try at a job. Its random id is its identity: Airflow's try number is none."""
 
     def __init__(
-        self, coordinator: Coordinator, id: int, job_name: str, step: Step, at_work: AtWork = _as_its_process
+        self,
+        coordinator: Coordinator,
+        id: int,
+        job_name: str,
+        step: Step,
+        at_work: AtWork = _as_its_process,
+        by_hand: ByHand | None = None,
     ) -> None:
         self.coordinator = coordinator
         self.graph: Graph = coordinator.graph
@@ -108,6 +114,8 @@ class Attempt:
         self.staging: Staging
         self.step = step
         self.at_work = at_work
+        self.by_hand = by_hand
+        """The change that this checkpoint makes, if it is made by hand. Else only what that concerns runs."""
         self.measuring = Measuring(self.job)
         self.plan: Plan
         self.exchange: Exchange
@@ -143,9 +151,23 @@ class Attempt:
         look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
         self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
         self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
+        self.operating.event_times.stands = self.by_hand is not None
         self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
         self.through = Through(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
+
+    def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
+        """Read, run, stage and acknowledge."""
+        with self.released_on_failure(), self.fenced_if_ended(), translated():
+            seams.fault("S3.inputs.after")
+            streams = self.read(spark)
+            with self.run(streams, spark):
+                staged = self.stage(streams) if not self.gating.aborts else self.unstage()
+                self.prepare()
+                self.operating.finish(self.job.operators)
+                self.exchange.finish()
+            self.refuse_ended()
+        return self.ack(staged, prev)
 
     def _needs_prev(self) -> bool:
         """Whether the checkpoint is still to be made: else retention has taken what it rested on, and rightly."""
@@ -198,6 +220,11 @@ class Attempt:
 
     def read(self, spark: SparkSession) -> dict[str, DataFrame]:
         """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
+        if self.by_hand is not None:
+            made = self.by_hand.streams
+            wanted = [sourcing.name for sourcing in self.job.sources if sourcing.name in made]
+            none = {name: no_rows_of(self.coordinator, self.plan, name, spark) for name in wanted}
+            return none | self.exchange.take(spark, made)
         with self.measuring.timed("read"):
             ledger = self.coordinator.ledger
             streams = {}
@@ -218,7 +245,9 @@ class Attempt:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], kept)
             self.operating.event_times.streams = streams
             for stage in self.job.stages:
-                if isinstance(stage, Gated):
+                if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
+                    pass
+                elif isinstance(stage, Gated):
                     self._gate(stage, streams)
                     if self.gating.aborts:
                         break  # nothing of this checkpoint can count: its ack says why, and names nothing
@@ -238,6 +267,21 @@ class Attempt:
             for frame in kept:
                 let_go(frame)
 
+    def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
+        """Do what a stage does otherwise than usual in a checkpoint that is made by hand. False: it runs as usual."""
+        if stage.name == by_hand.stage.name:
+            with self.measuring.timed(f"state {stage.name}"):
+                given = by_hand.work(self.operating, streams)
+            mine = (stage.name, withdrawn_name(stage.name)) if by_hand.gives else ()
+            streams |= {name: frame for name, frame in given.items() if name in mine}
+            return True
+        if stage.name not in by_hand.stages:
+            return True
+        if isinstance(stage, Gated) and stage.input not in by_hand.live:
+            streams[stage.name] = streams[stage.input]  # there is nothing to judge
+            return True
+        return False
+
     def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
         """Let rows pass, or not. Rows that are replaced have passed before."""
         self.step(f"judging {stage.input}")
@@ -256,14 +300,17 @@ class Attempt:
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
-            if self.job.users(name) > 1:
+            if self.job.users(name) > 1 and name in streams:
                 streams[name] = keep(streams[name])
                 kept.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
         """Write every sink's rows where nobody sees them, durably; or, at least once, where everybody does."""
         staged = dict(self.gating.staged)
+        by_hand = self.by_hand
         for sinking in self.job.sinks:
+            if by_hand is not None and sinking.input not in by_hand.live:
+                continue
             self.step(f"staging {sinking.name}")
             frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
             with self.measuring.timed(f"stage {sinking.name}"):
@@ -271,17 +318,17 @@ class Attempt:
                 if sinking.input in self.gating.ahead:
                     ahead = self.gating.ahead[sinking.input]
                     staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
-                elif withdrawn is None or self.graph.keeps(sinking):
+                elif withdrawn is None or (self.graph.keeps(sinking) and by_hand is None):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
             if self.through.takes(sinking.name):
                 with self.measuring.timed(f"write {sinking.name}"):
                     self.through.write(sinking, staged[sinking.name], frame)
-        for stream in self.job.gives:
+        for stream in self.job.gives if by_hand is None else by_hand.streams.intersection(self.job.gives):
             self.step(f"sending {stream}")
             with self.measuring.timed(f"send {stream}"):
-                self.exchange.send(stream, streams)
+                self.exchange.send(stream, streams, by_hand=by_hand is not None)
         return staged
 
     def unstage(self) -> dict[str, Prepared]:

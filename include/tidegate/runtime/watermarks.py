@@ -70,6 +70,8 @@ class EventTimes:
         self.clock = datetime.fromisoformat(plan.created)
         self.streams: Mapping[str, DataFrame] = {}
         self.origins = origins(graph.sources, graph.stages)
+        self.stands = False
+        """Event time stands still: the checkpoint is made by hand."""
         self.counted: dict[str, int] = {}
         """The rows of sources that had to be looked at."""
         self._sources: dict[str, Partition] = {}
@@ -82,6 +84,8 @@ class EventTimes:
             return Watermarks()
         known = self.before.get(_key(stage.name))
         before = msgspec.convert(known["at"], datetime) if known else None
+        if self.stands:
+            return Watermarks(before, before)
         now = self._now(self.origins[input_of(stage.name)])
         if self.plan.drain is not None:
             now = END_OF_TIME

@@ -18,7 +18,7 @@ from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
 from tidegate.sinks.delta_table import published, stamp_of
-from tidegate.state.columns import CHECKPOINT, DELETED
+from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 from tidegate.state.record import StateTable
 from tidegate.tables import (
     Committed,
@@ -43,7 +43,7 @@ from tidegate.tables.schema import differences
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["STATE", "StateSink", "state_sink", "state_sink_name", "view_sql"]
+__all__ = ["STATE", "StateSink", "expired_name", "state_sink", "state_sink_name", "view_sql"]
 
 STATE = "state."
 """Begins the names of states among the tables of a plan. A dot is in no name that users give."""
@@ -52,6 +52,11 @@ STATE = "state."
 def state_sink_name(operator: str, part: str) -> str:
     """Under which name a state takes part in plans and manifests."""
     return f"{STATE}{operator}.{part}" if part else f"{STATE}{operator}"
+
+
+def expired_name(operator: str) -> str:
+    """Under which name an ack's memory says up to when an operator's rows have expired, by part."""
+    return f"{operator}.expired"
 
 
 def state_sink(name: str) -> StateSink:
@@ -232,10 +237,13 @@ def _with_columns(snapshot: Snapshot, columns: Json, stamp: Stamp) -> Snapshot |
     return open_table(snapshot.location, done.version) if done else None
 
 
-def view_sql(table: StateTable, source: str, *, where: str | None = None, quote: str = "`") -> str:
+def view_sql(
+    table: StateTable, source: str, *, where: str | None = None, quote: str = "`", expired: int | None = None
+) -> str:
     """The query that gives the state's rows from its table: the newest row of each key, without deleted ones.
 
-    source: how the engine names the table at a version. quote: what it puts around names.
+    source: how the engine names the table at a version. quote: what it puts around names. expired: rows that were
+    written then or before, in microseconds since 1970, are over, though files may still hold them.
     """
 
     def named(name: str) -> str:
@@ -246,4 +254,6 @@ def view_sql(table: StateTable, source: str, *, where: str | None = None, quote:
         f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {named(CHECKPOINT)} DESC) "
         f"AS {named('_age')} FROM {source}) AS versions WHERE {named('_age')} = 1 AND NOT {named(DELETED)}"
     )
+    if expired is not None and any(field["name"] == TOUCHED for field in table.columns["fields"]):
+        sql += f" AND ({named(TOUCHED)} IS NULL OR {named(TOUCHED)} > {expired})"
     return f"SELECT * FROM ({sql}) AS rows WHERE {where}" if where else sql

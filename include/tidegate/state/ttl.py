@@ -30,6 +30,11 @@ class Ttl:
         return None if self.written is None else micros_of(self.written)
 
     @property
+    def limit_after(self) -> int | None:
+        """The same for whoever comes behind this checkpoint: rows that were written then or before have expired."""
+        return None if self.written is None else micros_of(self.written - self.lasts)
+
+    @property
     def limit(self) -> int | None:
         """Rows that were written then or before have expired. A row that does not say when has not."""
         return None if self.now is None else micros_of(self.now - self.lasts)
