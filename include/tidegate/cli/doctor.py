@@ -103,13 +103,23 @@ def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
     from tidegate.cli.doctor_sources import check_sources
     from tidegate.cli.doctor_tables import check_tables
 
+    settled = _settled(target)
     entries, found = check_ledger(target, repair)
     yield from found
     yield from check_tables(target, entries, repair)
     if entries and all(each.state != "bad" for each in found):
-        yield from check_files(target, entries, repair)
+        yield from check_files(target, entries, settled, repair)
         yield from check_history(target)
         yield from check_sources(target)
+
+
+def _settled(target: Target) -> int:
+    """Up to which entry all is decided and published, before anything else is looked at: what is made from then on is
+    named by records that are read, or by none that was there yet. 0: nobody can tell, so nothing is left over."""
+    try:
+        return target.ledger.view().settled
+    except TidegateError:
+        return 0
 
 
 def _tell(findings: list[Finding], out: Output) -> int:

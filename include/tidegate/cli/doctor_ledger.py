@@ -15,7 +15,7 @@ from tidegate.model.names import entry_id, entry_name
 from tidegate.model.records import Blob, Payload, Pin
 from tidegate.model.view import Entry
 
-__all__ = ["check_ledger"]
+__all__ = ["check_ledger", "still_there"]
 
 
 def check_ledger(target: Target, repair: bool = False) -> tuple[list[Entry], list[Finding]]:
@@ -31,13 +31,14 @@ def check_ledger(target: Target, repair: bool = False) -> tuple[list[Entry], lis
         try:
             entry = target.ledger.entry(id)
         except TidegateError as error:
-            problems.append(error.what)
+            problems += [error.what] if still_there(target.ledger, id) else []
             continue
         if entry is None:
             problems += _without_plan(target.ledger, id)
             continue
         entries.append(entry)
-        problems += _entry(target.ledger, entry)
+        flaws = list(_entry(target.ledger, entry))
+        problems += flaws if flaws and still_there(target.ledger, id) else []
     problems += _log(target.ledger, entries)
     notes = list(_forks(target, repair))
     if not problems:
@@ -71,6 +72,15 @@ def _is_there(target: Target, pin: Pin) -> bool:
     except TidegateError:
         return False
     return begun is not None and begun.uid == uid
+
+
+def still_there(ledger: Ledger, id: int) -> bool:
+    """Whether retention has not taken the entry, or is at it, since it was read: what such a one lacks is no loss."""
+    try:
+        claimed = ledger.retired(id) and all(pin.entry != id for pin in ledger.pins())
+        return ledger.has_plan(id) and not claimed
+    except Corrupt:
+        return True
 
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:

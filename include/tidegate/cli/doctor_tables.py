@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.checkpoint.voids import void_attempts
 from tidegate.cli.doctor import Finding
+from tidegate.cli.doctor_ledger import still_there
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
 from tidegate.model.place import is_url
@@ -107,7 +108,7 @@ def _staged(target: Target, owed: Sequence[Entry], published: dict[int, Publishe
     if not owed:
         return
     locations = _locations(target, published)
-    for entry in owed:
+    for entry in (each for each in owed if still_there(target.ledger, each.id)):
         for sink, payload in ((s, p) for a in entry.acks.values() for s, p in a.ack.sinks.items()):
             check = f"staged for {sink} in checkpoint {entry.id}"
             location = locations.get(sink)
@@ -119,9 +120,10 @@ def _staged(target: Target, owed: Sequence[Entry], published: dict[int, Publishe
                 files = _files(target.ledger.unpack(payload))
                 gone = missing_files(location, files)
             except TidegateError as error:
-                yield Finding(target.name, check, "bad", error.what, error.help)
+                if still_there(target.ledger, entry.id):
+                    yield Finding(target.name, check, "bad", error.what, error.help)
                 continue
-            if gone:
+            if gone and still_there(target.ledger, entry.id):
                 detail = f"{len(gone)} of {len(files)} files are gone or changed, first {gone[0]}"
                 yield Finding(target.name, check, "bad", detail, "put them back: did a VACUUM or a clean-up run there?")
             else:
@@ -161,6 +163,8 @@ def _left_over(
             elif entry.completed:
                 lost += [Staging(entry.id, attempt) for attempt in found]
         if repair:
+            for id in {staging.checkpoint for staging in dead}:
+                target.ledger.settle_decision(id)  # W2: an abort that a power loss takes back is none
             for staging in dead:
                 sinking.sink.discard(context, staging)
     except TidegateError as error:

