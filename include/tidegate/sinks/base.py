@@ -151,7 +151,7 @@ class WayBack:
     """What a rollback finds out about one target before it is decided."""
 
     exists: bool = True
-    """False: nothing has ever been published there."""
+    """False: this pipeline has never published anything there, so there is nothing to be put back."""
     lacks: bool = False
     """True: the target has not been given the checkpoint yet to which it is to go back."""
     to: PublishedTable | None = None

@@ -45,6 +45,8 @@ def way_back(
     last = snapshot.txn(context.app_id)
     if to is not None and (last is None or last < to):
         return WayBack(lacks=True, version=snapshot.version)
+    if last is None and snapshot.txn(dataclasses.replace(context, through=True).app_id) is None:
+        return WayBack(exists=False, version=snapshot.version)  # all that is there is others'
     problems = _unfit(snapshot)
     try:
         found = _version_then(snapshot, to, known, context)
@@ -115,7 +117,7 @@ def _version_then(
     """The version that entry `to` made, or the one below this pipeline's first; None: there was no table."""
     if to is None:
         first = _first_own(snapshot, context)
-        return _version(snapshot, first - 1) if first else None
+        return _version(snapshot, first - 1) if first > 0 else None
     if known is not None:
         there = read_commit(snapshot.location, known.version)
         if there is not None and there.sha == known.log_hash and there.txn(context.app_id) == to:
@@ -133,7 +135,7 @@ def _version_then(
 def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
     """The version of this pipeline's first publication."""
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
-    first = snapshot.version
+    first = -1
     for version in range(snapshot.version, -1, -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
@@ -144,6 +146,12 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
             )
         if commit.txn(owner) == number:  # one of the same name that was here before is another one
             first = version
+    if first < 0:
+        raise Rejected(
+            f"{snapshot.location.url} says that this pipeline has published to it, and none of its commits does: the "
+            "table was made again or copied",
+            reason="LOG_CLEANED",
+        )
     return first
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.cli import test_fork
 from tests.unit.cli.test_run import SHOP
 from tests.unit.tables.kit import by_foreigner, kv, rows_of, staged
 from tidegate import seams
@@ -248,3 +249,22 @@ def test_doctor_knows_the_files_that_jobs_have_put_there_themselves(early, tideg
     said = tidegate("doctor", CODE)
     assert said.code == 1
     assert "1 that the table shows are gone" in said.out
+
+
+def test_a_table_of_others_to_which_it_has_given_nothing_yet_is_left_alone(folder, tidegate):
+    """No row has come to the sink so far; whatever is chosen for it, there is nothing of its own to be taken back."""
+    from deltalake import DeltaTable, write_deltalake
+
+    (folder / "shop.py").write_text(test_fork.CODE)
+    theirs = f"{folder}/tables/totals"
+    for key in (7, 8):
+        write_deltalake(theirs, kv((key, "theirs")), mode="append")
+    run = test_fork.Run("orders")
+    for _ in range(2):
+        run.checkpoint()
+    said = tidegate("rollback", "shop:orders", "--to", "1", "--discard", "totals", "--yes", "--json")
+    assert said.code == 0, said.err
+    assert "totals" not in said.json["tables_at"]
+    assert DeltaTable(theirs).version() == 1
+    assert sorted(key for key, _ in rows_of(locate(run.coordinator.place, "tables/totals"))) == [7, 8]
+    assert run.good() == [1]

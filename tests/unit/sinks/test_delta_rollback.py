@@ -98,6 +98,21 @@ def test_a_table_that_it_made_later_is_emptied_and_one_that_was_there_gets_its_r
     assert older.rows() == [(7, "theirs")]
 
 
+def test_a_table_to_which_it_has_published_nothing_is_not_its_to_put_back(tmp_path):
+    """All that is there is others': whatever they commit, there is no way back, and none is needed."""
+    from deltalake import DeltaTable, write_deltalake
+
+    theirs = Rolled(tmp_path)
+    for key in (7, 8):
+        write_deltalake(theirs.location.url, kv((key, "theirs")), mode="append")
+    way = theirs.look(None)
+    assert (way.exists, way.to, way.foreign, way.problems, way.lacks) == (False, None, (), (), False)
+    DeltaTable(theirs.location.url).create_checkpoint()
+    theirs.location.local("_delta_log/00000000000000000000.json").unlink()
+    assert theirs.look(None) == way, "nor does anybody ask what their log still tells"
+    assert theirs.look(1).lacks, "what is owed to it comes first"
+
+
 def test_rows_of_a_predecessor_that_was_taken_over_stay(tmp_path):
     before = Rolled(tmp_path, uid="u0")
     before.checkpoint(1)
