@@ -2,14 +2,19 @@
 
     retain_for        what was completed within this time stays
     retain_per_day    of what is older, the last so many of each day (UTC) stay,
-    retain_days       for so many days
+    retain_days       for so many days, of those on which there was any
 
 What a day keeps is pinned, like a savepoint: so it can be gone back to, and nothing that it names is removed, by the
 rules that hold for every pin. Whether it is the day's last is told by what is there, each time; no count is stored.
+
+Days are told by the clocks of those who decided checkpoints, and these may be wrong, by an hour or by years. So they
+alone let nothing go: that the time has passed has to be true by the store's clock as well; and one checkpoint that
+claims to be of next month is one day more, not thirty.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +24,12 @@ from tidegate import seams
 from tidegate.config.keys import KEYS
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.names import entry_name
-from tidegate.model.records import Decision, Json, Pin
+from tidegate.model.records import Json, Pin
 from tidegate.model.view import rolled_back_by
 
-__all__ = ["Ages"]
+__all__ = ["Ages", "Line"]
 
-Rollbacks = Sequence[tuple[int, int]]
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -45,36 +50,36 @@ class Ages:
         """Those that are not young, by the store's clock: checkpoints are decided in the order of their ids."""
         return list(itertools.takewhile(lambda id: not self._is_young(ledger, id), ids)) if self.young_s else list(ids)
 
-    def pin_days(self, ledger: Ledger, ids: Sequence[int]) -> set[int]:
+    def pin_days(self, line: Line, ids: Sequence[int]) -> set[int]:
         """Pin those of these that their day keeps; answers with them."""
-        if not self.per_day or not ids or (now := _newest(ledger)) is None:
+        if not self.per_day:
             return set()
-        rollbacks = ledger.rollbacks()
-        return {id for id in ids if self._is_kept(ledger, id, now, rollbacks) and self._pin(ledger, id)}
+        return {id for id in ids if self._is_kept(line, id) and self._pin(line.ledger, id)}
 
-    def unpin_days(self, ledger: Ledger, pins: list[Pin]) -> list[Pin]:
+    def unpin_days(self, line: Line, pins: list[Pin]) -> list[Pin]:
         """Let go of what its day keeps no longer: it is too old, or was rolled back, or settings have changed. Answers
         with the pins that are left."""
-        if not any(pin.kind == "day" for pin in pins) or (now := _newest(ledger)) is None:
-            return pins
-        rollbacks = ledger.rollbacks()
-        gone = [p for p in pins if p.kind == "day" and not self._is_kept(ledger, p.entry, now, rollbacks)]
+        gone = [pin for pin in pins if pin.kind == "day" and not self._is_kept(line, pin.entry)]
         for pin in gone:
-            ledger.delete_pin(pin.owner)
+            line.ledger.delete_pin(pin.owner)
         return [pin for pin in pins if pin not in gone]
 
     def _is_young(self, ledger: Ledger, id: int) -> bool:
         age = ledger.age_of_decision(id)
         return age is not None and age < self.young_s
 
-    def _is_kept(self, ledger: Ledger, id: int, now: date, rollbacks: Rollbacks) -> bool:
+    def _is_kept(self, line: Line, id: int) -> bool:
         """Whether it is one of the last of its day, and that is not too long ago."""
-        day = _day_of(ledger, id, rollbacks)
-        if day is None or (now - day).days > self.days:
+        day = line.days.get(id) if self.per_day else None
+        if day is None:
             return False
-        days = (found for other in ledger.ids(after=id) if (found := _day_of(ledger, other, rollbacks)) is not None)
-        later = (found for found in itertools.takewhile(lambda found: found <= day, days) if found == day)
-        return sum(1 for _ in itertools.islice(later, self.per_day)) < self.per_day
+        later = {other: found for other, found in line.days.items() if other > id}
+        days = len({found for found in later.values() if found > day})
+        if days > self.days and line.apart(id, None, self.days * _DAY_S):
+            return False
+        if sum(found == day for found in later.values()) < self.per_day:
+            return True
+        return line.apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int) -> bool:
         """Own mark first, then the other's, like everybody who refers to a checkpoint."""
@@ -90,20 +95,31 @@ class Ages:
         return False
 
 
-def _newest(ledger: Ledger) -> date | None:
-    """The day of the last checkpoint that is on all tables."""
-    return _day(ledger.decision(ledger.view().settled))
+class Line:
+    """The checkpoints that are there and can be gone back to, each with its day, read once in a clean-up."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    @functools.cached_property
+    def days(self) -> dict[int, date]:
+        """By the clocks of those who decided."""
+        rollbacks = self.ledger.rollbacks()
+        found = ((id, _day_of(self.ledger, id, rollbacks)) for id in self.ledger.ids())
+        return {id: day for id, day in found if day is not None}
+
+    def apart(self, id: int, later: int | None, seconds: float) -> bool:
+        """Whether so much time has passed between two checkpoints, or since one, by the store's clock. What is not
+        there any more is not far."""
+        ages = (self.ledger.age_of_decision(id), 0.0 if later is None else self.ledger.age_of_decision(later))
+        return None not in ages and (ages[0] or 0.0) - (ages[1] or 0.0) >= seconds
 
 
-def _day_of(ledger: Ledger, id: int, rollbacks: Rollbacks) -> date | None:
+def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> date | None:
     """The day on which a checkpoint was completed that can be gone back to; None: it is none."""
     decision = ledger.decision(id)
     if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
         return None
     plan = ledger.plan(id)
-    return _day(decision) if plan is not None and plan.restart is None and ledger.published(id) is not None else None
-
-
-def _day(decision: Decision | None) -> date | None:
-    """By the writer's clock: it only says which of several that could all go stays."""
-    return datetime.fromisoformat(decision.created).date() if decision is not None else None
+    there = plan is not None and plan.restart is None and ledger.published(id) is not None
+    return datetime.fromisoformat(decision.created).date() if there else None

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.ages import Ages
+from tidegate.checkpoint.ages import Ages, Line
 from tidegate.checkpoint.lines import lowest_ack
 from tidegate.checkpoint.references import blobs_of, states_named
 from tidegate.checkpoint.voids import void_attempts
@@ -59,9 +59,10 @@ def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -
     ledger = coordinator.ledger
     kept = _kept(ledger, most())
     old = ledger.ids(before=_floor(ledger, kept, most()))
-    spared = _spared(ledger, ages.unpin_days(ledger, ledger.pins())) if old else set()
+    line = Line(ledger)
+    spared = _spared(ledger, ages.unpin_days(line, ledger.pins())) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
-    pinned = ages.pin_days(ledger, old)
+    pinned = ages.pin_days(line, old)
     old = [id for id in old if id not in pinned]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes

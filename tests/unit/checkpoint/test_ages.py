@@ -32,6 +32,8 @@ class Calendar(World):
     """Checkpoints at given hours, by every clock."""
 
     hours: dict[int, float] = field(default_factory=dict)
+    ahead: float = 0.0
+    """By so many hours the clock of whoever decides is wrong; the store's is right."""
 
     def keep(self, num_retained=1, **more):
         self.limits = Kept(num_retained=num_retained, more=more)
@@ -39,7 +41,7 @@ class Calendar(World):
 
     def at(self, hour):
         """A checkpoint that many hours after the start; then retention."""
-        with seams.installed(seams.Seams(now=lambda: START + timedelta(hours=hour))):
+        with seams.installed(seams.Seams(now=lambda: START + timedelta(hours=hour + self.ahead))):
             id = self.decided(f"run at {hour}", rows=1)
             self.coordinator().publish()
         self.hours[id] = hour
@@ -79,6 +81,47 @@ def test_of_older_ones_the_last_of_each_day_stay(calendar):
         calendar.at(hour)
     assert calendar.left() == [50, 73, 97, 120], "the first two days are more than three days ago"
     assert sorted(pin.entry for pin in calendar.ledger.pins()) == calendar.ledger.ids()[:-1]
+
+
+def test_one_checkpoint_that_claims_to_be_of_next_month_lets_nothing_go(calendar):
+    """A clock that was wrong for an hour, and the clean-up by that clock; then it is right again."""
+    calendar.keep(retain_per_day=1)
+    days = [24 * day for day in range(8)]
+    for hour in days:
+        calendar.at(hour)
+    calendar.ahead = 40 * 24
+    calendar.at(8 * 24)
+    assert calendar.left() == [*days, 192]
+    calendar.ahead = 0
+    calendar.at(9 * 24)
+    calendar.at(10 * 24)
+    assert calendar.left() == [*days, 192, 216, 240]
+
+
+def test_nor_if_the_store_has_the_same_clock(calendar):
+    """On one machine it has: then all that was made before looks forty days old."""
+    calendar.keep(retain_per_day=1)
+    days = [24 * day for day in range(8)]
+    for hour in days:
+        calendar.at(hour)
+    calendar.at(48 * 24)
+    assert calendar.left() == [*days, 48 * 24]
+
+
+def test_a_clock_that_stands_still_makes_no_single_day_of_many(calendar):
+    calendar.keep(retain_per_day=1)
+    for day in range(6):
+        calendar.ahead = -25 * day
+        calendar.at(25 * day)
+    assert calendar.left() == [25 * day for day in range(6)]
+
+
+def test_a_clock_that_runs_through_a_year_in_a_day_makes_no_year_of_it(calendar):
+    calendar.keep(retain_per_day=1, retain_days=3)
+    for hour in range(8):
+        calendar.ahead = 48 * hour
+        calendar.at(hour)
+    assert calendar.left() == list(range(8))
 
 
 def test_several_a_day_and_those_that_are_young(calendar):
