@@ -1,12 +1,11 @@
 """Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
 
 The rule (design: 3b-protocol.md, section 10). An entry may go when it lies below the last `num_retained`
-completed ones, below all that these have in flight, and below everything that is still open or owed, and nobody has
-pinned it, or what rests on it; nor may it be young, or kept
-by its day (checkpoint/ages.py). First its tombstone
-is created, then log and pins are read again: if anything still rests on the entry, it stays. Then what its
-attempts staged and no table names, its side files and its records are deleted, in an order that can break off
-anywhere.
+completed ones that can be gone back to (what was rolled back does not count), below all that these have in flight,
+and below everything that is still open or owed, and nobody has pinned it, or what rests on it; nor may it be young,
+or kept by its day (checkpoint/ages.py). First its tombstone is created, then log and pins are read again: if anything
+still rests on the entry, it stays. Then what its attempts staged and no table names, its side files and its records
+are deleted, in an order that can break off anywhere.
 
 Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the
 entry's own records, all of them, say that its attempt lost. A file that checkpoints hand on from one to the next, as
@@ -57,10 +56,11 @@ def retire_but_last(coordinator: Coordinator) -> list[int]:
 
 def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -> list[int]:
     ledger = coordinator.ledger
-    kept = _kept(ledger, most())
+    pins = ledger.pins()
+    kept = _kept(ledger, most(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, kept, most()))
     line = Line(ledger)
-    spared = _spared(ledger, ages.unpin_days(line, ledger.pins())) if old else set()
+    spared = _spared(ledger, ages.unpin_days(line, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(line, old)
     old = [id for id in old if id not in pinned]
@@ -86,10 +86,10 @@ def _forget_logs(coordinator: Coordinator, low: int) -> None:
                 sinking.sink.forget(at, coordinator.context(name))
 
 
-def _spared(ledger: Ledger, pins: Sequence[Pin] | None = None) -> set[int]:
+def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
     """The entries that somebody refers to, wherever they lie. Pins that are of no use are removed."""
     spared = set()
-    for pin in ledger.pins() if pins is None else pins:
+    for pin in pins:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
         else:
@@ -119,9 +119,9 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
     return plan.attempt != pin.attempt or (decision is not None and decision.outcome == "aborted")
 
 
-def retention_floor(ledger: Ledger, num_retained: int) -> int:
+def retention_floor(ledger: Ledger, num_retained: int, pins: Sequence[Pin] | None = None) -> int:
     """The lowest id that must stay: the num_retained-th last completed one, or lower if something rests there."""
-    return _floor(ledger, _kept(ledger, num_retained), num_retained)
+    return _floor(ledger, _kept(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
 
 
 def _floor(ledger: Ledger, kept: Kept | None, num_retained: int) -> int:
@@ -130,51 +130,52 @@ def _floor(ledger: Ledger, kept: Kept | None, num_retained: int) -> int:
     return min(_resting(ledger, min(kept.low, kept.upto)))
 
 
-def _kept(ledger: Ledger, num_retained: int) -> Kept | None:
-    """The last num_retained completed entries, or as many as there are. None: none is settled yet.
+def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> Kept | None:
+    """The last num_retained completed entries that can be gone back to, or as many as there are. None: none is settled.
 
-    Goes on from what was counted last time, so that the cost follows what is new and what is dropped. That
-    cannot go stale: how many of a range of decided entries are completed never changes.
+    Goes on from what was counted last time, so that the cost follows what is new and what is dropped. That cannot go
+    stale: how many of a range of decided entries count never changes, but by another rollback.
     """
     settled = ledger.view().settled
     if not settled:
         return None
-    known = ledger.kept()
-    if known is None or known.upto > settled:
-        return _counted(ledger, num_retained, settled)
+    known, last = ledger.kept(), rollbacks[-1][0] if rollbacks else 0
+    if known is None or known.upto > settled or known.rollback != last:
+        return _counted(ledger, num_retained, settled, rollbacks)
     low, completed = known.low, known.completed
     for id in range(known.upto + 1, settled + 1):
-        completed += _completed(ledger, id) or False
-    while (done := _completed(ledger, low)) is False or completed > num_retained:
+        completed += _counts(ledger, id, rollbacks) or False
+    while (done := _counts(ledger, low, rollbacks)) is False or completed > num_retained:
         if done is None or low == settled:  # others have retired it since, or the count was wrong
-            return _counted(ledger, num_retained, settled)
+            return _counted(ledger, num_retained, settled, rollbacks)
         completed -= done
         low += 1
-    return known if settled == known.upto and low == known.low else _note(low, settled, completed)
+    return known if settled == known.upto and low == known.low else _note(low, settled, completed, last)
 
 
-def _counted(ledger: Ledger, num_retained: int, settled: int) -> Kept:
+def _counted(ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequence[tuple[int, int]]) -> Kept:
     """The same, counted from the end."""
     low, completed = settled, 0
     for id in reversed(ledger.ids(before=settled + 1)):
-        done = _completed(ledger, id)
+        done = _counts(ledger, id, rollbacks)
         if done is not None:
             low, completed = id, completed + done
         if completed == num_retained:
             break
-    return _note(low, settled, completed)
+    return _note(low, settled, completed, rollbacks[-1][0] if rollbacks else 0)
 
 
-def _note(low: int, upto: int, completed: int) -> Kept:
-    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed)
+def _note(low: int, upto: int, completed: int, rollback: int) -> Kept:
+    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed, rollback=rollback)
 
 
-def _completed(ledger: Ledger, id: int) -> bool | None:
-    """Whether it was completed; None if it is not there any more, or only what somebody left who came too late."""
+def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bool | None:
+    """Whether it was completed, and not rolled back since; None if it is not there any more, or only what somebody left
+    who came too late."""
     decision = ledger.decision(id)
     if decision is None or decision.reason == TOO_LATE or not ledger.has_plan(id):
         return None
-    return decision.outcome == "completed"
+    return decision.outcome == "completed" and rolled_back_by(id, rollbacks) is None
 
 
 def release(coordinator: Coordinator, entry: Entry) -> None:
@@ -231,7 +232,7 @@ def _retire(coordinator: Coordinator, id: int, most: Callable[[], int], remainin
 def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
     ledger = coordinator.ledger
     if ledger.retired(id):
-        return id not in _spared(ledger)
+        return id not in _spared(ledger, ledger.pins())
     entry = coordinator.real_entry(id)
     if entry is None:
         return True  # what a zombie wrote behind the deletion
@@ -240,7 +241,8 @@ def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
-    return id < retention_floor(ledger, most()) and id not in _spared(ledger)
+    pins = ledger.pins()
+    return id < retention_floor(ledger, most(), pins) and id not in _spared(ledger, pins)
 
 
 def _delete(coordinator: Coordinator, id: int, remaining: _Remaining) -> bool:

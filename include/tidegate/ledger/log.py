@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.asked import Asked
@@ -326,9 +326,10 @@ class Log(Asked):
         found = (self._read(f"pins/{name}", Pin) for name in names)
         return [pin for pin in found if pin is not None]
 
-    def rollbacks(self) -> list[tuple[int, int]]:
-        """All completed rollbacks that are retained, and where each went back to."""
-        ids = sorted({pin.restart for pin in self.pins() if pin.restart is not None})
+    def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
+        """All completed rollbacks that are retained, and where each went back to. pins: all, if they are read."""
+        found = self.pins() if pins is None else pins
+        ids = sorted({pin.restart for pin in found if pin.restart is not None})
         plans = ((id, self.plan(id), self.decision(id)) for id in ids)
         return [
             (id, plan.restart.target)

@@ -378,13 +378,16 @@ class Latest(Record, frozen=True, kw_only=True):
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """Of the entries `low` to `upto`, all decided, so many are completed. Any old value is true, only slower."""
+    """Of the entries `low` to `upto`, all decided, so many are completed, and not rolled back. Any old value is true,
+    only slower."""
 
     title: ClassVar[str] = "kept.json"
 
     low: Id
     upto: Id
     completed: Annotated[int, msgspec.Meta(ge=0)]
+    rollback: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The last rollback that was known: what it had gone back behind was not counted."""
 
     def flaw(self) -> str | None:
         if not 0 <= self.completed <= self.upto - self.low + 1:

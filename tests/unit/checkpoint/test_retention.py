@@ -8,6 +8,7 @@ import pytest
 from tests.unit.checkpoint.kit import quietly
 from tidegate import seams
 from tidegate.checkpoint import savepoint
+from tidegate.checkpoint.proposal import examine
 from tidegate.checkpoint.references import blobs_within
 from tidegate.checkpoint.retention import retention_floor
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
@@ -52,6 +53,35 @@ def test_aborted_ones_do_not_count_and_go_with_their_neighbours(world):
     world.checkpoint("three", rows=3)
     assert left(world) == [5, 6, 7]
     world.exact()
+
+
+def test_what_was_rolled_back_does_not_count(world):
+    """Behind a rollback, too, so many can be gone back to as num_retained says; then it goes with its neighbours."""
+    world.limit(num_retained=3)
+    for n in range(5):
+        world.checkpoint(f"run{n}", rows=3)
+    assert left(world) == [3, 4, 5]
+    back = world.coordinator().roll_back(3, run="back", by="ann").id
+    world.checkpoint("next", rows=3)
+    assert left(world) == [3, 4, 5, back, 7], "3, 6 and 7: 4 and 5 are only between them"
+    for id in (7, back, 3):
+        assert examine(world.coordinator(), id, {}).problems == ()
+    world.checkpoint("and next", rows=3)
+    world.checkpoint("and last", rows=3)
+    world.coordinator().retire()
+    assert left(world) == [7, 8, 9]
+
+
+def test_a_rollback_that_was_gone_back_behind_lets_what_it_had_undone_count_again(world):
+    world.limit(num_retained=3)
+    for n in range(3):
+        world.checkpoint(f"run{n}", rows=3)
+    world.coordinator().roll_back(1, run="back", by="ann")
+    world.coordinator().roll_back(3, run="forth", by="ann")
+    world.coordinator().retire()
+    assert left(world) == [1, 2, 3, 4, 5], "2, 3 and 5"
+    world.checkpoint("next", rows=3)
+    assert left(world) == [1, 3, 4, 5, 6], "3, 5 and 6; and 1, to which 4 went back"
 
 
 def test_what_is_open_and_what_it_rests_on_stays(world):

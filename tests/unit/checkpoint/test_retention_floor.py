@@ -40,6 +40,9 @@ class Counting:
     def kept(self):
         return self.hint
 
+    def rollbacks(self, pins=None):
+        return []
+
     def entry(self, id):
         """No job is behind."""
 
@@ -57,7 +60,7 @@ def test_the_floor_is_the_same_from_any_earlier_count(num_retained, hinted_with)
             ledger = Counting()
             for number, outcome in enumerate(outcomes):
                 if number == hinted_after:
-                    ledger.hint = _kept(ledger, hinted_with)
+                    ledger.hint = _kept(ledger, hinted_with, [])
                     for id in [id for id in ledger.outcomes if id < retention_floor(ledger, hinted_with)]:
                         del ledger.outcomes[id]
                 ledger.add(outcome)
@@ -77,7 +80,7 @@ def test_the_cost_follows_what_is_new_and_what_is_dropped():
     ledger = Counting()
     for _ in range(500):
         ledger.add("completed")
-    ledger.hint = _kept(ledger, 400)
+    ledger.hint = _kept(ledger, 400, [])
     ledger.add("completed")
     ledger.reads = 0
     assert retention_floor(ledger, 400) == 102
