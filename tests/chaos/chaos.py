@@ -28,7 +28,7 @@ from tests.chaos.reference import NAME, Fed, put
 __all__ = ["Chaos"]
 
 _FEED_S = 4.0
-_GAP_S = 9.0
+_GAP_S = 6.0
 """Between two faults, on average."""
 _START_S = 400.0
 _FINISH_S = 600.0

@@ -90,7 +90,8 @@ class Supervisor:
                 if seams.monotonic() >= part.due:
                     self._start(part)
             elif part.child is not None and (code := part.child.ended) is not None:
-                self._has_ended(part, f"has ended{_how(code)}", last_error(part.child.log))
+                # Who was killed had no chance to say why.
+                self._has_ended(part, f"has ended{_how(code)}", last_error(part.child.log) if code > 0 else "")
         if seams.monotonic() - self._looked >= _LOOK_S:
             self._ask()
             self._looked = seams.monotonic()

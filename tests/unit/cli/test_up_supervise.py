@@ -19,7 +19,7 @@ from tidegate.cli.up_supervise import Supervisor
 from tidegate.errors import Unavailable
 from tidegate.runtime.processes import is_alive
 
-LIVES = "import time\nwhile True: time.sleep(0.05)"
+LIVES = "import time\nprint('all is well', flush=True)\nwhile True: time.sleep(0.05)"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
