@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ __all__ = ["Chaos"]
 _FEED_S = 4.0
 _GAP_S = 6.0
 """Between two faults, on average."""
+_TRIES = 5
+"""As often a fault looks again for somebody to befall."""
 _START_S = 400.0
 _FINISH_S = 600.0
 _STOP_S = 120.0
@@ -89,19 +92,29 @@ class Chaos:
 
     def _faults(self) -> None:
         until = time.monotonic() + 60 * self.minutes
-        names = list(FAULTS)
-        weights = [FAULTS[name][0] for name in names]
+        drawn = self._draw()
         while time.monotonic() < until:
             time.sleep(self.dice.expovariate(1 / _GAP_S))
             self.keep_up()
-            name = self.dice.choices(names, weights)[0]
+            name = next(drawn)
             one = random.Random(self.dice.random())  # what it draws itself changes nothing of what follows
             what = FAULTS[name][1](self, one)
+            for _ in range(_TRIES):
+                if what is None:
+                    time.sleep(1)
+                    what = FAULTS[name][1](self, one)
             if what is None:
                 self.missed[name] += 1
             else:
                 self.done.append(Done(name, what, time.monotonic()))
                 self.say(f"{name}: {what}")
+
+    def _draw(self) -> Iterator[str]:
+        """Each fault once, in any order; then by their weights."""
+        names = list(FAULTS)
+        yield from self.dice.sample(names, len(names))
+        while True:
+            yield self.dice.choices(names, [FAULTS[name][0] for name in names])[0]
 
     def _finish(self, feeder: threading.Thread) -> None:
         self.deployment.go_on()

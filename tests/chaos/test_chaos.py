@@ -7,7 +7,7 @@ import os
 from tests.chaos.chaos import tell
 from tests.chaos.reference import Fed, file_ids, value
 
-SEED = int(os.environ.get("CHAOS_SEED", "1"))
+SEED = int(os.environ.get("CHAOS_SEED", "7"))
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "1.5"))
 
 
