@@ -7,6 +7,7 @@ process, not by its pid alone: pids are used again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -28,6 +29,7 @@ __all__ = ["Child", "Processes", "alone", "end_left_over", "last_error", "log_en
 _KILL_S = 10.0
 _TICK_S = 0.1
 _LOG_LINES = 25
+_NO_PROGRAM = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
 _LOG_END = 16 * 1024
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REQUEST = re.compile(r'"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) |\bhttp_access\b|request finished')
@@ -89,8 +91,8 @@ class Processes:
         log = self.home.log(name)
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_suffix(".log.1"))
-        try:
-            with log.open("wb") as file:
+        with log.open("wb") as file:
+            try:
                 process = subprocess.Popen(
                     command,
                     cwd=self.home.project,
@@ -100,15 +102,21 @@ class Processes:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        except OSError as error:
-            raise Invalid(
-                f"{command[0]} cannot be started: {error.strerror or error}",
-                expected="a program and its arguments",
-                reason="NO_SUCH_PROGRAM",
-            ) from error
+            except OSError as error:
+                if error.errno not in _NO_PROGRAM:
+                    raise
+                raise Invalid(
+                    f"{command[0]} cannot be started: {error.strerror or error}",
+                    expected="a program and its arguments",
+                    reason="NO_SUCH_PROGRAM",
+                ) from error
         child = Child(name, process, identify(process.pid), log)
         self.children.append(child)
-        self._write_state()
+        try:
+            self._write_state()
+        except OSError:  # nobody would find it if we were killed
+            self.end(child)
+            raise
         return child
 
     def end(self, child: Child) -> None:
@@ -117,7 +125,8 @@ class Processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.process.wait(_KILL_S)
         self.children.remove(child)
-        self._write_state()
+        with contextlib.suppress(OSError):  # the disk is full: it is told of one that has gone, which does no harm
+            self._write_state()
 
     def stop(self, grace: float, hurried: Callable[[], bool]) -> None:
         """End all: first politely, the scheduler and its tasks before those that they talk to, then by force.

@@ -149,17 +149,19 @@ class Supervisor:
 
     def _start(self, part: Part) -> None:
         part.began, part.since, part.due, part.well_at = seams.monotonic(), seams.now(), None, None
-        part.child = self._processes.start(part.name, part.command)
+        try:
+            part.child = self._processes.start(part.name, part.command)
+        except OSError as error:  # its log cannot be written, or there is no room for one more process
+            self._has_ended(part, "cannot be started", error.strerror or str(error))
 
     def _has_ended(self, part: Part, how: str, error: str = "") -> None:
         """End what is left of it, and let it be started again a little later each time."""
-        assert part.child is not None
         now = seams.monotonic()
         steady = part.well_at is not None and now - part.began >= _STEADY_S
         part.ends = 1 if steady else part.ends + 1
-        log = part.child.log
-        self._processes.end(part.child)
-        part.child = None
+        if part.child is not None:
+            self._processes.end(part.child)
+            part.child = None
         if part.name == SCHEDULER:
             self._queued.clear()
         said = f": {error}" if error else ""
@@ -168,7 +170,8 @@ class Supervisor:
                 f"Airflow's {part.name} does not stay up: {part.ends} times in a row it ended soon after it was "
                 f"started; now it {how}{said}",
                 expected="components of Airflow that stay up",
-                help=f"correct what it says, then start again: {program()} up. Its whole log: {log}",
+                help=f"correct what it says, then start again: {program()} up. Its whole log: "
+                f"{self._processes.home.log(part.name)}",
                 reason="AIRFLOW_ENDED",
             )
         wait = min(2.0 ** (part.ends - 1), _LONGEST_WAIT_S)

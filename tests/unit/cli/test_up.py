@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
+from tidegate import seams
 from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
@@ -332,3 +333,39 @@ def test_suspending_and_resuming_is_no_checkpoint_that_is_being_made(project):
     resume(project.ledger, "mia")
     assert followed.decided() == []
     assert followed.open == []
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_waits_for_what_runs_of_the_dag_make_and_for_nobody_else(project):
+    """A `tidegate run` beside it always has a checkpoint open, and brings it to its end by itself."""
+    project.plan(1, None, run="process:here:4711:12:ab")
+    up = up_of(project)
+    up._look()
+    followed = up.pipelines.followed["orders"]
+    followed.decided()
+    assert followed.open == [1]
+    assert followed.open_in_runs() == []
+    up._let_it_end()  # at once
+
+    project.plan(2, None, run="airflow:orders:manual__1")
+    followed.decided()
+    assert followed.open_in_runs() == [2]
+
+
+def test_ctrl_c_does_not_wait_for_checkpoints_that_begin_behind_it(project):
+    project.plan(1, None, run="airflow:orders:manual__1")
+    up = up_of(project)
+    up._look()
+    followed = up.pipelines.followed["orders"]
+    looks = iter(
+        [lambda: None, lambda: (project.abort(1, detail="over"), project.plan(2, None, run="airflow:orders:2"))]
+    )
+
+    def sleep(seconds: float) -> None:
+        next(looks)()
+
+    with seams.installed(seams.Seams(sleep=sleep)):
+        up._let_it_end()
+    assert followed.open_in_runs() == [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -160,6 +161,25 @@ raise SystemExit(1)
     assert error.reason == "AIRFLOW_ENDED"
 
 
+def test_a_disk_that_is_full_for_a_while_does_not_end_it(kept, home, monkeypatch):
+    """Who a component is cannot be written down: so it is not started, and none runs of which nobody knows."""
+    write = Home.write_private
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept.pass_(90)
+    monkeypatch.setattr(Home, "write_private", full)
+    kept.end("scheduler")
+    kept.pass_(3)
+    assert [child.name for child in kept.processes.children] == ["api-server"]
+    assert kept.told[1] == "Airflow's scheduler cannot be started: No space left on device. It is started again in 2 s."
+    monkeypatch.setattr(Home, "write_private", write)
+    kept.pass_(10)
+    assert is_alive(kept.processes.children[1].id)
+    assert set(home.state()["processes"]) == {"scheduler", "api-server"}
+
+
 def test_one_that_is_killed_now_and_then_is_never_given_up(kept):
     for _ in range(20):
         kept.pass_(90)
@@ -258,3 +278,22 @@ def test_a_process_that_is_ended_has_gone_from_what_is_known(kept, home):
     kept.processes.end(child)
     assert not is_alive(child.id)
     assert child.name not in home.state()["processes"]
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------------
+
+
+def test_all_components_together_get_the_grace_not_each_of_them(home):
+    at = [0.0]
+
+    def sleep(seconds: float) -> None:
+        at[0] += seconds
+
+    with seams.installed(seams.Seams(monotonic=lambda: at[0], sleep=sleep)), Processes(home, 1) as processes:
+        for name in ("scheduler", "api-server", "triggerer"):
+            processes.start(name, [sys.executable, "-c", f"import signal\nsignal.signal(15, signal.SIG_IGN)\n{LIVES}"])
+        for child in processes.children:
+            eventually("it ignores a polite end", lambda child=child: "all is well" in child.log.read_text())
+        processes.stop(15.0, lambda: False)
+        assert 15.0 <= at[0] < 20.0
+        assert processes.children == []
