@@ -26,6 +26,7 @@ KIND = "requests"
 
 def ask(ledger: Ledger, request: Request) -> Request:
     """Put a request behind all others of its gate; its number is told by what comes back."""
+    _refuse_unheard(ledger, request)
     known = ledger.requests(request.gate)
     while True:
         if known:
@@ -36,6 +37,25 @@ def ask(ledger: Ledger, request: Request) -> Request:
         if created.mine:
             return created.record
         known = ledger.requests(request.gate)
+
+
+def _refuse_unheard(ledger: Ledger, request: Request) -> None:
+    """No plan takes up what is asked of a gate that the code has no more, or that sets nothing aside any more."""
+    if request.action == "withdraw":
+        return
+    entries = (entry for id in reversed(ledger.ids()) if (entry := ledger.entry(id)) is not None)
+    last = next((entry for entry in entries if entry.plan.acks), None)
+    if last is not None and quarantine_name(request.gate) not in last.plan.commits:
+        there = sorted(name.removeprefix(QUARANTINE) for name in last.plan.commits if name.startswith(QUARANTINE))
+        raise Rejected(
+            f"nobody would take up what is asked of gate {request.gate!r}: by the code of checkpoint {last.id} there "
+            "is no such gate, or it sets no rows aside",
+            expected=f"a gate that quarantines or holds: {' or '.join(there) or 'there is none'}",
+            help=f"declare {request.gate!r} with on_failure='quarantine' or 'hold' again, let a checkpoint be made, "
+            f"and ask once more; until then its rows stay where they are: tidegate quarantine show {ledger.pipeline} "
+            f"{request.gate}",
+            reason="NO_SUCH_GATE",
+        )
 
 
 def _refuse_withdrawal(ledger: Ledger, request: Request, known: list[Request]) -> None:

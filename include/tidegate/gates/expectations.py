@@ -152,7 +152,7 @@ class Expectations(Gate):
     def pins_tables(self) -> bool:
         return self.over is not None
 
-    def _suite(self, context: GateContext) -> Suite:
+    def suite_for(self, context: GateContext) -> Suite:
         """The suite that the plan has fixed. Plans of versions before 0.2 fixed none: then what its file says now."""
         if context.pinned is None or "suite" not in context.pinned[0]:
             return self.load(context.place)
@@ -173,7 +173,7 @@ class Expectations(Gate):
         if over is not None:
             return self._judge_over(keep(frame), over, context)
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
-        judged = judge(self._suite(context), frame, self.private, keeping=True, stage=stage)
+        judged = judge(self.suite_for(context), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
@@ -202,7 +202,7 @@ class Expectations(Gate):
         both = frame.withColumn(_NEW, f.lit(True)).unionByName(
             self._held(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
         )
-        judged = judge(self._suite(context), both.drop(_NEW), self.private)
+        judged = judge(self.suite_for(context), both.drop(_NEW), self.private)
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
         taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]

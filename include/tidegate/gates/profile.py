@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import Invalid
+from tidegate.gates.yaml_lines import dump_yaml
 from tidegate.model.place import Place, is_url
 
 __all__ = ["profile", "read_sample"]
@@ -73,16 +74,13 @@ def _read_file(path: Path) -> Any:
 
 def profile(name: str, table: Any) -> str:
     """The suite as YAML."""
-    import yaml
-
     if not table.num_rows:
         raise Invalid("the sample has no rows", help="take one that has", reason="BAD_SAMPLE")
     rules = [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}, "severity": "warning"}]
     for column in table.column_names:
         rules += _of_column(column, table[column])
     head = f"# Proposed from a sample of {table.num_rows:,} rows, which keeps it. What must hold, you know better.\n"
-    listed = yaml.safe_dump({"name": name, "expectations": rules}, sort_keys=False, allow_unicode=True, width=120)
-    return head + str(listed)
+    return head + dump_yaml({"name": name, "expectations": rules})
 
 
 def _of_column(name: str, values: Any) -> Iterator[dict[str, Any]]:

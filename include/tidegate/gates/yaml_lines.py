@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidegate.gates.checking import Problems
 
-__all__ = ["Line", "load_yaml"]
+__all__ = ["Line", "dump_yaml", "load_yaml"]
 
 _TAG: Final = "tag:yaml.org,2002:"
 _UNCLEAR: Final = "!unclear"
@@ -67,18 +67,31 @@ def load_yaml(text: str, problems: Problems) -> Line:
     return _line(node, _loader()(""), problems, ())
 
 
+def dump_yaml(value: Any) -> str:
+    """YAML that is read as this value, here and by readers of YAML 1.1: what either takes for no text is in quotes."""
+    import yaml
+
+    known = {letter: list(each) for letter, each in yaml.SafeDumper.yaml_implicit_resolvers.items()}
+    dumper = _resolving(type("Dumper", (yaml.SafeDumper,), {"yaml_implicit_resolvers": known}))
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
 @functools.cache
 def _loader() -> Any:
     """PyYAML's loader of plain data, but for what values without quotes are."""
-    import re
-
     import yaml
 
-    Loader: Any = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
-    for kind, form in _PLAIN.items():
-        tag = kind if kind == _UNCLEAR else _TAG + kind
-        Loader.add_implicit_resolver(tag, re.compile(f"^(?:{form})$"), None)
-    return Loader
+    return _resolving(type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}}))
+
+
+def _resolving(kind: Any) -> Any:
+    """The loader or dumper, with our forms behind those that it knows."""
+    import re
+
+    for name, form in _PLAIN.items():
+        tag = name if name == _UNCLEAR else _TAG + name
+        kind.add_implicit_resolver(tag, re.compile(f"^(?:{form})$"), None)
+    return kind
 
 
 def _line(node: Node, loader: Any, problems: Problems, above: tuple[Node, ...]) -> Line:

@@ -10,6 +10,7 @@ import pytest
 from tidegate.errors import Invalid
 from tidegate.gates.catalogue import CATALOGUE, How, table
 from tidegate.gates.suite import load_suite, read_suite
+from tidegate.gates.yaml_lines import dump_yaml
 
 RANGE = "expect_column_values_to_be_between"
 NULL = "expect_column_values_to_not_be_null"
@@ -249,3 +250,9 @@ def test_what_is_written_is_what_is_meant(written, meant):
     """Not as YAML 1.1 has it, where Norway is false, half past twelve is 45000, and 010 is 8."""
     text = f"expectations:\n  - {{type: {SET}, kwargs: {{column: a, value_set: {written}}}}}\n"
     assert read_suite(text, "s.yaml", "s").rules[0].kwargs["value_set"] == meant
+
+
+def test_what_a_proposed_suite_says_is_read_as_it_was_meant():
+    values = ["NO", "1e3", "0123", "1_000", "0o17", "12:30:00", "true", "~", "", "2024-01-31", ".5", 7, 1.5e-7, True]
+    rules = [{"type": SET, "kwargs": {"column": "a", "value_set": values}}]
+    assert read_suite(dump_yaml({"expectations": rules}), "s.yaml", "s").rules[0].kwargs["value_set"] == values

@@ -1,0 +1,79 @@
+"""What people ask of quarantine: it is refused at once if no checkpoint would ever take it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tidegate import Pipeline
+from tidegate.checkpoint import Coordinator
+from tidegate.checkpoint.asking import ask
+from tidegate.errors import Rejected
+from tidegate.gates import Gate, GateContext, Judgement
+from tidegate.ledger.ledger import stamp
+from tidegate.model.place import Place
+from tidegate.model.records import Json, Request
+from tidegate.testing.toys import ToySink, ToySource
+
+
+class Aside(Gate):
+    """Sets rows aside, or only warns."""
+
+    kind = "aside"
+
+    def __init__(self, *, quarantines: bool) -> None:
+        self._quarantines = quarantines
+
+    @property
+    def quarantines(self) -> bool:
+        return self._quarantines
+
+    def describe(self) -> Json:
+        return {"quarantines": self.quarantines}
+
+    def judge(self, frame: Any, context: GateContext) -> Judgement:
+        return Judgement(0)
+
+
+class AskedWorld(World):
+    gates: dict[str, Gate]
+
+    def coordinator(self) -> Coordinator:
+        pipeline = Pipeline(self.name)
+        stream = pipeline.source("in", ToySource(self.feed, self.bound))
+        for name, gate in self.gates.items():
+            stream = stream.gate(gate, name=name)
+        stream.sink("out", ToySink("out", self.tables))
+        return Coordinator(pipeline.graph(), self.ledger, self.limits, Place("/"))
+
+    def planned(self, run: str, **gates: Gate) -> None:
+        """A checkpoint by code with these gates. How it ends is no matter."""
+        self.gates = gates
+        self.coordinator().abort(self.trigger(run), "CANCELLED", "by hand")
+
+
+def request(action: str = "release", **words: Any) -> Request:
+    return Request(**stamp("x"), number=1, gate="checked", action=action, seen=9, by="ann", **words)
+
+
+@pytest.fixture
+def world(tmp_path: Any) -> AskedWorld:
+    return AskedWorld(tmp_path)
+
+
+def test_what_is_asked_of_a_gate_that_sets_nothing_aside_any_more_is_refused_until_it_does_again(
+    world: AskedWorld,
+) -> None:
+    world.planned("one", checked=Aside(quarantines=True))
+    assert ask(world.ledger, request()).number == 1
+    for run, gates in (("gone", {"other": Aside(quarantines=True)}), ("warns", {"checked": Aside(quarantines=False)})):
+        world.planned(run, **gates)
+        for action in ("release", "discard"):
+            with pytest.raises(Rejected, match="nobody would take up what is asked of gate 'checked'") as refused:
+                ask(world.ledger, request(action))
+            assert refused.value.reason == "NO_SUCH_GATE"
+    assert ask(world.ledger, request("withdraw", withdraws=1)).number == 2, "what waits can be taken back"
+    world.planned("back", checked=Aside(quarantines=True))
+    assert ask(world.ledger, request()).number == 3
