@@ -104,7 +104,11 @@ def test_a_malformed_json_record_fails_by_name_and_line_whatever_is_asked_for(
         assert "on_corrupt='keep'" in error.help
 
 
-@pytest.mark.parametrize("bad", ['{"id": 2}{"id": 3}', '{"id": 2} {"id": 3}', '{"id": 2} trailing', '{"id": 2},'])
+TRAILING = ['{"id": 3}', ' {"id": 3}', " trailing", ",", ',{"id": 3}', '\t{"id": 3}', '  {"id": 3}', ', {"id": 3}',
+            '\x1e{"id": 3}', " x}", "]} {}", '}, "r": [1', "\t}", ' "}']  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", [f'{{"id": 2}}{rest}' for rest in TRAILING] + ['[{"id": 2}] [{"id": 3}]'])
 def test_what_follows_an_object_on_its_line_is_not_lost_in_silence(
     spark: SparkSession, context: SourceContext, landing: Path, bad: str
 ) -> None:
@@ -116,6 +120,122 @@ def test_what_follows_an_object_on_its_line_is_not_lost_in_silence(
     kept = read(spark, Files("landing/*.json", schema="id long", on_corrupt="keep"), context)
     assert rows(kept.where("_corrupt_record is not null")) == [(None, bad)]
     assert rows(kept.where("_corrupt_record is null")) == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("rest", ['\n{"id": 3}', " x}", '{"id": 3}', ', {"id": 3}', "\n]"])
+def test_a_multi_line_file_with_more_than_one_value_is_not_lost_in_silence(
+    spark: SparkSession, context: SourceContext, landing: Path, rest: str
+) -> None:
+    (landing / "a.json").write_text('{"id":\n1}\n')
+    source = Files("landing/*.json", schema="id long", options={"multiLine": True})
+    assert rows(read(spark, source, context)) == [(1,)]
+    (landing / "b.json").write_text(f'{{"id":\n2}}{rest}')
+    frame = read(spark, source, context)
+    for query in (frame, frame.groupBy().count()):
+        error = refusal(query)
+        assert f"malformed record in {landing}/b.json" in error.what
+        assert "lose the rest" in error.expected
+
+
+def test_one_value_is_one_value_whatever_it_holds(spark: SparkSession, context: SourceContext, landing: Path) -> None:
+    lines = [
+        '\ufeff{"id": 1}', ' \t{"id": 2, "x": {"y": {}}}\t ', "\t",
+        '{"id": 3, "x": "]}, {\\"{"}', "{'id': 4, 'x': [{}]}",
+        '{"id": 5, "x": "\\u007d \U0001f30a{"}', '[{"id": 6, "x": {}}, {"id": 7}]', '{}',
+    ]  # fmt: skip
+    (landing / "a.json").write_text("\n".join(lines))
+    frame = read(spark, Files("landing/*.json", schema="id long"), context)
+    assert rows(frame) == sorted([(1,), (2,), (3,), (4,), (5,), (6,), (7,), (None,)], key=repr)
+    (landing / "a.json").write_text('{"id": 1, "x": {}} // one\n')
+    frame = read(spark, Files("landing/*.json", schema="id long", options={"allowComments": True}), context)
+    assert rows(frame) == [(1,)]
+    (landing / "a.json").write_bytes('{"id": 1, "x": {"é": 1}}\n{"id": 2}'.encode("utf-16-le"))
+    options = {"encoding": "UTF-16LE", "lineSep": "\n"}
+    assert rows(read(spark, Files("landing/*.json", schema="id long", options=options), context)) == [(1,), (2,)]
+
+
+EXACT = "id long, m decimal(12,2), at timestamp, o struct<m: decimal(5,1), ats: array<timestamp>>"
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ('{"id": 2, "m": 1.005}', "m 1.005"),
+        ('{"id": 2, "m": 9999999999.995}', "m 9999999999.995"),
+        ('{"id": 2, "at": 1767225600000}', "at +5797"),
+        ('{"id": 2, "o": {"m": 1.25}}', "o {1.25"),
+        ('{"id": 2, "o": {"ats": [1, 1767225600000]}}', "o {null, [1970-"),
+    ],
+)
+def test_a_value_that_would_be_changed_on_the_way_in_is_refused(
+    spark: SparkSession, context: SourceContext, landing: Path, bad: str, told: str
+) -> None:
+    good = '{"id": 1, "m": 1.50, "at": 1767225600, "o": {"m": 1e1, "ats": [null, "2026-01-01T00:00:00Z"]}}'
+    (landing / "a.json").write_text(f"{good}\n")
+    (row,) = read(spark, Files("landing/*.json", schema=EXACT), context).selectExpr("*", "cast(at as long) s").collect()
+    assert (row.m, row.s, row.o.m) == (Decimal("1.50"), 1767225600, Decimal("10.0"))
+    (landing / "b.json").write_text(f"{good}\n{bad}\n")
+    frame = read(spark, Files("landing/*.json", schema=EXACT), context)
+    for query in (frame, frame.select("id"), frame.groupBy().count()):
+        error = refusal(query)
+        assert f"a value that its column cannot hold in {landing}/b.json: {told}" in error.what
+        assert "timestamp_millis" in error.help
+    kept = read(spark, Files("landing/*.json", schema=EXACT, on_corrupt="keep"), context)
+    assert kept.where("_corrupt_record is not null").select("id").collect() == [(2,)]
+    assert kept.count() == 3
+
+
+def test_a_csv_value_that_would_be_changed_is_refused_and_so_are_bytes_that_are_no_text(
+    spark: SparkSession, context: SourceContext, landing: Path
+) -> None:
+    schema = "s string, m decimal(12,2)"
+    (landing / "a.csv").write_text("Zürich,1.10\n")
+    assert rows(read(spark, Files("landing/*.csv", schema=schema), context)) == [("Zürich", Decimal("1.10"))]
+    (landing / "b.csv").write_text("x,1.005\n")
+    assert "b.csv: m 1.005" in refusal(read(spark, Files("landing/*.csv", schema=schema), context)).what
+    (landing / "b.csv").write_bytes("x,1\nGenève,2\n".encode("latin-1"))
+    frame = read(spark, Files("landing/*.csv", schema=schema), context)
+    for query in (frame, frame.select("m"), frame.groupBy().count()):
+        error = refusal(query)
+        assert f"record that is no UTF-8 in {landing}/b.csv, line 2: Gen" in error.what
+        assert "'encoding': 'ISO-8859-1'" in error.help
+    kept = read(spark, Files("landing/*.csv", schema=schema, on_corrupt="keep"), context)
+    assert [row.m for row in kept.where("_corrupt_record is not null").collect()] == [Decimal("2.00")]
+    assert kept.count() == 3
+    (landing / "a.csv").unlink()
+    latin = Files("landing/*.csv", schema=schema, options={"encoding": "ISO-8859-1"})
+    assert rows(read(spark, latin, context)) == [("Genève", Decimal("2.00")), ("x", Decimal("1.00"))]
+
+
+NESTED = "a long, o struct<zip: string, at: array<struct<b: int>>>"
+
+
+@pytest.mark.parametrize(
+    ("record", "alike"),
+    [
+        ('{"A": 1}', True),
+        ('{"a": 1, "o": {"Zip": "x"}}', True),
+        ('{"a": 1, "o": {"at": [{"b": 1}, {"B": 1}]}}', True),
+        ('[{"a": 1}, {"A": 1}]', True),
+        ('{"a": 1, "more": {}}', False),
+        ('{"a": 1, "o": {"zipcode": "x"}}', False),
+        ('{"a": 1, "A": 2}', False),
+    ],
+)
+def test_a_key_that_the_schema_lacks_is_left_out_by_rule_and_never_for_its_case_alone(
+    spark: SparkSession, context: SourceContext, landing: Path, record: str, alike: bool
+) -> None:
+    good = '{"a": 1, "o": {"zip": "A", "at": [{"b": 1}, null]}}'
+    (landing / "a.json").write_text(f"{good}\n{record}\n{{}}\n")
+    frame = read(spark, Files("landing/*.json", schema=NESTED), context)
+    if alike:
+        assert f"record with keys that the schema lacks in {landing}/a.json, line 2" in refusal(frame).what
+    else:
+        assert frame.count() == 3
+    strict = read(spark, Files("landing/*.json", schema=NESTED, unknown_keys="refuse"), context)
+    assert "a.json, line 2" in refusal(strict.select("a")).what
+    (landing / "a.json").write_text(f"{good}\n{{}}\n")
+    assert read(spark, Files("landing/*.json", schema=NESTED, unknown_keys="refuse"), context).count() == 2
 
 
 def test_braces_within_values_are_no_second_object(spark: SparkSession, context: SourceContext, landing: Path) -> None:

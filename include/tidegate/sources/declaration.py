@@ -51,6 +51,7 @@ def files_problems(source: Files) -> list[str]:
         ("order", source.order, ("name", "arrival")),
         ("on_corrupt", source.on_corrupt, ("refuse", "keep")),
         ("missing_columns", source.missing_columns, ("refuse", "null")),
+        ("unknown_keys", source.unknown_keys, ("ignore", "refuse")),
     ):
         if value not in known:
             found.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in known)}")

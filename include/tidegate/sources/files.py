@@ -51,11 +51,16 @@ class Files(Source):
         at any time: every position knows each file that was read, so none is read twice.
     max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
     on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
-        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only.
+        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. Malformed is
+        also a decimal with more places than its column has, a moment beyond the year 9999 (a number is taken for
+        seconds), bytes that are no text, and whatever stands behind a JSON record on its line.
     options: options of Spark's reader, such as {"header": "true"} for CSV.
     min_age: seconds since a file's last change before it is taken, for producers that write in place. Only
         with it is any clock looked at; it delays, and never decides what is read twice or not at all.
     missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
+    unknown_keys: keys of JSON objects, nested ones, too, that the schema does not have are left out, or with "refuse"
+        make a record malformed (so does a key that was renamed). One that is a missing column but for upper and lower
+        case always does.
     required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows.
 
     No clock or modification time matters otherwise: a file is what its name and its content are, and a name is read
@@ -78,6 +83,7 @@ class Files(Source):
         options: Mapping[str, Any] | None = None,
         min_age: float = 0,
         missing_columns: Literal["refuse", "null"] = "refuse",
+        unknown_keys: Literal["ignore", "refuse"] = "ignore",
         required: bool = False,
     ) -> None:
         self.pattern = pattern
@@ -90,6 +96,7 @@ class Files(Source):
         self.options = {} if options is None else options
         self.min_age = min_age
         self.missing_columns = missing_columns
+        self.unknown_keys = unknown_keys
         self.required = required
 
     @property
@@ -111,6 +118,7 @@ class Files(Source):
             "options": {key: str(value) for key, value in self.options.items()},
             "min_age": self.min_age,
             "missing_columns": self.missing_columns,
+            "unknown_keys": self.unknown_keys,
             "required": self.required,
         }
 

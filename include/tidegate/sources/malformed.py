@@ -15,18 +15,18 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from tidegate.errors import Invalid
 from tidegate.model.names import quoted
 from tidegate.sources.ddl import Column as Field
+from tidegate.sources.exact import doubt, doubtful_values, narrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-__all__ = ["flagged", "free_name", "joined_lines", "malformed_record", "note", "refused"]
+__all__ = ["flagged", "free_name", "malformed_record", "note", "refused"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
@@ -34,9 +34,38 @@ SAMPLE: Final = 256
 
 LINES_SEARCHED: Final = 2_000_000
 
+MISFIT: Final = "misfit"
+WHYS: Final = {
+    "": ("malformed record", "", "correct the file, or the schema and options of Files(…)"),
+    "unread": (
+        "malformed record",
+        "one record, and nothing behind it: Spark would read the first and lose the rest",
+        "put each record on a line of its own, or all in one array; correct the file",
+    ),
+    "keys": (
+        "record with keys that the schema lacks",
+        "keys spelled as in the schema, upper and lower case, too; and with unknown_keys='refuse' no others",
+        "spell the column in the schema as the file does, or correct the file",
+    ),
+    "bytes": (
+        "record that is no UTF-8",
+        "text in the encoding of the source, else letters would be lost",
+        "say how the file is encoded, such as options={'encoding': 'ISO-8859-1'}, or convert it",
+    ),
+    MISFIT: (
+        "a value that its column cannot hold",
+        "decimals with no more places than their column has, for they would be rounded; moments in the years 1 to "
+        "9999, for a number is taken for seconds since 1970",
+        "declare what the file holds, such as decimal(12,3), or long for milliseconds, and let a stage round it, or "
+        "make it a moment by timestamp_millis(…)",
+    ),
+}
+"""By what is wrong with a record: what it is, what was expected (else the schema), and what to do."""
+
 
 def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
-    """Fail at the first record that has a text in column `corrupt`; without that column otherwise.
+    """Fail at the first record that has a text in column `corrupt`, or a value that its column cannot hold; without
+    that column otherwise.
 
     input_file_name() is not deterministic to Spark: nothing is pushed down through the filter. The note names
     every column: none is pruned from what is parsed.
@@ -44,45 +73,30 @@ def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -
     from pyspark.sql import functions as F
 
     fail = f"raise_error({note(quoted(corrupt), columns, source)})"
-    good = f"CASE WHEN {quoted(corrupt)} IS NOT NULL THEN {fail} ELSE true END"
-    return frame.where(F.expr(good)).drop(corrupt)
+    misfit = f"raise_error({note(doubtful_values(columns), columns, source, why=MISFIT)})"
+    good = f"CASE WHEN {quoted(corrupt)} IS NOT NULL THEN {fail} WHEN {doubt(columns)} THEN {misfit} ELSE true END"
+    return frame.where(F.expr(good)).selectExpr(*narrow(columns))
 
 
-def flagged(frame: DataFrame, columns: list[Field], corrupt: str) -> DataFrame:
-    """Keep all rows; `corrupt` is judged by all columns even if a query needs only some."""
+def flagged(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: bool) -> DataFrame:
+    """Keep all rows; `corrupt` is judged by all columns even if a query needs only some. replaced: bytes that are no
+    text have become U+FFFD."""
     from pyspark.sql import functions as F
 
     text, name = _text(columns), quoted(corrupt)
-    judged = f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) END"
-    return frame.withColumn(corrupt, F.expr(judged))
-
-
-def joined_lines(columns: list[Field], options: Mapping[str, str]) -> Column:
-    """A condition on the lines of JSON files: begins with a good object, but something follows it.
-
-    Spark takes the first object of a line and loses the rest in silence. Such lines come from files that were put
-    together without a newline between them. Cheap tests come first: the exact ones are for the few lines left.
-    """
-    from pyspark.sql import functions as F
-
-    value, fields = F.col("value"), ", ".join(column.ddl for column in columns)
-    corrupt = free_name("_corrupt", columns)
-    parser = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
-    first = F.from_json(value, f"{fields}, {corrupt} string", parser)
-    wrapped = F.concat(F.lit('{"r":['), value, F.lit("]}"))
-    whole = F.from_json(wrapped, f"r array<string>, {corrupt} string", parser)
-    ends = ~F.rtrim(value).endswith("}") & (F.trim(value) != F.lit(""))
-    return (
-        (value.contains("}{") | value.contains("} {") | ends)
-        & first[corrupt].isNull()
-        & (whole[corrupt].isNotNull() | (F.size(whole["r"]) != F.lit(1)))
+    lost = f" WHEN contains({text}, '\ufffd') THEN {text}" if replaced else ""
+    judged = (
+        f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) "
+        f"WHEN {doubt(columns)} THEN {text}{lost} END"
     )
+    return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*narrow(columns), name)
 
 
-def note(record: str, columns: list[Field], source: str) -> str:
-    """SQL for the message of a failure: who, where, what."""
+def note(record: str, columns: list[Field], source: str, why: str = "") -> str:
+    """SQL for the message of a failure: who, where, what. why: one of WHYS; or SQL that gives one."""
+    cause = why if why.startswith("CASE ") else f"'{why}'"
     return (
-        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), "
+        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), 'why', {cause}, "
         f"'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), 'parsed', left({_text(columns)}, {SAMPLE}))))"
     )
 
@@ -100,11 +114,12 @@ def malformed_record(said: str) -> Invalid | None:
         return None  # cut short by whoever reported it
     line = _line(path, sha)
     cut = " …" if len(record) == SAMPLE else ""
+    where = f"in {path}{f', line {line}' if line else ''}: {record}{cut}"
+    what, expected, help = WHYS[found.get("why", "")]
     return Invalid(
-        f"source {found['source']!r}: malformed record in {path}{f', line {line}' if line else ''}: {record}{cut}",
-        expected=f"a record that fits the schema; understood was {parsed}",
-        help="correct the file, or the schema and options of Files(…); or keep such records in a column of "
-        "their own with on_corrupt='keep'",
+        f"source {found['source']!r}: {what} {where}",
+        expected=expected or f"a record that fits the schema; understood was {parsed}",
+        help=f"{help}; or keep such records in a column of their own with on_corrupt='keep'",
         reason="MALFORMED_RECORD",
     )
 

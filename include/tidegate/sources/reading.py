@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from tidegate.model.names import quoted
 from tidegate.sources.base import SourceContext
 from tidegate.sources.ddl import Column, parse_ddl
+from tidegate.sources.exact import wide
 from tidegate.sources.folder import Folder
-from tidegate.sources.malformed import flagged, free_name, joined_lines, note, refused
+from tidegate.sources.lines import as_text, no_utf8, strange_keys, unread
+from tidegate.sources.malformed import flagged, free_name, note, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -27,6 +30,9 @@ _SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
 
 _LINES: Final = ("encoding", "lineSep", "compression")
 """Options that say what a line is."""
+
+_ABOUT_FILES: Final = ("encoding", "charset", "linesep", "compression", "multiline")
+"""Options that mean nothing to a parser of texts."""
 
 
 def read_files(
@@ -43,14 +49,18 @@ def read_files(
     if source.format == "parquet":
         return reader.schema(_ddl(columns)).format("parquet").load(escaped(paths))
     corrupt = free_name(CORRUPT, columns)
-    reader = reader.schema(_ddl([*columns, Column(corrupt, "string")])).option("columnNameOfCorruptRecord", corrupt)
+    read = [*wide(columns), Column(corrupt, "string")]
+    reader = reader.schema(_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
     if "enforceschema" not in {key.lower() for key in options}:
         reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
-    judged = flagged(frame, columns, corrupt) if keep else refused(frame, columns, corrupt, context.source)
-    if source.format == "csv" or _is_true(options, "multiLine"):
-        return judged
-    return judged.unionByName(_second_objects(spark, paths, columns, options, keep, context))
+    if keep:
+        replaced = source.format == "csv" and _is_utf8(options)
+        judged = flagged(frame, columns, corrupt, replaced=replaced)
+    else:
+        judged = refused(frame, columns, corrupt, context.source)
+    passed_over = _passed_over(spark, source, paths, columns, options, context)
+    return judged if passed_over is None else judged.unionByName(passed_over)
 
 
 def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
@@ -79,27 +89,56 @@ def unreadable(path: str) -> bool:
     return ":" in path and _SPECIAL.search(path) is not None
 
 
-def _second_objects(
+def _passed_over(
     spark: SparkSession,
+    source: Files,
     paths: list[str],
     columns: list[Column],
     options: dict[str, str],
-    keep: bool,
     context: SourceContext,
-) -> DataFrame:
-    """What Spark's JSON reader would lose: the rest of lines that hold more than one object."""
+) -> DataFrame | None:
+    """What Spark's reader would pass over: lines (or whole files) that hold more than it reads. None: there is no such
+    thing. Where it is to be kept, what the reader has found malformed itself is not told again."""
     from pyspark.sql import functions as F
 
+    keep = source.on_corrupt == "keep"
+    whole = source.format == "json" and _is_true(options, "multiLine")
     about_lines = {key: value for key, value in options.items() if key.lower() in {name.lower() for name in _LINES}}
-    lines = exact_reader(spark, paths).options(**about_lines).format("text").load(escaped(paths))
-    joined = lines.where(joined_lines(columns, options))
-    if keep:
-        nothing = (F.lit(None).cast(column.type).alias(column.name) for column in columns)
-        return joined.select(*nothing, F.col("value").alias(CORRUPT))
-    fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source)})")
+    reader = exact_reader(spark, paths).options(**about_lines)
+    lines = (reader.option("wholetext", "true") if whole else reader).format("text").load(escaped(paths))
+    if source.format == "csv":
+        if keep or not _is_utf8(options):
+            return None
+        bad, why = no_utf8(), "bytes"
+    else:
+        parser = {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
+        text = as_text(_option(options, "encoding") or _option(options, "charset"))
+        strange = strange_keys(text, columns, parser, all_of_them=source.unknown_keys == "refuse")
+        bad, why = unread(text, parser) | strange, "CASE WHEN strange THEN 'keys' ELSE 'unread' END"
+        lines = lines.withColumn("strange", F.lit(False)) if keep else lines.select("value", strange.alias("strange"))
+        if keep:
+            corrupt = free_name("_corrupt", columns)
+            fields = f"{_ddl(columns)}, {quoted(corrupt)} string"
+            read = F.from_json(text, fields, {**parser, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt})
+            rows = F.from_json(text, f"array<struct<{_ddl(columns)}>>", {**parser, "mode": "PERMISSIVE"})
+            is_array = F.btrim(text, F.lit(" \t\r\n")).startswith("[")
+            joined = lines.where(bad & F.when(is_array, rows.isNotNull()).otherwise(read[corrupt].isNull()))
+            nothing = (F.lit(None).cast(column.type).alias(column.name) for column in columns)
+            return joined.select(*nothing, F.col("value").alias(CORRUPT))
+        bad = unread(text, parser) | F.col("strange")
+    joined = lines.where(bad)
+    fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, why)})")
     # Not literal nulls: with those, a filter downstream proves that it needs no row of this branch.
     parsed = F.from_json("value", _ddl(columns))
     return joined.where(fail.cast("boolean")).select(*(parsed[column.name].alias(column.name) for column in columns))
+
+
+def _is_utf8(options: dict[str, str]) -> bool:
+    return (_option(options, "encoding") or _option(options, "charset") or "utf-8").lower() in ("utf-8", "utf8")
+
+
+def _option(options: dict[str, str], name: str) -> str:
+    return next((value for key, value in options.items() if key.lower() == name.lower()), "")
 
 
 def _ddl(columns: list[Column]) -> str:
