@@ -77,7 +77,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise
     out.document(_document(target, progress, stopped=stopped))
     _closing(target, progress, stopped, out)
-    return 0 if all(each["state"] == "completed" for each in progress.checkpoints[-1:]) else 1
+    return _exit_code(args, progress, stopped)
+
+
+def _exit_code(args: argparse.Namespace, progress: Progress, stopped: bool) -> int:
+    """0: what was asked for is done. A later checkpoint takes what an aborted one left; another interval does not."""
+    told = progress.checkpoints if args.interval else progress.checkpoints[-1:]
+    unmade = bool(args.interval) and stopped
+    return 0 if not unmade and all(each["state"] == "completed" for each in told) else 1
 
 
 def refuse_submit(settings: Settings) -> None:

@@ -296,6 +296,23 @@ def test_intervals_are_made_one_after_the_other(shop, tidegate, loop):
     assert all(schedule.reprocess and schedule.checkpoints == 1 for schedule in schedules)
 
 
+@pytest.mark.parametrize("states", [("aborted", "completed"), ("completed", "aborted")])
+def test_an_interval_that_failed_is_not_made_good_by_another(project, tidegate, loop, states):
+    """A failure is tolerated, so the others are made all the same; the exit code tells of it."""
+    (project.folder / "shop.py").write_text(SHOP)
+    plan, made = project.plan(1, None), iter(states)
+
+    def behave(observer, schedule):
+        observer.decided(plan, Outcome(plan.id, next(made), "JOB_FAILED", "a torn file"), [], 1.0)
+        return []
+
+    loop(behave)
+    intervals = ["--interval", "2026-01-01/2026-01-02", "--interval", "2026-01-02/2026-01-03"]
+    said = tidegate("run", "shop:pipeline", *intervals)
+    assert said.code == 1
+    assert "a torn file" in said.out
+
+
 @pytest.mark.parametrize("text", ["2026-01-01", "a/b", "2026-01-02/2026-01-01", "2026-01-01/2026-01-02/2026-01-03"])
 def test_what_is_no_interval_is_refused(shop, tidegate, loop, text):
     asked = loop()
