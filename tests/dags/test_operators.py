@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tests.unit.checkpoint.test_passed_lives import toy_channels
 from tests.unit.checkpoint.test_passed_stories import busy
-from tidegate import Pipeline
+from tidegate import Pipeline, seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
@@ -375,10 +375,11 @@ def test_restart_strategies_become_retries():
 # -- the timetable -------------------------------------------------------------------------------------
 
 
-def restriction(earliest: str | None = None, catchup: bool = True) -> Any:
+def restriction(earliest: str | None = None, catchup: bool = True, latest: str | None = None) -> Any:
     from airflow.timetables.base import TimeRestriction
 
-    return TimeRestriction(pendulum.parse(earliest) if earliest else None, None, catchup)
+    begin, end = (pendulum.parse(at) if at else None for at in (earliest, latest))
+    return TimeRestriction(begin, end, catchup)  # type: ignore[arg-type]
 
 
 def test_runs_are_an_interval_apart_without_holes():
@@ -388,9 +389,10 @@ def test_runs_are_an_interval_apart_without_holes():
     for _ in range(3):
         assert info is not None
         starts.append(info.data_interval.start.isoformat())
-        assert info.run_after == info.data_interval.end
-        info = every.next_dagrun_info(last_automated_data_interval=info.data_interval, restriction=restriction())
-    assert starts == [f"2026-01-01T00:00:{second}+00:00" for second in ("03.500000", "06", "08.500000")]
+        assert info.run_after == info.data_interval.end.add(seconds=1)
+        again = restriction("2026-01-01T00:00:02")
+        info = every.next_dagrun_info(last_automated_data_interval=info.data_interval, restriction=again)
+    assert starts == [f"2026-01-01T00:00:{second}+00:00" for second in ("02.500000", "05", "07.500000")]
 
 
 def test_what_was_missed_is_one_run():
@@ -399,6 +401,76 @@ def test_what_was_missed_is_one_run():
     info = every.next_dagrun_info(last_automated_data_interval=long_ago, restriction=restriction(catchup=False))
     assert info is not None
     assert 0 <= (pendulum.now("UTC") - info.run_after).total_seconds() < 61
+
+
+DAYS = 86400
+
+
+def following(every: Every, last: tuple[str, str], now: str, catchup: bool = True, count: int = 1) -> list[Any]:
+    """The next runs behind an interval: when they begin, and what is theirs."""
+    from airflow.timetables.base import DataInterval
+
+    before = DataInterval(pendulum.parse(last[0]), pendulum.parse(last[1]))  # type: ignore[arg-type]
+    found = []
+    with seams.installed(seams.Seams(now=lambda: datetime.fromisoformat(now).replace(tzinfo=UTC))):
+        for _ in range(count):
+            info = every.next_dagrun_info(last_automated_data_interval=before, restriction=restriction(catchup=catchup))
+            assert info is not None
+            before = info.data_interval
+            found.append(tuple(f"{at:%d %H:%M}" for at in (before.start, before.end, info.run_after)))
+    return found
+
+
+def test_a_delay_moves_the_run_and_not_its_interval():
+    every = Every(DAYS, delay=600)
+    found = following(every, ("2026-01-01", "2026-01-02"), "2026-01-03T00:05", count=2)
+    assert found == [("02 00:00", "03 00:00", "03 00:10"), ("03 00:00", "04 00:00", "04 00:10")]
+    by_hand = every.infer_manual_data_interval(run_after=pendulum.parse("2026-01-03T00:05"))
+    assert by_hand.end == pendulum.parse("2026-01-02"), "that of the third is not due yet"
+    later = following(Every(DAYS, delay=30 * 3600), ("2026-01-01", "2026-01-02"), "2026-01-03T07:00")
+    assert later == [("02 00:00", "03 00:00", "04 06:00")]
+
+
+def test_another_interval_or_delay_leaves_nothing_out_and_makes_nothing_twice():
+    """The first one goes from where the last one ended to where the calendar has its next."""
+    found = following(Every(DAYS), ("2026-01-01T04:00", "2026-01-01T05:00"), "2026-01-03T09:00", count=2)
+    assert found == [("01 05:00", "02 00:00", "02 00:00"), ("02 00:00", "03 00:00", "03 00:00")]
+    found = following(Every(DAYS, 600), ("2026-01-01T00:10", "2026-01-02T00:10"), "2026-01-03T09:00", count=2)
+    assert found == [("02 00:10", "03 00:00", "03 00:10"), ("03 00:00", "04 00:00", "04 00:10")]
+
+
+def test_intervals_that_were_missed_are_made_up_for_but_not_without_end():
+    found = following(Every(DAYS), ("2026-01-01", "2026-01-02"), "2026-01-06T09:00", count=4)
+    assert [each[0] for each in found] == ["02 00:00", "03 00:00", "04 00:00", "05 00:00"]
+    (first,) = following(Every(3600), ("2025-01-01", "2025-01-02"), "2026-01-06T09:30")
+    assert first[0] == f"{pendulum.datetime(2026, 1, 6, 9).subtract(hours=1000):%d %H:%M}"
+
+
+def test_a_backfill_gets_all_that_lies_between_its_dates():
+    every, last, starts = Every(3600), None, []
+    while info := every.next_dagrun_info(
+        last_automated_data_interval=last, restriction=restriction("2020-01-01T00:10", latest="2020-01-01T04:00")
+    ):
+        starts.append(f"{info.data_interval.start:%H:%M}")
+        last = info.data_interval
+    assert starts == ["01:00", "02:00", "03:00", "04:00"]
+
+
+def test_only_an_interval_pipeline_catches_up_by_default_and_not_from_the_beginning_of_time():
+    pipeline = Pipeline("days", interval="1 day")
+    rows = pipeline.source("in", Files("in/{start:%Y-%m-%d}/*.json", schema="id long"))
+    rows.sink("out", DeltaAppend("out"))
+    dag = build_dag(pipeline)
+    assert dag.catchup
+    with seams.installed(seams.Seams(now=lambda: datetime(2026, 1, 6, 9, tzinfo=UTC))):
+        info = dag.timetable.next_dagrun_info(
+            last_automated_data_interval=None, restriction=restriction(dag.start_date.isoformat())
+        )
+    assert f"{info.data_interval.start:%Y-%m-%d}" == "2026-01-06"
+    assert not build_dag(pipeline, catchup=False).catchup
+    assert not build_dag(pipeline, schedule="@daily").catchup
+    assert build_dag(pipeline, schedule="@daily", start_date=pendulum.datetime(2026, 1, 1)).catchup
+    assert not build_dag(some_pipeline()).catchup
 
 
 def test_never_means_by_hand_only():

@@ -15,6 +15,7 @@ from tidegate.checkpoint import control, holding, skipping, troubles
 from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
+from tidegate.model.interval import Interval
 from tidegate.model.place import is_url
 from tidegate.model.records import Decision, Plan
 from tidegate.model.trouble import Trouble
@@ -56,7 +57,7 @@ STATES = {
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
     "failed": "its last checkpoint was aborted, which is tolerated: it goes on",
     "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
-    "skipping": "input lies at a source that no run will ever read by itself",
+    "skipping": "input lies at a source, or an interval was missed, that no run will ever take up by itself",
     "disk full": "what holds its ledger or its data has no room",
     "suspended": "no run plans a checkpoint until somebody resumes it",
     "stopped": "it is over, until somebody resumes it",
@@ -97,6 +98,8 @@ class Seen:
     """Open entries whose process has died."""
     late: frozenset[int] = frozenset()
     """Open entries whose timeout is over."""
+    gaps: tuple[Interval, ...] = ()
+    """Of an interval pipeline: what its intervals leave out."""
     full: tuple[str, ...] = ()
     """Folders whose disk has no room left."""
 
@@ -140,6 +143,7 @@ def look(ledger: Ledger, limits: Limits, gone: Callable[[Plan], str | None]) -> 
         trouble=ledger.trouble(),
         gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
+        gaps=skipping.gaps(ledger, view),
         full=tuple(at for at in local_folders(limits) if (free := free_bytes(at)) is not None and free < SPARE_BYTES),
     )
 
@@ -326,14 +330,21 @@ def _failed(seen: Seen, say: Command) -> Condition | None:
 
 def _skipping(seen: Seen) -> Condition | None:
     """It goes on, but not everything that was put there for it will be in its tables."""
+    last = seen.view.last_completed
+    entry = last.id if last is not None else None
+    if seen.gaps:
+        shown = ", ".join(map(str, seen.gaps[:5])) + (", …" if len(seen.gaps) > 5 else "")
+        said = f"Pipeline {seen.pipeline} goes on, but has left out time between its intervals"
+        remedy: tuple[str, ...] = (skipping.making_up(seen.pipeline, seen.gaps),)
+        cause = f"No checkpoint has made {shown} (UTC), and no run will by itself."
+        return Condition("skipping", said, cause, remedy, entry, "INTERVALS_MISSING")
     found = skipping.never_read(seen.view)
     if not found:
         return None
     cause = " ".join(_sentence(f"source {name}: {each.what}") for name, each in found.items())
     said = f"Pipeline {seen.pipeline} goes on, but leaves input unread for good"
-    last = seen.view.last_completed
     remedy = tuple(dict.fromkeys(each.help for each in found.values()))
-    return Condition("skipping", said, cause, remedy, last.id if last is not None else None, "INPUT_SKIPPED")
+    return Condition("skipping", said, cause, remedy, entry, "INPUT_SKIPPED")
 
 
 def _well(seen: Seen) -> Condition:

@@ -61,6 +61,7 @@ METRICS: Final[Mapping[str, str]] = {
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
     "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
+    "intervalGaps": "Of an interval pipeline: stretches of time between its intervals that no checkpoint has made.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
@@ -130,6 +131,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("numberOfConsecutiveFailures", failed)
     yield Metric("suspended", int(found.condition.state == "suspended"))
     yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
+    yield Metric("intervalGaps", len(found.seen.gaps))
     yield Metric("readable", 1)
     yield Metric("needsAttention", int(not found.condition.good))
 

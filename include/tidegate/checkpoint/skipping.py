@@ -1,16 +1,20 @@
-"""What lies at a pipeline's sources and will never be read by itself: it is told, and "well" is not said.
+"""What no run will do by itself, though nothing fails: it is told, and "well" is not said.
 
-A source finds it while it plans (`Planned.unread`): so the newest plan knows it best, whatever became of its entry.
+never read   input that a source passes by for good. It finds that while it plans (`Planned.unread`), so the newest
+             plan knows it best, whatever became of its entry
+gaps         of an interval pipeline: time between its first interval and its last that none of its checkpoints covers
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.interval import Interval
 from tidegate.model.records import Plan, Unread
 from tidegate.model.view import View
 
-__all__ = ["counts", "is_news", "never_read"]
+__all__ = ["counts", "gaps", "is_news", "making_up", "never_read"]
 
 
 def never_read(view: View) -> dict[str, Unread]:
@@ -32,6 +36,31 @@ def counts(view: View) -> dict[str, int]:
 def is_news(plan: Plan, view: View) -> bool:
     """Whether a plan that reads nothing has something to tell all the same: what is passed by, or is so no more."""
     return _counts(_of(plan)) != _counts(never_read(view))
+
+
+def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
+    """Time between intervals that no checkpoint, completed or open, covers. To be read behind a view."""
+    plans = [entry.plan for entry in view.entries if entry.plan.by_interval and not entry.aborted]
+    if not plans or plans[-1].config.get("gaps") == "expected":
+        return ()
+    covered = {Interval.of_record(plan.interval) for plan in plans if plan.interval} | set(ledger.intervals())
+    found: list[Interval] = []
+    upto = min(covered).start
+    for interval in sorted(covered):
+        if interval.start > upto:
+            found.append(Interval(upto, interval.start))
+        upto = max(upto, interval.end)
+    return tuple(found)
+
+
+def making_up(pipeline: str, missed: tuple[Interval, ...]) -> str:
+    """What to do about gaps."""
+    first, last = missed[0].start, missed[-1].end
+    return (
+        f"make them: airflow backfill create --dag-id {pipeline} --from-date {first.isoformat()} --to-date "
+        f"{last.isoformat()}, which leaves alone what is done; or tidegate run MODULE:pipeline --interval FROM/TO for "
+        'each. If nothing belongs there, set gaps = "expected"'
+    )
 
 
 def _of(plan: Plan) -> dict[str, Unread]:

@@ -189,6 +189,9 @@ RETENTIONS = ("retain_on_cancellation", "retain_on_failure", "never_retain")
 """What the end of a pipeline leaves behind: all, so that it can be resumed; all but after `cancel`, which is for good
 then; or nothing, after `cancel` and behind the end of time. Failures, `suspend` and `stop` always leave all."""
 
+GAPS = ("told", "expected")
+"""What time between the intervals of an interval pipeline that no checkpoint has made is: to be told, or all right."""
+
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
 
@@ -198,6 +201,7 @@ KEYS: Mapping[str, Key] = {
         Key("mode", "exactly_once", '"exactly_once" or "at_least_once"', _one_of(*MODES)),
         Key("interval", "5 min", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("initial_delay", "0 s", _SPAN.format("0"), _duration(0)),
+        Key("gaps", "told", '"told" or "expected"', _one_of(*GAPS)),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),

@@ -232,6 +232,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         mode=values["mode"],
         interval=values["interval"],
         initial_delay=values["initial_delay"],
+        gaps=values["gaps"],
         timeout=values["timeout"],
         min_pause=values["min_pause"],
         max_concurrent_checkpoints=values["max_concurrent_checkpoints"],

@@ -58,6 +58,8 @@ class Settings:
     interval: float | None
     """None: never by itself."""
     initial_delay: float
+    gaps: str
+    """Whether time that no interval covers is to be told (config/keys.py: GAPS)."""
     timeout: float
     min_pause: float
     max_concurrent_checkpoints: int

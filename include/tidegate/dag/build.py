@@ -14,7 +14,7 @@ from tidegate.dag import asked, document, retries
 from tidegate.dag.assets import asset
 from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
-from tidegate.dag.timetable import Every
+from tidegate.dag.timetable import SINCE_ALWAYS, Every
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph import Graph
@@ -50,7 +50,7 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
     return {
         "dag_id": graph.name,
         "description": document.description(graph),
-        "catchup": False,  # what was missed is in the next checkpoint: a position knows no missed intervals
+        **_catching_up(graph, schedule, given),
         # One more than may be at work, because that one ends what is dead: its trigger waits, aborts a checkpoint whose
         # run hangs, and goes on, where Airflow alone would wait for its heartbeat timeout.
         # And one for each job that others may go past: the run that it is busy in goes on beside them.
@@ -63,6 +63,16 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[
         "tags": ["tidegate", graph.name, *given.get("tags", ())],
         "params": {**asked.params(), **given.get("params", {})},
     }
+
+
+def _catching_up(graph: Graph, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What an interval pipeline has missed, no other run makes. Of others what was missed is in the next checkpoint."""
+    begins = "start_date" in given or "start_date" in given.get("default_args", {})
+    if not graph.by_interval or (schedule is not None and not begins):
+        return {"catchup": False}
+    return (
+        {"catchup": True} if begins or given.get("catchup") is False else {"catchup": True, "start_date": SINCE_ALWAYS}
+    )
 
 
 def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:

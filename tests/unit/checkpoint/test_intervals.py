@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator, Covered
+from tidegate.checkpoint import Coordinator, Covered, condition
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.model.interval import Interval
 from tidegate.model.records import Drain
@@ -387,3 +387,45 @@ def test_a_continuous_pipeline_is_not_reprocessed(continuous):
     with pytest.raises(Invalid, match="is continuous") as error:
         continuous.coordinator().trigger("backfill", interval=hour(3), reprocess=True)
     assert error.value.reason == "NOT_INDEPENDENT"
+
+
+# -- what was left out ------------------------------------------------------------------------------------
+
+
+def standing(world):
+    limits = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "s3://a", "data": "s3://a"})
+    return condition.condition(condition.look(world.ledger, limits, lambda plan: None))
+
+
+def test_time_that_was_left_out_is_told_until_it_is_made(world):
+    """Also once the intervals around it are known from the index only."""
+    world.limit(num_retained=1)
+    for number in (2, 0, 1):
+        world.whole(f"run {number}", number)
+    assert standing(world).state == "well"
+    for number in (6, 3, 9, 10):
+        world.whole(f"run {number}", number)
+    found = standing(world)
+    assert (found.state, found.reason, found.good) == ("skipping", "INTERVALS_MISSING", False)
+    assert "2026-01-01T04:00/2026-01-01T06:00, 2026-01-01T07:00/2026-01-01T09:00 (UTC)" in found.cause
+    assert "airflow backfill create --dag-id orders --from-date 2026-01-01T04:00:00+00:00" in found.remedy[0]
+    for number in (4, 5, 7, 8):
+        world.whole(f"later {number}", number)
+    assert standing(world).state == "well"
+
+
+def test_an_interval_that_failed_is_left_out_too_and_an_open_one_is_not(world):
+    world.whole("first", 0)
+    failed = world.ask("second", 1)
+    world.coordinator().complete(failed, ("JOB_FAILED", "a torn file"))
+    world.whole("third", 2)
+    assert standing(world).reason == "INTERVALS_MISSING"
+    world.ask("second again", 1)
+    assert standing(world).state == "working"
+
+
+def test_gaps_that_are_meant_are_not_told(world):
+    with mock.patch.object(type(world.limits), "record", return_value={"gaps": "expected"}):
+        world.whole("first", 0)
+        world.whole("second", 5)
+    assert standing(world).state == "well"
