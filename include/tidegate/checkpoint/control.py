@@ -18,7 +18,7 @@ from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_run
-from tidegate.model.records import Control, Decision, Plan
+from tidegate.model.records import Control, Decision, Drain, Plan
 from tidegate.model.view import Entry, View
 
 if TYPE_CHECKING:
@@ -107,6 +107,16 @@ def finished(view: View) -> Entry | None:
     return None
 
 
+def draining(view: View) -> Drain | None:
+    """Who has asked for the end, if input still waits before it. To resume, or to go back, takes that back."""
+    for entry in reversed(view.entries):
+        if entry.control is not None and entry.control.action == "resume":
+            return None
+        if not entry.aborted:  # as acts are, too
+            return entry.plan.draining
+    return None
+
+
 def for_good(view: View) -> Entry | None:
     """The entry that has cancelled the pipeline for good, if there is one: it is the last one."""
     return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
@@ -161,7 +171,7 @@ def resume(
     """
     view = ledger.view()
     refuse_for_good(ledger, view)
-    if suspended(view, tolerable=0) is None:
+    if suspended(view, tolerable=0) is None and draining(view) is None:
         return None
     if set_aside and not _rejected(view):
         raise Rejected(

@@ -153,7 +153,7 @@ class Coordinator:
                     continue
                 plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
                 nothing_new = all(part.empty for part in plan.sources.values())
-                if only_if_new and nothing_new and not skipping.is_news(plan, view):
+                if only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
                     return None
                 if self._create(plan, view):
                     return Triggered(plan, adopted=False)

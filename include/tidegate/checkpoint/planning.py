@@ -22,7 +22,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
-from tidegate.model.records import Drain, Json, Overtaking, Pace, Payload, Plan, Range
+from tidegate.model.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Operated, Sourcing
@@ -41,7 +41,7 @@ class Special:
     standing: bool = False
     """It reads nothing; the sources stay where they are. For what changes state by hand."""
     drain: Drain | None = None
-    """Event time comes to its end: the pipeline is finished when this is completed."""
+    """Event time comes to its end: with this checkpoint, or, if more input waits than it takes, with one behind it."""
     aligned: bool = False
     """It goes past no job, whatever the settings say: for what is to be copied (O4)."""
 
@@ -73,14 +73,16 @@ class Plans:
     ) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
         interval = wanted.interval if wanted is not None else None
-        if special.drain is not None:
+        drain = special.drain or control.draining(view)
+        if drain is not None:
             self._refuse_end()
         check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
         config: Json = self.limits.record()  # type: ignore[attr-defined]
         if base is not None:
             self._refuse(config, base, view)
-        sources = self._sources(view, base, interval, standing=special.standing)
+        sources = self._sources(answer.id, view, base, interval, standing=special.standing)
+        more = any(part.more for part in sources.values())  # then the end is not reached with this one
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         return Plan(
             **stamp(seams.new_id()),
@@ -89,7 +91,8 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
-            drain=special.drain,
+            drain=None if more else drain,
+            draining=drain if more else None,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             set_aside=control.sets_aside(view),
@@ -100,7 +103,7 @@ class Plans:
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             takes=dict(self.graph.takes),
-            overtaking=None if special.waits_for_all else _overtaking(self.graph, config),
+            overtaking=None if special.waits_for_all or drain is not None else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             through=_through(self.graph, config),
             timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
@@ -137,7 +140,7 @@ class Plans:
             )
 
     def _sources(
-        self, view: View, base: Entry | None, interval: Interval | None, *, standing: bool
+        self, id: int, view: View, base: Entry | None, interval: Interval | None, *, standing: bool
     ) -> dict[str, Range]:
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
@@ -145,10 +148,32 @@ class Plans:
             return {name: part for name, part in there.items() if name in declared or name.startswith(QUARANTINE)}
         starts = declared_sources(base)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
-        sources = {
-            name: self._range(s, starts.get(name), interval, paces[name]) for name, s in self.graph.sources.items()
-        }
+        sources = {}
+        for name, sourcing in self.graph.sources.items():
+            before = starts.get(name)
+            start = before.end if before is not None else None
+            if start is None and not self.graph.by_interval:
+                start = self._beginning(sourcing, id, base)
+            sources[name] = self._range(sourcing, start, interval, paces[name])
         return sources | requested(self.graph, self.ledger, self.place, view, base)
+
+    def _beginning(self, sourcing: Sourcing, id: int, base: Entry | None) -> Json | None:
+        """Where a source begins that nothing was read of yet, as it was decided when it was looked at first.
+
+        What counts is decided behind the base: a rollback to before the source was there finds what was decided then,
+        and a source that was taken out and put back begins anew.
+        """
+        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
+        behind = 0
+        if base is not None:
+            behind = base.restart.target if base.restart is not None else base.id
+        if (known := self.ledger.beginning(sourcing.name, behind)) is not None:
+            return known.at
+        at = sourcing.source.beginning(context)
+        if at is None:
+            return None
+        said = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=at)
+        return self.ledger.create_beginning(said).at
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """What operators and gates are to read beside their streams."""
@@ -181,10 +206,9 @@ class Plans:
         config, timeout_s = self.limits.record(), self.limits.timeout  # type: ignore[attr-defined]
         return pace_of(sourcing.pace, sourcing.name, sourcing.source.unit, view, base, config, timeout_s)
 
-    def _range(self, sourcing: Sourcing, before: Range | None, interval: Interval | None, pace: Pace | None) -> Range:
+    def _range(self, sourcing: Sourcing, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
         at_most = pace.at_most if pace is not None else None
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval, at_most)
-        start = before.end if before else None
         planned = sourcing.source.plan(start, context)
         return Range(
             kind=sourcing.source.kind,

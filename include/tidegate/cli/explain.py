@@ -180,6 +180,11 @@ def _planned(entry: Entry) -> Iterator[str]:
     if plan.drain is not None:
         why = f", because: {plan.drain.reason}" if plan.drain.reason else ""
         yield f"{plan.drain.by} finished the pipeline with it{why}: event time comes to its end."
+    if plan.draining is not None:
+        yield (
+            f"{plan.draining.by} asked for the end; more input waits than it takes, so those behind it read on, and the"
+            " one that leaves nothing is the last."
+        )
     on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
     if plan.by_interval:
         on = "on its own, as each interval is"
@@ -196,7 +201,7 @@ def _planned(entry: Entry) -> Iterator[str]:
         elif part.empty:
             yield f"Source {name} had nothing new."
         else:
-            more = " More was waiting already: a bound of the source cut it short." if part.more else ""
+            more = " More was waiting already, for a bound of the source or its min_age." if part.more else ""
             yield f"Source {name} reads {part.summary or 'a range'}, exactly that, however often it is tried.{more}"
 
 

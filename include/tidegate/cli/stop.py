@@ -54,9 +54,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
         parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
         if name == "stop":
-            text = (
-                "first let event time come to its end, in one more checkpoint: windows and timers fire (needs the code)"
-            )
+            text = "read all that waits, then let event time come to its end: windows and timers fire (needs the code)"
             parser.add_argument("--drain", action="store_true", help=text)
             parser.add_argument("--savepoint", metavar="NAME", help="give the last checkpoint this name")
             parser.add_argument("--no-wait", action="store_true", help="do not wait for what is open")
@@ -89,13 +87,21 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
-    """One more checkpoint, in this process; with it the pipeline is finished."""
+    """As many checkpoints as it takes to read all that waits, in this process; with the last one it is finished."""
     coordinator = coordinator_of(target)
     refuse_submit(target.settings)
     drain = Drain(by=who(), reason=args.reason)
     progress = progress_for(out)
     run_loop(coordinator, [Schedule(checkpoints=1, drain=drain)], progress, target.settings, out)
     last = control.finished(target.ledger.view())
+    if last is None and (view := target.ledger.view()) is not None and control.draining(view) is not None:
+        raise Rejected(
+            f"pipeline {target.name!r} is not finished: input still waits that is read before the end",
+            expected="to read on until nothing is left",
+            help="give the same command again, or let its runs go on: they bring it to its end. "
+            f"{target.command('resume')} takes that back",
+            reason="NOT_DRAINED",
+        )
     if last is None:
         raise Rejected(
             f"pipeline {target.name!r} is not finished: the checkpoint at the end of time was aborted",

@@ -332,6 +332,8 @@ def _patience(task: Task, error: Rejected) -> float:
 def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
     ends = ", the last one: event time comes to its end" if plan.drain is not None else ""
+    if plan.draining is not None:
+        ends = "; the end was asked for, and more waits than it takes: the next runs read on, then comes the end"
     log.info("Checkpoint %s %s%s", plan.id, state, ends)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))

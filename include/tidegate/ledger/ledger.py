@@ -19,6 +19,7 @@ from tidegate.model.names import check_name, entry_name, run_key
 from tidegate.model.place import check_path, is_url, local_path
 from tidegate.model.records import (
     Ack,
+    Beginning,
     Blob,
     Decision,
     Discarded,
@@ -215,6 +216,10 @@ class Ledger(Log):
         if not self._create(path, filled).mine:
             self.store.settle(path)  # W2: it outlives the hint that follows
         seams.fault("S11.interval.after")
+
+    def create_beginning(self, beginning: Beginning) -> Beginning:
+        """Say where a source begins. The first to say it counts."""
+        return self._create(f"beginnings/{beginning.source}/{entry_name(beginning.id)}.json", beginning).record
 
     def create_published(self, published: Published) -> None:
         """A hint for readers: first one stays."""

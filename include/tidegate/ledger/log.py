@@ -14,6 +14,7 @@ from tidegate.model.interval import Interval
 from tidegate.model.names import entry_id, entry_name, run_key
 from tidegate.model.records import (
     Ack,
+    Beginning,
     Decision,
     Discarded,
     Filled,
@@ -120,6 +121,19 @@ class Log(Asked):
         ids = [id for name in self.store.names(folder) if (id := entry_id(name.removesuffix(".json"))) is not None]
         last = max((id for id in ids if before is None or id < before), default=None)
         return None if last is None else self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
+
+    def beginning(self, source: str, behind: int) -> Beginning | None:
+        """Where a source begins that no entry up to `behind` has read: the first to say so, behind that, counts."""
+        folder = f"beginnings/{source}"
+        ids = [id for name in self.store.names(folder) if (id := entry_id(name.removesuffix(".json"))) is not None]
+        first = min((id for id in ids if id > behind), default=None)
+        if first is None:
+            return None
+        path = f"{folder}/{entry_name(first)}.json"
+        found = self._read(path, Beginning, first)
+        if found is not None and found.source != source:
+            raise self._misplaced(path, f"source {found.source!r}")
+        return found
 
     def _hint(self) -> int:
         """An entry that is completed and published, with nothing open below it; 0: begin at the beginning.

@@ -14,6 +14,7 @@
     asked/<gate>/<number>.json Request        what is to become of rows in the gate's quarantine
     pins/<owner>.json        Pin              what retention must spare: a checkpoint that somebody refers to
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
+    beginnings/<source>/<id>.json Beginning where a source begins that says "from now on", whatever becomes of <id>
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
@@ -155,6 +156,9 @@ class Plan(Record, frozen=True, kw_only=True):
     """Where the entry goes back to instead of reading something."""
     drain: Drain | None = None
     """Of the last checkpoint: event time comes to its end. Of a rollback: it goes back to such a one."""
+    draining: Drain | None = None
+    """The end was asked for, and more input waits than this checkpoint takes: those behind it read on, and the one
+    that leaves nothing is the last."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
@@ -367,6 +371,17 @@ class Filled(Record, frozen=True, kw_only=True):
 
     def flaw(self) -> str | None:
         return None if Interval.is_record(self.interval) else f"{self.interval} is no interval"
+
+
+class Beginning(Record, frozen=True, kw_only=True):
+    """Where a source begins, if that hangs on the moment of the first look: decided once, for checkpoint `id` or
+    whichever comes in its place. Never deleted."""
+
+    title: ClassVar[str] = "beginning"
+
+    id: Id
+    source: str
+    at: Json
 
 
 class Latest(Record, frozen=True, kw_only=True):

@@ -33,6 +33,9 @@ TRIES = 4
 
 POLL_S = 1.0
 
+PATIENCE_S = 5.0
+"""How long to wait for input that is there and may not be read yet (`min_age`), at the end of time."""
+
 T = TypeVar("T")
 
 
@@ -86,11 +89,17 @@ class Schedule:
     reprocess: bool = False
     """Make the interval again if it is done."""
     drain: Drain | None = None
-    """Let event time come to its end, in one more checkpoint: the last one."""
+    """Let event time come to its end: in as many checkpoints as it takes to read all that waits."""
     aligned: bool = False
     """Wait for every job, whatever the settings say."""
     stop: Callable[[], bool] = lambda: False
     """Asked between checkpoints: the running one is always brought to its end."""
+
+    def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
+        """Whether there is one more behind this one."""
+        if self.drain is not None:
+            return plan.draining is not None and outcome.state == "completed"
+        return self.checkpoints is None or made < self.checkpoints
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -109,7 +118,8 @@ def run_checkpoints(
     _start_again(coordinator, observer)
     outcomes: list[Outcome] = []
     failures = 0
-    while not schedule.stop() and (schedule.checkpoints is None or len(outcomes) < schedule.checkpoints):
+    more = True
+    while more and not schedule.stop():
         began = seams.monotonic()
         plan = _trigger(coordinator, schedule, observer)
         if plan is None:
@@ -119,9 +129,10 @@ def run_checkpoints(
         failures = failures + 1 if error is not None else 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
-        more = schedule.checkpoints is None or len(outcomes) < schedule.checkpoints
+        more = schedule.goes_on(plan, outcome, len(outcomes))
         if more:
-            pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s)
+            waits = PATIENCE_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
+            pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s, waits)
             _pause(pause, schedule, observer)
     return outcomes
 

@@ -93,6 +93,12 @@ class Source(ABC):
         """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
         return []
 
+    def beginning(self, context: SourceContext) -> Json | None:
+        """The position to begin at, if that hangs on the moment of asking ("from now on"). It is asked once, before the
+        first plan, and the answer is recorded: else a first checkpoint that is aborted, or is not made as nothing is
+        new, would move the beginning, and what came meanwhile would never be read. None: `plan` knows by itself."""
+        return None
+
     @abstractmethod
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """What comes after `start` (None: from the beginning), within the source's bounds. Milliseconds, no JVM."""

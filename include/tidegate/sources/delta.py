@@ -37,8 +37,8 @@ class DeltaTable(Source):
     path: the table, relative to the pipeline's place.
     mode: "append" refuses a version that updates or deletes rows; compaction and other rewrites that change no
         row are skipped. "changes" adds Delta's columns `_change_type`, `_commit_version`, `_commit_timestamp`.
-    start: "beginning": first the table as it is, then what comes; "latest": only what comes after the first plan;
-        a number: that version and all after it.
+    start: "beginning": first the table as it is, then what comes; "latest": only what comes after the first look at
+        it, which is recorded; a number: that version and all after it.
     max_files, max_bytes: bounds of one checkpoint, also within a version; at least one file is always taken. A
         version of a change feed is never divided.
     ignore_deletes: skip versions that only delete rows. ignore_changes: skip versions that update or delete rows
@@ -110,6 +110,12 @@ class DeltaTable(Source):
         if vars(self) != vars(DeltaTable(self.path)) | plain:
             return ["by_interval reads the table as it is: mode, start, bounds and ignore_* mean nothing with it"]
         return []
+
+    def beginning(self, context: SourceContext) -> Json | None:
+        """See Source: "latest" is the version of the moment."""
+        if self.start != "latest" or self.by_interval:
+            return None
+        return self._first(Log(locate(context.place, self.path)), context.source).json
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """The next files of the log, by name. Reads commit files, no data; no JVM, no delta-rs."""

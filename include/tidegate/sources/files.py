@@ -136,8 +136,8 @@ class Files(Source):
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
         seen = Seen(position.seen, context.blobs)
-        waiting, passed_by = self._in_order(seen.missing(folder.names(pattern)), position.after)
-        waiting = self._old_enough(folder, waiting)
+        ahead, passed_by = self._in_order(seen.missing(folder.names(pattern)), position.after)
+        waiting = self._old_enough(folder, ahead)
         cut, gone = self._cut(folder, waiting, least([self.max_bytes, context.at_most]))
         more = len(cut) + gone < len(waiting)
         looks, files = self._looked_at(folder, cut)
@@ -148,7 +148,7 @@ class Files(Source):
             end=end,
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
-            more=more,
+            more=more or len(waiting) < len(ahead),
             summary=_summary(files, len(waiting) - gone if more else None),
             amount=sum(file["size"] for file in files),
             unread=_passed_by(passed_by, position.after),

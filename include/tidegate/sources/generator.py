@@ -87,7 +87,7 @@ class Generator(Source):
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
             empty=first == last,
-            more=last != first and (self.total is None or last < self.total),
+            more=self.total is not None and first < last < self.total,  # without a total rows are made as asked for
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )

@@ -87,3 +87,43 @@ def test_a_run_that_asked_for_the_end_and_comes_again_finds_it(world):
     world.work(id)
     world.coordinator().complete(id)
     assert world.trigger("end", drain=END) == id
+
+
+def test_it_reads_on_until_nothing_is_left_and_only_then_comes_the_end(world):
+    """The bound of the source is three: eight rows take three checkpoints, whoever makes them."""
+    world.feed_more(8)
+    first = world.trigger("end", drain=END)
+    plan = world.ledger.entry(first).plan
+    assert (plan.drain, plan.draining) == (None, END)
+    world.work(first)
+    world.coordinator().complete(first)
+    second = world.trigger("some run of the schedule")
+    world.coordinator().abort(second, "JOB_FAILED")
+    third = world.checkpoint("the next one")
+    assert control.finished(world.ledger.view()) is None
+    last = world.trigger("and the next one", only_if_new=True)
+    assert world.ledger.entry(last).plan.drain == END
+    world.work(last)
+    world.coordinator().complete(last)
+    world.coordinator().publish()
+    assert (third, last) == (3, 4)
+    assert world.offsets("a") == list(range(1, 9))
+    assert refused(lambda: world.trigger("five")).reason == "FINISHED"
+    world.exact()
+
+
+def test_what_exactly_fills_the_bound_is_followed_by_the_end_alone(world):
+    world.feed_more(6)
+    world.checkpoint("one")
+    assert world.ledger.entry(drained(world)).plan.drain == END
+
+
+def test_the_end_that_was_asked_for_can_be_taken_back_on_the_way(world):
+    world.feed_more(8)
+    first = world.trigger("end", drain=END)
+    world.work(first)
+    world.coordinator().complete(first)
+    assert world.coordinator().resume("bob", "not yet") is not None
+    assert world.coordinator().resume("bob") is None
+    plan = world.ledger.entry(world.checkpoint("two")).plan
+    assert (plan.drain, plan.draining) == (None, None)

@@ -1,10 +1,16 @@
 """Which run gets which checkpoint, and what comes before."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
+from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
+from tidegate.model.place import Place
+from tidegate.model.records import Restart
 from tidegate.testing.toys import ToyFeed, ToySource
 
 
@@ -357,3 +363,57 @@ def test_what_is_done_but_for_its_decision_is_decided_by_whoever_waits_for_it(wo
         world.trigger("r2")
     assert world.state(id) == "completed"
     assert world.trigger("r2") == id + 1
+
+
+# -- a source that begins "from now on" -----------------------------------------------------------------------
+
+
+class FromNowOn(ToySource):
+    """Begins with what comes after the first look at it."""
+
+    def beginning(self, context):
+        return {"at": self.feed.available}
+
+
+@pytest.fixture
+def late(world):
+    world.source = FromNowOn(world.feed, 100)
+    world.feed_more(10)
+    return world
+
+
+def taken(world, id):
+    """From where to where a checkpoint reads."""
+    part = world.ledger.entry(id).plan.sources["in"]
+    return (part.start or {}).get("at"), part.end["at"]
+
+
+def test_what_comes_while_the_first_checkpoint_fails_is_read_by_the_next(late):
+    """`from now on` is decided by the first look, not by the first look that leads to something."""
+    first = late.trigger("first")
+    late.feed_more(3)
+    late.coordinator().complete(first, ("JOB_FAILED", "a full disk"))
+    assert taken(late, late.checkpoint("second", 2)) == (10, 15)
+    assert taken(late, late.checkpoint("third", 1)) == (15, 16)
+
+
+def test_what_comes_after_a_look_that_found_nothing_is_read(late):
+    assert late.coordinator().trigger("idle", only_if_new=True) is None
+    late.feed_more(3)
+    assert taken(late, late.coordinator().trigger("again", only_if_new=True).plan.id) == (10, 13)
+
+
+def test_a_rollback_to_before_a_source_begins_it_where_it_began_and_one_put_back_begins_anew(late):
+    late.source = None
+    first = late.checkpoint("without it")
+    plans = Plans(late.coordinator().graph, late.ledger, late.limits, Place("/"))
+    base = late.ledger.entry(first)
+    sourcing = replace(plans.graph.sources["in"], name="new", source=FromNowOn(late.feed, 100))
+    assert plans._beginning(sourcing, 5, base) == {"at": 10}
+    late.feed_more(7)
+    assert plans._beginning(sourcing, 6, base) == {"at": 10}, "whoever proposes another id meanwhile"
+    later = replace(base, plan=msgspec.structs.replace(base.plan, id=9))
+    assert plans._beginning(sourcing, 10, later) == {"at": 17}, "it was there, was taken out, and is put back"
+    restart = Restart(target=first, manifest="ab" * 32, by="ann", tables={})
+    back = replace(later, plan=msgspec.structs.replace(later.plan, kind="restart", restart=restart))
+    assert plans._beginning(sourcing, 11, back) == {"at": 10}

@@ -14,6 +14,7 @@ from tidegate.model.records import (
     Ack,
     Amount,
     Answer,
+    Beginning,
     Blob,
     BrokenRule,
     Control,
@@ -270,6 +271,7 @@ SAMPLES: dict[str, Record] = {
         interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
         traces={"orders": {"files": 3, "sha": "ab" * 32}},
     ),
+    "beginning": Beginning(**STAMP, id=42, source="orders", at={"version": 17, "sha": "ab" * 32}),
     "latest": Latest(**STAMP, id=42),
     "told": Told(**STAMP, id=42),
     "trouble": Trouble(
@@ -451,6 +453,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         note=texts,
     ),
     "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
+    "beginning": st.builds(Beginning, **stamps, id=ids, source=texts, at=objects),
     "latest": st.builds(Latest, **stamps, id=ids),
     "told": st.builds(Told, **stamps, id=ids),
     "trouble": st.builds(

@@ -117,7 +117,7 @@ def test_each_missing_field_is_refused(name):
         "detail",
         "counts",
     }
-    optional |= {"restart", "hooks", "origin", "drain"} | ({"by"} if name == "pin" else set())
+    optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
     optional |= {

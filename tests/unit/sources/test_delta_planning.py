@@ -126,6 +126,15 @@ def test_what_is_good_is_read_before_what_is_not(context: SourceContext, table: 
     refused(source(), planned.end, context, "ROWS_CHANGED")
 
 
+def test_start_latest_is_decided_once_and_nothing_that_comes_after_is_passed_by(
+    context: SourceContext, table: Table
+) -> None:
+    begins = source(start="latest").beginning(context)
+    assert source().beginning(context) is None
+    table.append("b")
+    assert files(source(start="latest").plan(begins, context)) == ["b"]
+
+
 def test_start_latest_reads_only_what_comes(context: SourceContext, table: Table) -> None:
     table.append("a")
     planned = source(start="latest").plan(None, context)

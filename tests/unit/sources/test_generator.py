@@ -34,7 +34,7 @@ def test_of_no_rows_at_all_the_position_stays_none(context: SourceContext) -> No
 def test_without_total_it_never_ends(context: SourceContext) -> None:
     planned = Generator(rows=7).plan({"offset": 70}, context)
     assert planned.end == {"offset": 77}
-    assert planned.more
+    assert not planned.more, "rows are made as they are asked for: none waits"
 
 
 @pytest.mark.parametrize("position", [{"offset": -1}, {"offset": "3"}, {"offset": True}, {"version": 3}, {}])
