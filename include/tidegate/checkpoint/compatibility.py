@@ -31,14 +31,22 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
 __all__ = [
+    "PUT_BACK",
     "additions",
     "check",
     "check_targets",
     "declared_sources",
     "left_behind",
+    "may_lose",
     "refusals",
     "refuse",
 ]
+
+
+PUT_BACK = (
+    "put the sink back, run once more, then remove it; or, if its table can never take them, let go of these rows with "
+    "the setting allow_non_restored_state, once: they are in no table then, and the sink comes back under another name"
+)
 
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
@@ -128,7 +136,7 @@ def _operator_of(state: str) -> str:
 def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, Json]) -> Iterator[Invalid]:
     """Every operator that remembers something is still there, under its uid; or it may be left behind."""
     lost = left_behind(graph, base)
-    if not lost or _may_lose(config):
+    if not lost or may_lose(config):
         return
     new = [stage for stage in graph.operators if not set(stage.states).intersection(base.plan.commits)]
     rename = [
@@ -151,7 +159,7 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """A gate may go. But one that is there under another name would begin with an empty quarantine."""
     lost = sorted(name for name in base.plan.commits if name.startswith(QUARANTINE) and name not in graph.tables)
     new = [gate.name for gate in graph.gates if gate.generated and not set(gate.quarantine).issubset(base.plan.commits)]
-    if lost and new and not _may_lose(config):
+    if lost and new and not may_lose(config):
         names = ", ".join(name.removeprefix(QUARANTINE) for name in lost)
         yield Invalid(
             f"checkpoint {base.id} has a quarantine of gate {names}, which pipeline {graph.name!r} no longer has, and "
@@ -163,7 +171,8 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _may_lose(config: Json) -> bool:
+def may_lose(config: Json) -> bool:
+    """Whether what the code no longer has may be left behind: positions, states, quarantines, rows owed to sinks."""
     return bool(config.get("allow_non_restored_state", False))
 
 
@@ -184,7 +193,7 @@ def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Each source is there, and its position still means something to it."""
     declared = declared_sources(base)
     gone = sorted(set(declared) - set(graph.sources))
-    if gone and not _may_lose(config):
+    if gone and not may_lose(config):
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
@@ -249,12 +258,14 @@ def _owed_to_removed(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]
     """A sink may go once its table has everything."""
     if base.manifest is None or coordinator.ledger.published(base.id) is not None:
         return
+    if may_lose(coordinator.limits.record()):
+        return
     for name, part in base.manifest.tables.items():
         if name not in coordinator.graph.tables and protocol.owes(part) and not name.startswith(STATE):
             yield Invalid(
                 f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
                 expected=f"sink {name!r}, until everything that is completed is published on its table",
-                help="put the sink back, run once more, then remove it",
+                help=PUT_BACK,
                 reason="SINK_REMOVED",
             )
 

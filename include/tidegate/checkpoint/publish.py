@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import protocol, publish_intervals
+from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.contradiction import contradiction
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
@@ -213,7 +214,9 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
 
 
 def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
-    """A sink that was removed from the code while something is still owed to its table."""
+    """A sink that was removed from the code while something is still owed to its table: unless that is let go of."""
+    if may_lose(coordinator.limits.record()):
+        return
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest else None
         if part is None or not protocol.owes(part) or entry.id <= view.settled or view.rolled_back_by(entry.id):
@@ -222,6 +225,6 @@ def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
             raise Invalid(
                 f"sink {table!r} is not in the pipeline any more, but checkpoint {entry.id} still owes it rows",
                 expected=f"sink {table!r}, until everything that is completed is published on its table",
-                help="put the sink back, run once more, then remove it",
+                help=PUT_BACK,
                 reason="SINK_REMOVED",
             )

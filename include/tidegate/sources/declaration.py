@@ -60,6 +60,8 @@ def files_problems(source: Files) -> list[str]:
             isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
         ):
             found.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
+    if source.moved_from is not None and (not isinstance(source.moved_from, str) or not source.moved_from.strip("/ ")):
+        found.append(f"moved_from is {source.moved_from!r}; it must be the folder in which these files were before")
     if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
         found.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
     return found + _corrupt_problems(source, columns) + _option_problems(source)

@@ -62,6 +62,8 @@ class Files(Source):
         make a record malformed (so does a key that was renamed). One that is a missing column but for upper and lower
         case always does.
     required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows.
+    moved_from: the folder before the first `*` in which these files were until now, if it was renamed: what was read
+        there is not read again here.
 
     No clock or modification time matters otherwise: a file is what its name and its content are, and a name is read
     once. What is put under a name that was read is not noticed.
@@ -85,6 +87,7 @@ class Files(Source):
         missing_columns: Literal["refuse", "null"] = "refuse",
         unknown_keys: Literal["ignore", "refuse"] = "ignore",
         required: bool = False,
+        moved_from: str | None = None,
     ) -> None:
         self.pattern = pattern
         self.format = format or format_of(pattern)
@@ -98,6 +101,7 @@ class Files(Source):
         self.missing_columns = missing_columns
         self.unknown_keys = unknown_keys
         self.required = required
+        self.moved_from = moved_from
 
     @property
     def by_interval(self) -> bool:
@@ -120,6 +124,7 @@ class Files(Source):
             "missing_columns": self.missing_columns,
             "unknown_keys": self.unknown_keys,
             "required": self.required,
+            **({"moved_from": self.moved_from} if self.moved_from is not None else {}),
         }
 
     def problems(self) -> list[str]:
@@ -131,7 +136,7 @@ class Files(Source):
         if self.by_interval:
             return self._plan_interval(context)
         pattern = Pattern.of(self.pattern)
-        position = _Position.of(start, pattern, context)
+        position = _Position.of(start, pattern, context, self.moved_from)
         folder = open_folder(context.place, pattern.folder)
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
@@ -271,7 +276,7 @@ class _Position:
         return {"folder": self.folder, "after": self.after, "seen": self.seen}
 
     @staticmethod
-    def of(start: Json | None, pattern: Pattern, context: SourceContext) -> _Position:
+    def of(start: Json | None, pattern: Pattern, context: SourceContext, moved_from: str | None) -> _Position:
         if start is None:
             return _Position(pattern.folder, "", [])
         if set(start) != {"folder", "after", "seen"}:
@@ -281,12 +286,16 @@ class _Position:
                 help="give the source another name, so that it starts afresh, or put the former source back",
                 reason="FOREIGN_POSITION",
             )
+        if moved_from is not None and start["folder"] == Pattern.of(f"{moved_from.rstrip('/')}/*").folder:
+            start = start | {"folder": pattern.folder}
         if start["folder"] != pattern.folder:
             raise Invalid(
                 f"source {context.source!r}: the pattern now starts from folder {pattern.folder!r}, but files were "
                 f"read from {start['folder']!r} so far",
                 expected="the same folder before the first glob: what was read is remembered by names relative to it",
-                help="put the pattern back; or give the source another name: it then reads all of the new folder",
+                help=f"put the pattern back; or, if the same files lie there now, say moved_from={start['folder']!r}: "
+                "those that were read are not read again; or, to read all of the new folder, give the source another "
+                "name, and let go of the old one with the setting allow_non_restored_state, once",
                 reason="FOLDER_CHANGED",
             )
         return _Position(**start)

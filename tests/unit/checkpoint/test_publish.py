@@ -362,6 +362,28 @@ def test_a_sink_that_is_removed_while_it_is_owed_rows_is_refused_until_it_is_bac
     world.exact()
 
 
+def test_a_sink_whose_table_never_takes_its_rows_is_removed_by_letting_go_of_them(world, monkeypatch):
+    world.weather.stuck.add("b")
+    world.decided("one", rows=3)
+    assert set(world.coordinator().publish().stuck) == {"b"}
+    del world.sinks["b"]
+    with pytest.raises(Invalid) as caught:
+        world.coordinator().publish()
+    assert "allow_non_restored_state" in caught.value.help
+
+    with monkeypatch.context() as once:
+        once.setattr(type(world.limits), "record", lambda self: {"allow_non_restored_state": True})
+        assert world.checkpoint("two", rows=3) == 2
+    assert (world.published("a"), world.ledger.view().settled) == ([1, 2], 2)
+    assert world.checkpoint("three", rows=3) == 3, "once is enough"
+    world.exact("a")
+    world.weather.stuck.clear()
+    world.sinks["c"] = 0
+    assert world.checkpoint("four", rows=3) == 4
+    assert world.published("c") == [4]
+    world.exact("a")
+
+
 def test_a_sink_that_is_removed_when_nothing_is_owed_is_just_gone_and_may_come_back(world):
     world.checkpoint("one", rows=3)
     del world.sinks["b"]

@@ -13,7 +13,7 @@ from tests.unit.sources.kit import MemoryBlobs, drain, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.model.place import Place
-from tidegate.sources import SourceContext
+from tidegate.sources import Files, SourceContext
 
 ORDERS = ["name", "arrival"]
 
@@ -338,6 +338,27 @@ def test_another_folder_under_the_same_name_is_refused(context: SourceContext, l
     with pytest.raises(Invalid) as caught:
         files("*/*.json").plan(end, context)
     assert caught.value.reason == "FOLDER_CHANGED"
+    assert "moved_from='landing'" in caught.value.help
+
+
+@pytest.mark.parametrize("folder", ["landing", "landing/"])
+def test_a_folder_may_be_renamed_if_that_is_said(context: SourceContext, landing: Path, folder: str) -> None:
+    put(landing, ["a.json", "b.json"])
+    end = files().plan(None, context).end
+    landing.rename(landing.parent / "archive")
+    put(landing.parent / "archive", ["c.json"])
+    moved = Files("archive/*.json", schema="id long", moved_from=folder)
+    planned = moved.plan(end, context)
+    assert [file["name"] for file in planned.splits["files"]] == ["c.json"], "what was read is not read again"
+    assert planned.splits["folder"] == "archive"
+    after = Files("archive/*.json", schema="id long").plan(planned.end, context)
+    assert after.empty, "once a checkpoint has read from there, nothing needs to be said"
+
+
+def test_a_folder_that_files_were_moved_from_is_a_folder() -> None:
+    assert Files("a/*.json", schema="id long", moved_from=" ").problems() == [
+        "moved_from is ' '; it must be the folder in which these files were before"
+    ]
 
 
 @pytest.mark.parametrize("position", [{}, {"offset": 3}, {"folder": "landing", "after": "a"}])
