@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.gates import quarantine as q
 from tidegate.model.records import Request
 from tidegate.tables import Location, Snapshot, open_table
 from tidegate.tables.dataset import dataset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Aside", "open_quarantine"]
 
@@ -99,9 +103,49 @@ class Aside:
                 )
             try:
                 pa.scalar(value, pa.string()).cast(kind)
+                why = (
+                    "" if value is None or _as_spark_reads(value, kind) else "Spark, which casts it, reads it otherwise"
+                )
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                why = str(error).splitlines()[0]
+            if why:
                 raise Invalid(
-                    f"column {column!r} cannot be {value!r}: {str(error).splitlines()[0]}",
-                    expected=f"a value of type {kind}",
+                    f"column {column!r} cannot be {value!r}: {why}",
+                    expected=f"a value of type {kind}, such as {_example(kind)}",
                     reason="BAD_VALUE",
-                ) from error
+                )
+
+
+def _as_spark_reads(value: str, kind: pa.DataType) -> bool:
+    """Whether a text that Arrow takes for such a value is one to Spark, too: of numbers in decimal digits, and times
+    down to the second, both think the same."""
+    import pyarrow.types as types
+
+    if types.is_integer(kind):
+        return re.fullmatch(r"[+-]?[0-9]+", value) is not None
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return (
+            re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity)|nan", value, re.I)
+            is not None
+        )
+    if types.is_date(kind):
+        return re.fullmatch(_DATE, value) is not None
+    if types.is_timestamp(kind):
+        zone = r"(Z|[+-][0-9]{2}:[0-9]{2})" if kind.tz is not None else ""
+        return re.fullmatch(rf"{_DATE}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?{zone}", value) is not None
+    if types.is_boolean(kind):
+        return value.lower() in ("true", "false")
+    return True
+
+
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+
+
+def _example(kind: pa.DataType) -> str:
+    import pyarrow.types as types
+
+    if types.is_timestamp(kind):
+        return "2026-01-31T12:00:00" + ("Z" if kind.tz is not None else "")
+    if types.is_date(kind):
+        return "2026-01-31"
+    return "true" if types.is_boolean(kind) else "12"

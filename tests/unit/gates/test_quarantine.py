@@ -7,8 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.unit.tables.kit import schema, staged
+from tidegate.errors import Invalid
+from tidegate.gates.aside import Aside as LookedAt
 from tidegate.gates.quarantine import ID, SETTLED, QuarantineSink
 from tidegate.model.place import Place
 from tidegate.model.records import Json
@@ -92,3 +95,52 @@ def test_what_a_checkpoint_behind_it_that_put_nothing_there_has_stays(aside):
     assert before <= aside.there(), "checkpoint 4 has what 3 had"
     aside.sink.retire_replaced(4, [5], aside.context)
     assert not before <= aside.there()
+
+
+# -- corrections -----------------------------------------------------------------------------------------
+
+COLUMN_TYPES = {
+    "n": pa.int64(),
+    "v": pa.float64(),
+    "d": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "is": pa.bool_(),
+    "amount": pa.decimal128(12, 2),
+    "text": pa.string(),
+}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> LookedAt:
+    location = Location(str(tmp_path_factory.mktemp("aside")))
+    fields = [*COLUMN_TYPES.items(), (ID, pa.string())]
+    write_deltalake(location.url, pa.table({name: pa.array([], kind) for name, kind in fields}))
+    snapshot = open_table(location)
+    assert snapshot is not None
+    return LookedAt("checked", snapshot)
+
+
+@pytest.mark.parametrize(
+    ("column", "right", "wrong"),
+    [
+        ("n", ["16", "-7", "007", None], ["0x10", "1_000", "1.0", " 1", "", "much"]),
+        ("v", ["0.5", "-1e3", ".5", "NaN", "-inf"], ["0x1p3", "1d", "half"]),
+        ("d", ["2026-01-31"], ["2026-1-31", "20260131", "2026-02-30"]),
+        ("at", ["2026-01-31T12:00:00Z", "2026-01-31 12:00:00.5+01:00"], ["2026-01-31T12:00:00", "2026-01-31 12Z"]),
+        ("local", ["2026-01-31 12:00:00"], ["2026-01-31 12", "2026-01-31 12:00"]),
+        ("is", ["true", "False"], ["yes", "1", "t"]),
+        ("amount", ["12.50", "-3"], ["0x1", "1,50", "1.005"]),
+        ("text", ["0x10", ""], []),
+    ],
+)
+def test_a_correction_is_one_that_spark_reads_as_it_was_checked(
+    typed: LookedAt, column: str, right: list[str | None], wrong: list[str]
+) -> None:
+    for value in right:
+        typed.refuse_corrections({column: value})
+    for value in wrong:
+        with pytest.raises(Invalid) as caught:
+            typed.refuse_corrections({column: value})
+        assert caught.value.reason == "BAD_VALUE", value
+        assert "such as" in caught.value.expected
