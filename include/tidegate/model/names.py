@@ -81,5 +81,15 @@ def quoted(name: str) -> str:
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
-    """Names that the user may give as one or as several."""
-    return [names] if isinstance(names, str) else list(names)
+    """Names that the user may give as one or as several. Of anything but a list the order may be another each time, or
+    a part would be lost."""
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, list | tuple):
+        raise Invalid(
+            f"{names!r} is a {type(names).__name__}, where columns are named",
+            expected='a name, or a list of names: "id", ["id", "country"]',
+            help="write a list",
+            reason="BAD_PIPELINE",
+        )
+    return list(names)

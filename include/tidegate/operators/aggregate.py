@@ -64,6 +64,10 @@ class Aggregate(Operator):
         return arguments(self.functions)
 
     @property
+    def columns(self) -> list[str] | None:
+        return [*self.by, *self.functions]
+
+    @property
     def takes_updates(self) -> bool:
         return True
 

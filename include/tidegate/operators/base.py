@@ -50,6 +50,11 @@ class Watermarks:
     now: datetime | None = None
     """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
 
+    reached: datetime | None = None
+    """Where rows alone have brought it: the same as `now`, unless event time comes to its end in this checkpoint."""
+    ends: bool = False
+    """Whether event time comes to its end in this checkpoint."""
+
     @property
     def before_micros(self) -> int | None:
         """`before`, in microseconds since 1970."""
@@ -169,6 +174,11 @@ class Operator(ABC):
         return ()
 
     @property
+    def possible_outputs(self) -> Mapping[str, str]:
+        """Outputs that it would have if it were declared otherwise, and how."""
+        return {}
+
+    @property
     def updates(self) -> bool:
         """Whether its output replaces rows that it gave before, by key. False: what it gave stays."""
         return False
@@ -186,6 +196,16 @@ class Operator(ABC):
     def update_problems(self) -> list[str]:
         """What is wrong with the declaration if an input replaces rows."""
         return []
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns of its stream. None: as its input has them."""
+        return None
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        """By input, the column whose time it goes by; None: the one that sources declare. Empty: it reads none."""
+        return ()
 
     @property
     def results(self) -> Mapping[str, str]:

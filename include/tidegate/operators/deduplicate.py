@@ -53,6 +53,14 @@ class Deduplicate(Operator):
         return (LATE,) if self.within is not None else ()
 
     @property
+    def possible_outputs(self) -> Mapping[str, str]:
+        return {LATE: 'within="1 day"'}
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,) if self.within is not None else ()
+
+    @property
     def known_by(self) -> list[str] | None:
         return self.by if self.within is None else None
 

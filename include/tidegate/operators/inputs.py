@@ -41,6 +41,9 @@ OWN = (
 )
 """Names that operators and states use beside a row's own columns."""
 
+_COMPUTED = re.compile(r"\w\s*\(.*\)|\s[-+*/%|]\s|\sas\s", re.IGNORECASE | re.DOTALL)
+"""An expression, not a column's name."""
+
 T = TypeVar("T")
 
 
@@ -50,6 +53,11 @@ def key_problems(names: Sequence[object], what: str = "by") -> list[str]:
         return [f"it has no key: name the columns in {what}=[…]"]
     if unfit := [name for name in names if not isinstance(name, str) or not name]:
         return [f"{what} names {', '.join(map(repr, unfit))}: expected names of columns"]
+    if computed := [str(name) for name in names if _COMPUTED.search(str(name))]:
+        return [
+            f"{what} names {', '.join(map(repr, computed))}, which is computed: make a column of it in a stage before, "
+            "and name that"
+        ]
     texts = [str(name).casefold() for name in names]
     return [f"{what} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
 

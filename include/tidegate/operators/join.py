@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tidegate.model.names import listed, quoted
+from tidegate.model.names import quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import time_problems
-from tidegate.operators.inputs import key_problems, recalled, same
-from tidegate.operators.sides import Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
+from tidegate.operators.inputs import recalled, same
+from tidegate.operators.sides import On, Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
 from tidegate.operators.within import bounds_in, need_time, split_late
 from tidegate.sources.delta import DeltaTable
 
@@ -37,9 +37,9 @@ EVERY_FILE = 1_000_000_000
 """A bound that no table reaches: a version is read whole."""
 
 
-def join_problems(on: Sequence[str], how: str, allowed: Sequence[str]) -> list[str]:
+def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
     """What every join may have wrong."""
-    found = key_problems(on, "on")
+    found = on.problems()
     if how not in allowed:
         found.append(f"how={how!r}: expected {' or '.join(allowed)}")
     return found
@@ -55,13 +55,14 @@ class IntervalJoin(Operator):
 
     def __init__(
         self,
-        on: Sequence[str],
+        on: str | Sequence[str] | Mapping[str, str],
         within: object,
         how: How = "inner",
         prefix: str | None = None,
         event_time: str | tuple[str, str] | None = None,
     ) -> None:
-        self.on = listed(on)
+        self.keys = On.of(on)
+        self.on = self.keys.left
         self.within = within
         self.how = how
         self.prefix = prefix
@@ -89,6 +90,10 @@ class IntervalJoin(Operator):
         return True
 
     @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return tuple(self.times)
+
+    @property
     def lag_s(self) -> float:
         """How much older than its watermark the rows may be that it gives."""
         bounds = bounds_in(self.within)
@@ -96,14 +101,20 @@ class IntervalJoin(Operator):
 
     def describe(self) -> Json:
         within = list(self.within) if isinstance(self.within, tuple) else self.within
-        return {"on": self.on, "within": within, "how": self.how, "prefix": self.prefix, "times": list(self.times)}
+        return {
+            "on": self.keys.texts,
+            "within": within,
+            "how": self.how,
+            "prefix": self.prefix,
+            "times": list(self.times),
+        }
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"on": self.on, "how": self.how, "event_time": list(self.times)}
+        return {"on": self.keys.texts, "how": self.how, "event_time": list(self.times)}
 
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
-        found = join_problems(self.on, self.how, ("inner", "left", "full"))
+        found = join_problems(self.keys, self.how, ("inner", "left", "full"))
         if len(self.times) != 2:
             found.append(f"event_time={self.times!r}: give one column, or one for each side")
         return found + ([bounds] if isinstance(bounds, str) else [])
@@ -118,8 +129,10 @@ class IntervalJoin(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
-        check_sides(inputs, self.on, self.prefix, context)
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
+        times[1] = self.keys.renamed(inputs[1]).get(times[1], times[1])
+        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
+        check_sides(inputs, self.on, self.prefix, context)
         (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
@@ -169,8 +182,11 @@ class LatestJoin(Operator):
 
     kind: ClassVar[str] = "join"
 
-    def __init__(self, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
-        self.on = listed(on)
+    def __init__(
+        self, on: str | Sequence[str] | Mapping[str, str], how: How = "inner", prefix: str | None = None
+    ) -> None:
+        self.keys = On.of(on)
+        self.on = self.keys.left
         self.how = how
         self.prefix = prefix
 
@@ -195,13 +211,13 @@ class LatestJoin(Operator):
         return True
 
     def describe(self) -> Json:
-        return {"on": self.on, "how": self.how, "prefix": self.prefix}
+        return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix}
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"on": self.on, "how": self.how}
+        return {"on": self.keys.texts, "how": self.how}
 
     def problems(self) -> list[str]:
-        found = join_problems(self.on, self.how, ("inner", "left"))
+        found = join_problems(self.keys, self.how, ("inner", "left"))
         if self.how == "full":
             found[-1] += ", or within=… for a full join of what is near in time"
         return found
@@ -209,9 +225,11 @@ class LatestJoin(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
+        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
         on = list(map(quoted, self.on))
-        withdrawn = context.withdrawn or (None, None)
+        gone, theirs = context.withdrawn or (None, None)
+        withdrawn = (gone, self.keys.turned(theirs, context) if theirs is not None else None)
         changes = [changed_rows(frame, gone, self.on, context) for frame, gone in zip(inputs, withdrawn, strict=True)]
         left_keys, right_keys = (
             frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
@@ -229,6 +247,7 @@ class LatestJoin(Operator):
         self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         sides = []
+        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         for part, frame in zip(self.parts, inputs, strict=True):
             like, rows = side_rows(frame, frame, self.on), held[part]
             state = context.state([*self.on, "_row"], part)
@@ -268,9 +287,12 @@ class TableJoin(Operator):
         "the table other rows would be taken back than were given"
     )
 
-    def __init__(self, path: str, on: Sequence[str], how: How = "inner", prefix: str | None = None) -> None:
+    def __init__(
+        self, path: str, on: str | Sequence[str] | Mapping[str, str], how: How = "inner", prefix: str | None = None
+    ) -> None:
         self.table = DeltaTable(path, max_files=EVERY_FILE)
-        self.on = listed(on)
+        self.keys = On.of(on)
+        self.on = self.keys.left
         self.how = how
         self.prefix = prefix
 
@@ -283,10 +305,10 @@ class TableJoin(Operator):
         return ()
 
     def describe(self) -> Json:
-        return {"table": self.table.path, "on": self.on, "how": self.how, "prefix": self.prefix}
+        return {"table": self.table.path, "on": self.keys.texts, "how": self.how, "prefix": self.prefix}
 
     def problems(self) -> list[str]:
-        return join_problems(self.on, self.how, ("inner", "left")) + self.table.problems()
+        return join_problems(self.keys, self.how, ("inner", "left")) + self.table.problems()
 
     def pin(self, context: SourceContext) -> Json:
         return self.table.plan(None, context).splits
@@ -297,7 +319,7 @@ class TableJoin(Operator):
         assert context.pinned is not None
         splits, where = context.pinned
         self.table.verify(splits, where)
-        table = self.table.read(context.spark, splits, where)
+        table = self.keys.turned(self.table.read(context.spark, splits, where), context)
         check_sides([inputs[0], table], self.on, self.prefix, context)
         asides = [f"_aside{n}" for n in range(len(self.on))]
         one = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))

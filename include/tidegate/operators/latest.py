@@ -71,6 +71,12 @@ class Latest(Operator):
         found = key_problems(self.by)
         if not self.order_by:
             found.append("nothing says which row is the latest: name the columns in order_by=[…]")
+        for text in self.order_by:
+            if not isinstance(text, str) or not text or re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
+                found.append(
+                    f"order_by has {text!r}: name columns, of which the greatest counts; for another order "
+                    'take top_n(1, order_by="amount asc")'
+                )
         return found
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:

@@ -86,6 +86,14 @@ class Process(Operator):
         return (LATE,) if self.in_order else ()
 
     @property
+    def possible_outputs(self) -> Mapping[str, str]:
+        return {LATE: "in_order=True"}
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,) if self.in_order else ()
+
+    @property
     def uses_event_time(self) -> bool:
         return True
 
@@ -218,6 +226,8 @@ class Process(Operator):
             clock=context.clock,
             waits=context.waits,
             watermark=context.watermarks.now,
+            reached=context.watermarks.reached,
+            ends=context.watermarks.ends,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(wanted, self.by))
         # Spark counts the arguments, that of a method's own object too.

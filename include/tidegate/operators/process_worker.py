@@ -111,6 +111,9 @@ class Work:
     watermark: datetime | None
     waits: bool = False
     """No timer is due by the clock."""
+    reached: datetime | None = None
+    """Up to where rows have brought the watermark, if event time `ends`."""
+    ends: bool = False
 
     def __call__(self, rows: pa.Table, held: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -151,10 +154,25 @@ class Work:
                 yield from self._called(key, none, state, timers)
             timers._fire([])
             yield from self._called(key, part, state, timers)
-        while due := timers._due("event", timers.watermark):
+        limit = timers.watermark if not self.ends else self.reached and _utc(self.reached)
+        while due := timers._due("event", limit):
             calls = self._count(calls, due)
             timers._fire(due)
             yield from self._called(key, none, state, timers)
+        if self.ends:
+            yield from self._last_calls(key, none, state, timers)
+
+    def _last_calls(
+        self, key: dict[str, Any], none: pa.Table, state: KeyState, timers: Timers
+    ) -> Iterator[dict[str, Any]]:
+        """At the end of event time each timer fires once more. One that renews itself would do so for ever."""
+        fired: set[str] = set()
+        while due := timers._due("event", timers.watermark):
+            timers._fire(due)
+            timers.fired = [timer for timer in due if timer.name not in fired and len(fired) < MOST_CALLS]
+            fired |= {timer.name for timer in timers.fired}
+            if timers.fired:
+                yield from self._called(key, none, state, timers)
 
     def _count(self, calls: int, due: list[Timer]) -> int:
         if calls == MOST_CALLS:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
-from tidegate.model.names import quoted
+from tidegate.model.names import listed, quoted
 from tidegate.operators.event_time import moment
-from tidegate.operators.inputs import need_keys, recalled, refuse_own, row_id, same
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, row_id, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +17,53 @@ if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Side", "changed_rows", "check_sides", "copies", "joined_columns", "met", "side_rows"]
+__all__ = ["On", "Side", "changed_rows", "check_sides", "copies", "joined_columns", "met", "side_rows"]
+
+
+THEIRS: Final = "_theirs_"
+"""In front of a name of the right side's that is a key's on the left: with a prefix the user can have both."""
+
+
+@dataclass(frozen=True)
+class On:
+    """The columns by which rows of two sides meet. Both sides are kept under the left side's names."""
+
+    left: list[str]
+    right: list[str]
+
+    @staticmethod
+    def of(on: str | Sequence[str] | Mapping[str, str]) -> On:
+        """As it was declared: the same names on both sides, or left → right."""
+        if not isinstance(on, Mapping):
+            return On(listed(on), listed(on))
+        return On(list(on), list(on.values()))
+
+    @property
+    def texts(self) -> list[str]:
+        """For people, and for comparison."""
+        return [one if one == other else f"{one} = {other}" for one, other in zip(self.left, self.right, strict=True)]
+
+    def problems(self) -> list[str]:
+        """What is wrong with it."""
+        return key_problems(self.left, "on") or key_problems(self.right, "on")
+
+    def renamed(self, frame: DataFrame) -> dict[str, str]:
+        """Of the right side, what columns are called here: keys as on the left, and what was called so before."""
+        names = dict(zip(self.right, self.left, strict=True))
+        ours = {name.casefold() for name in self.left}
+        aside = [name for name in frame.columns if name not in names and name.casefold() in ours]
+        return names | {name: f"{THEIRS}{name}" for name in aside}
+
+    def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
+        """The right side's rows under these names."""
+        from pyspark.sql import functions as F
+
+        if self.left == self.right:
+            return frame
+        need_keys(frame, self.right, "on", context)
+        names = self.renamed(frame)
+        refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
+        return frame.select(*(F.col(quoted(name)).alias(names.get(name, name)) for name in frame.columns))
 
 
 @dataclass
@@ -172,6 +218,7 @@ def joined_columns(
     taken = {name.casefold() for name in left}
     keys = (F.expr(f"coalesce(l.{quoted(name)}, r.{quoted(name)})").alias(name) for name in on)
     named = {name: f"{prefix}{name}" if prefix is not None and name.casefold() in taken else name for name in right}
+    named |= {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
     return pairs.select(
         *keys,
         *(F.col(f"l.{quoted(name)}").alias(name) for name in left),
@@ -189,7 +236,7 @@ def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | Non
     unlike = [
         f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in on if kinds[0][name] != kinds[1][name]
     ]
-    theirs = {name for name in right.columns if name not in on}
+    theirs = {name.removeprefix(THEIRS) for name in right.columns if name not in on}
     ours = {name.casefold() for name in left.columns}
     clash = sorted(name for name in theirs if name.casefold() in ours)
     if clash and prefix is not None:

@@ -81,12 +81,24 @@ class Window(Operator):
         return arguments(self.functions)
 
     @property
+    def columns(self) -> list[str] | None:
+        return [START, END, *self.by, *self.functions]
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,)
+
+    @property
     def replacing(self) -> Json:
         return {"emit": self.emit, "allowed_lateness": seconds_in(self.allowed_lateness)}
 
     @property
     def outputs(self) -> tuple[str, ...]:
         return ("late",) if self.late == "side" else ()
+
+    @property
+    def possible_outputs(self) -> Mapping[str, str]:
+        return {"late": 'late="side"'}
 
     @property
     def lag_s(self) -> float:

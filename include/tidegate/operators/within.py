@@ -30,7 +30,12 @@ def bounds_in(within: object) -> tuple[int, int] | str:
     low, high = (found[0], found[1]) if len(found) == 2 else (-(found[0] or 0), found[0])
     assert low is not None
     assert high is not None
-    if low > high or (len(found) == 1 and high <= 0):
+    if len(found) == 1 and high <= 0:
+        return (
+            f'within={within!r} is too short: give a duration such as "1 hour"; a join of rows of the same moment '
+            'is within=("0 s", "0 s")'
+        )
+    if low > high:
         return f"within={within!r}: the first is how much earlier a row may be, the second how much later"
     return low, high
 

@@ -6,11 +6,12 @@ held back by what the operators between them may hold rows back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Operator
+from tidegate.pipeline.gated import Gated
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph import Node, Sourcing
@@ -68,6 +69,7 @@ def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) ->
             columns = [sorted({str(by_name[name].event_time) for name in into}) for into in of_inputs]
             what = f"{operator.kind} {stage.name!r}"
             problems += [f"{what}: {problem}" for problem in operator.event_time_problems(columns)]
+            problems += [f"{what}: {problem}" for problem in _lost_times(stage, operator, columns, ordered)]
             chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
             for name, own, declared in zip(stage.inputs, chosen, columns, strict=False):
                 column = own if own is not None or len(declared) != 1 else declared[0]
@@ -86,6 +88,23 @@ def _carried(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
             known = [operator] if operator.renews else [*known, operator]
         found |= dict.fromkeys(stage.produces, known)
     return found
+
+
+def _lost_times(
+    stage: Node, operator: Operator, columns: Sequence[Sequence[str]], ordered: Sequence[Node]
+) -> Iterator[str]:
+    """Behind an operator that gives other columns than it takes, the source's time is no more."""
+    made = {each.name: each for each in ordered}
+    for name, chosen, of_sources in zip(stage.inputs, operator.goes_by, columns, strict=False):
+        time, maker = chosen or (of_sources[0] if len(of_sources) == 1 else None), made.get(name)
+        while isinstance(maker, Gated):
+            maker = made.get(maker.input)
+        there = operator_of.columns if maker is not None and (operator_of := _operator(maker)) is not None else None
+        if time is not None and maker is not None and there and time.casefold() not in map(str.casefold, there):
+            yield (
+                f"it goes by {time!r}, which the rows of {maker.name!r} do not have; they have {', '.join(there)}: "
+                'name one of them, event_time="…"'
+            )
 
 
 def _source_problems(sourcing: Sourcing) -> list[str]:

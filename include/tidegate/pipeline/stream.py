@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
@@ -51,10 +51,13 @@ class Stream:
     def __getitem__(self, output: str) -> Stream:
         """One output of a stage that was declared with several."""
         if output not in self._outputs:
+            made = next((each for each in self.pipeline._stages if each.name == self.name), None)
+            operator = made.operator if isinstance(made, Operated) else None
+            how = operator.possible_outputs.get(output) if operator is not None else "@pipeline.stage(…, outputs=[…])"
             raise Invalid(
-                f"stage {self.name!r} has no output {output!r}",
-                expected=", ".join(self._outputs) or "a stage declared with outputs=[…]",
-                help="name one that it has, or declare it: @pipeline.stage(…, outputs=[…])",
+                f"{operator.kind if operator is not None else 'stage'} {self.name!r} has no output {output!r}",
+                expected=", ".join(self._outputs) or (f"one declared with {how}" if how else "the stream itself"),
+                help=f"declare it: {how}" if how else "take one that it has",
                 reason="BAD_PIPELINE",
             )
         return Stream(self.pipeline, f"{self.name}.{output}", (), self.into_job)
@@ -116,6 +119,8 @@ class Stream:
         in_order: rows wait for the watermark and come in order of event time, moment by moment, timers in between: then
             nothing depends on how input is cut. Late rows go to the output "late". event_time: as for `window`.
         state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
+
+        At the end of event time (`stop --drain`) each timer fires once more; one that it sets again never comes.
         """
 
         def declare(function: Callable[..., Any]) -> Stream:
@@ -219,7 +224,7 @@ class Stream:
         other: Stream | None = None,
         *,
         table: str | None = None,
-        on: str | Sequence[str],
+        on: str | Sequence[str] | Mapping[str, str],
         within: str | tuple[str, str] | None = None,
         how: How = "inner",
         prefix: str | None = None,
@@ -228,6 +233,8 @@ class Stream:
     ) -> Stream:
         """Rows of both streams with the same keys; or of this stream and a Delta table, `table="tables/customers"`.
 
+        on: columns that both have; or, where they are called otherwise, {"seller": "id"}: this stream's, then the
+            other's. A key comes out once, under this stream's name.
         table: its path. Each checkpoint reads the version that there was when it was planned, in every attempt.
         within: how far apart in event time: "1 hour" before or after, or ("-10 min", "1 hour") from how much earlier to
             how much later the other's row may be. Without it both streams are kept for ever, the rows that come out

@@ -86,14 +86,14 @@ class EventTimes:
         before = msgspec.convert(known["at"], datetime) if known else None
         if self.stands:
             return Watermarks(before, before)
-        now = self._now(self.origins[input_of(stage.name)])
-        if self.plan.drain is not None:
-            now = END_OF_TIME
+        reached = self._now(self.origins[input_of(stage.name)])
         if before is not None:
-            now = before if now is None else max(before, now)
+            reached = before if reached is None else max(before, reached)
+        ends = self.plan.drain is not None
+        now = END_OF_TIME if ends else reached
         if now is not None:
             self._operators[stage.name] = now
-        return Watermarks(before, now)
+        return Watermarks(before, now, reached, ends)
 
     def columns(self, stage: Operated) -> tuple[str | None, ...]:
         """By input of an operator, the column that its sources declare, if they agree on one."""

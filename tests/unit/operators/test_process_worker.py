@@ -39,9 +39,11 @@ def called(
     rows: list[tuple[float | None, int]] = [],  # noqa: B006
     timers: list[tuple[str, str, float]] = [],  # noqa: B006
     watermark: float | None = None,
+    reached: float | None = None,
 ) -> tuple[list[str], list[tuple[str, str, datetime]]]:
-    """What the function said, and the timers that it left, if they changed. rows: minute and value."""
-    made = made_by(function, rows=rows, timers=timers, watermark=watermark)
+    """What the function said, and the timers that it left, if they changed. rows: minute and value. reached: event time
+    comes to its end at `watermark`; by the rows it would be there."""
+    made = made_by(function, rows=rows, timers=timers, watermark=watermark, reached=reached)
     said = [row["_out"]["said"] for row in made if row["_kind"] == 0]
     left = [(t["kind"], t["name"], t["at"]) for row in made if row["_kind"] == 2 for t in row["_timers"]]
     return said, left
@@ -53,6 +55,7 @@ def made_by(
     rows: list[tuple[float | None, int]],
     timers: list[tuple[str, str, float]] = [],  # noqa: B006
     watermark: float | None = None,
+    reached: float | None = None,
     waits: bool = False,
 ) -> list[dict[str, Any]]:
     """What the call comes to: rows, state and timers, each of a kind."""
@@ -68,6 +71,8 @@ def made_by(
         clock=minute(0),
         watermark=None if watermark is None else minute(watermark),
         waits=waits,
+        reached=None if reached is None else minute(reached),
+        ends=reached is not None,
     )
     given = pa.table(
         {
@@ -124,6 +129,42 @@ def test_timers_without_end_are_told() -> None:
 
     with pytest.raises(ValueError, match=r"process 'told' has set 10000 timers in a row .* behind timers\.watermark"):
         called(endless, rows=[(None, 1)], watermark=1)
+
+
+END = 5_000_000
+
+
+def test_a_timer_that_renews_itself_fires_as_far_as_rows_have_come_and_once_more_at_the_end() -> None:
+    def hourly(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        for timer in timers.fired:
+            yield {"said": f"{timer.name} at {(timer.at - START) // timedelta(minutes=1)}"}
+            timers.event(timer.at + timedelta(hours=1), timer.name)
+
+    said, left = called(hourly, timers=[("event", "a", 60), ("event", "b", 90)], watermark=END, reached=185)
+    assert said == ["a at 60", "b at 90", "a at 120", "b at 150", "a at 180", "b at 210", "a at 240"]
+    assert left == [], "behind the end nothing comes"
+
+
+def test_timers_that_renew_each_other_come_to_an_end_and_those_that_others_set_fire() -> None:
+    def turns(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield {"said": f"{rows['v'].to_pylist()} {[timer.name for timer in timers.fired]}"}
+        for timer in timers.fired:
+            timers.event(timer.at + timedelta(minutes=1), {"a": "b", "b": "a"}[timer.name])
+        for value in rows["v"].to_pylist():
+            timers.event(minute(value), "a")
+
+    said, left = called(turns, rows=[(1, 300)], watermark=END, reached=2)
+    assert (said, left) == (["[300] []", "[] ['a']", "[] ['b']"], [])
+
+
+def test_timers_under_ever_new_names_come_to_an_end() -> None:
+    def grows(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield {"said": "again"}
+        for timer in timers.fired:
+            timers.event(timer.at + timedelta(minutes=1), f"{timer.name}+"[-5:] + str(timer.at))
+
+    said, left = called(grows, timers=[("event", "a", 60)], watermark=END, reached=2)
+    assert (len(said), left) == (10_000, [])
 
 
 def test_a_timer_that_is_cancelled_does_not_fire() -> None:

@@ -86,11 +86,11 @@ def test_a_state_is_not_taken_for_something_else(before: Build, now: Build, said
 def test_what_changes_nothing_is_no_change() -> None:
     def before(rows: Any, other: Any) -> Any:
         hours = rows.window(tumbling="1 h", by="k", uid="hours", n="count( * )", s="SUM(v)")
-        return hours.join(other, on="k", within="1 h", event_time=("at", None), uid="near")
+        return hours.join(other, on="k", within="1 h", event_time=("window_start", None), uid="near")
 
     def now(rows: Any, other: Any) -> Any:
         hours = rows.window(tumbling=3600, by=["k"], uid="hours", n="count(*)", s="sum( v )", m="max(v)", late="side")
-        return hours.join(other, on="k", within="2 h", event_time=("at", "at"), uid="near")
+        return hours.join(other, on="k", within="2 h", event_time=("window_start", "at"), uid="near")
 
     assert refusal(before, now) == ""
 
@@ -333,3 +333,70 @@ def test_what_forgets_rows_that_it_gave_feeds_nothing_that_counts_them() -> None
         graph(forgetting)
     assert "aggregate 'down' takes between, but up forgets rows (state_ttl), and gives them anew" in caught.value.what
     assert names(lambda rows, _: rows.aggregate(by="k", uid="up", n="count(*)", state_ttl="30 days")) == ["up"]
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (
+            lambda rows, _: rows.latest(by="k", order_by="at desc"),
+            "order_by has 'at desc': name columns, of which the greatest counts",
+        ),
+        (lambda rows, _: rows.aggregate(by="date(at)", n="count(*)"), "by names 'date(at)', which is computed: make a"),
+        (lambda rows, _: rows.top_n(1, by=["k", "v + 1"], order_by="at"), "by names 'v + 1', which is computed"),
+        (
+            lambda rows, _: rows.deduplicate(by="k", within="0 s"),
+            "within='0 s' is too short: give a duration such as \"1 hour\"",
+        ),
+        (
+            lambda rows, _: rows.window(tumbling="1 h", uid="hours", n="count(*)").window(tumbling="1 day", m="sum(n)"),
+            "it goes by 'at', which the rows of 'hours' do not have; they have window_start, window_end, n",
+        ),
+        (
+            lambda rows, other: other.join(
+                rows.aggregate(by="k", uid="sums", n="count(*)").gate(Volume()), on="k", within="1 h"
+            ),
+            "it goes by 'at', which the rows of 'sums' do not have; they have k, n",
+        ),
+        (lambda rows, other: rows.join(other, on={"k": ["l"]}), "on names ['l']: expected names of columns"),
+        (lambda rows, other: rows.join(other, on={"k": "k", "at": "k"}), "on names 'k' twice"),
+    ],
+)
+def test_what_cannot_be_is_told_when_it_is_declared(declare: Build, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        graph(declare)
+    assert said in caught.value.what
+
+
+def test_a_window_behind_a_window_goes_by_the_time_that_it_is_told() -> None:
+    def days(rows: Any, _: Any) -> Any:
+        hours = rows.window(tumbling="1 h", uid="hours", n="count(*)")
+        return hours.window(tumbling="1 day", event_time="window_start", uid="days", n="sum(n)")
+
+    assert names(days) == ["hours", "days"]
+
+
+@pytest.mark.parametrize("keys", [{"k", "at"}, {"k": 1}.keys(), None, 7])
+def test_keys_are_a_name_or_a_list_of_names(keys: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        graph(lambda rows, _: rows.latest(by=keys, order_by="at"))
+    assert 'a name, or a list of names: "id", ["id", "country"]' in caught.value.expected
+
+
+def test_an_output_that_an_operator_would_have_is_told_with_how() -> None:
+    for declare, how in (
+        (lambda rows: rows.window(tumbling="1 h", uid="u", n="count(*)"), 'late="side"'),
+        (lambda rows: rows.deduplicate(by="k", uid="u"), 'within="1 day"'),
+    ):
+        with pytest.raises(Invalid) as caught:
+            graph(lambda rows, _, declare=declare: declare(rows)["late"])
+        assert caught.value.what.endswith("'u' has no output 'late'")
+        assert caught.value.help == f"declare it: {how}"
+
+
+def test_a_join_by_columns_of_other_names_is_another_than_one_by_the_same() -> None:
+    def by(on: Any) -> Build:
+        return lambda rows, other: rows.join(other, on=on, uid="u")
+
+    assert "join 'u': on is k = at, and was k" in refusal(by("k"), by({"k": "at"}))
+    assert refusal(by("k"), by({"k": "k"})) == ""
