@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ import msgspec
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.records import Json, Payload, PublishedTable, Restored
 from tidegate.model.view import Entry, View, rolled_back_by
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unreadable"]
 
-How = Literal["restore", "discard", "retract", "keep"]
-CHOICES: tuple[How, ...] = ("discard", "retract", "keep")
-"""What a person may choose for a table that others have written to."""
+How = Literal["restore", "discard", "retract", "keep", "leave"]
+CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
+"""What a person may choose for a table that others have written to; "leave": for one that is beyond help."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Change:
     """Of a keyed state: what it holds then."""
     written_through: bool = False
     """At least once: its rows stay as they are, those that are read again are there twice."""
+    held: int | None = None
+    """Of a table that is let go of: the last checkpoint that it holds, as far as anybody can tell."""
 
     @property
     def restored(self) -> Restored | None:
         """For the records."""
-        return Restored(how=self.how, to=self.way.to) if self.how is not None else None
+        return Restored(how=self.how, to=self.way.to) if self.how is not None and self.how != "leave" else None
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view:
     """What a rollback to checkpoint `to` would do. Every record, version, hash and file that it needs is looked at."""
     view = view or coordinator.ledger.view(reach=to)
     target, base = _target(coordinator, to, view)
-    _refuse_unknown_choices(coordinator, choices)
+    _refuse_unknown_choices(coordinator, base, choices)
     try:
         found = _examined(coordinator, view, target, base, choices)
     except Corrupt:
@@ -82,14 +86,16 @@ def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view:
 
 def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]) -> Proposal:
     problems = list(unreadable(coordinator.ledger, target)) or list(_lost_in_flight(coordinator, target))
-    changes = [] if problems else list(_changes(coordinator, target, base, choices))
+    changes = [] if problems else list(_changes(coordinator, view, target, base, choices))
     lacking = []
     for change in changes:
+        if change.how == "leave":
+            continue
         problems += change.way.problems
         problems += _undecided(change, choices)
         if change.way.lacks or (not change.way.exists and _owed_since(coordinator, target, base, change.table)):
             lacking.append(change.table)
-    problems += _removed(coordinator, target, base)
+    problems += _removed(coordinator, target, base, choices)
     before = coordinator.ledger.rollbacks()
     above = [
         entry
@@ -200,7 +206,9 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 # -- tables ------------------------------------------------------------------------------------------------
 
 
-def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[Change]:
+def _changes(
+    coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+) -> Iterator[Change]:
     """What happens to each table that the pipeline has."""
     assert target.manifest is not None
     assert base.manifest is not None
@@ -208,6 +216,9 @@ def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapp
     states = _states(coordinator.ledger, target)
     for name in base.manifest.tables:
         sinking = coordinator.graph.tables.get(name)
+        if choices.get(name) == "leave" and name not in (target.plan.through or ()):
+            yield Change(name, "leave", held=_held(coordinator, view, name))
+            continue
         if sinking is None:
             continue  # nothing was put there since, or it is a problem
         if name in (target.plan.through or ()):
@@ -222,8 +233,24 @@ def _changes(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapp
         except Unavailable:
             raise
         except TidegateError as error:
-            way = WayBack(problems=(error.what,))
+            also = (
+                f"; mend that, or choose --leave {name} (it stays as it is)" if name in coordinator.graph.sinks else ""
+            )
+            way = WayBack(problems=(f"{error.what}{also}",))
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
+
+
+def _held(coordinator: Coordinator, view: View, name: str) -> int | None:
+    """The last checkpoint that a table holds: it says so itself, or the log told when it was published."""
+    sinking = coordinator.graph.tables.get(name)
+    if sinking is not None:
+        with contextlib.suppress(TidegateError):
+            return sinking.sink.head(coordinator.context(name)).last
+    for entry in reversed(view.entries):
+        told = coordinator.ledger.published(entry.id) if entry.completed else None
+        if told is not None and name in told.tables and entry.manifest is not None:
+            return protocol.after_publish([entry.manifest], name)
+    return None
 
 
 def _stays(coordinator: Coordinator, name: str, sink: Sink) -> Change:
@@ -256,13 +283,18 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     )
 
 
-def _removed(coordinator: Coordinator, target: Entry, base: Entry) -> Iterator[str]:
+def _removed(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[str]:
     """Tables that have got something since, and that the code no longer has."""
     assert base.manifest is not None
     for name in base.manifest.tables:
+        if choices.get(name) == "leave":
+            continue
         if name not in coordinator.graph.tables and _owed_since(coordinator, target, base, name):
-            what = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name!r}"
-            yield f"{what} is not in the code any more, but has been published since: put it back first"
+            state = name.startswith(STATE)
+            what = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
+            yield f"{what} is not in the code any more, but has been published since: put it back first" + (
+                "" if state else f", or choose --leave {name} (its rows stay as they are)"
+            )
 
 
 def _owed_since(coordinator: Coordinator, target: Entry, base: Entry, table: str) -> bool:
@@ -272,9 +304,13 @@ def _owed_since(coordinator: Coordinator, target: Entry, base: Entry, table: str
     return last is not None and last > target.id
 
 
-def _refuse_unknown_choices(coordinator: Coordinator, choices: Mapping[str, How]) -> None:
+def _refuse_unknown_choices(coordinator: Coordinator, base: Entry, choices: Mapping[str, How]) -> None:
+    assert base.manifest is not None
     names = sorted(coordinator.graph.sinks)
+    removed = [name for name in base.manifest.tables if not name.startswith((STATE, QUARANTINE))]
     for name, how in choices.items():
+        if how == "leave" and name in removed:
+            continue
         if name not in names or how not in CHOICES:
             raise Invalid(
                 f"there is nothing to choose for {name!r}"

@@ -71,12 +71,14 @@ __all__ = [
     "Wait",
     "Wanted",
     "after_publish",
+    "left_by",
     "on_completion",
     "on_job",
     "on_publish",
     "on_publish_interval",
     "on_rollback",
     "on_trigger",
+    "still_owed",
 ]
 
 
@@ -344,22 +346,46 @@ def on_completion(
 
 def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | Damaged:
     """What the table takes next. `last` was read from the table *before* the view was read from the log."""
-    completed = [entry.manifest for entry in view.entries if entry.manifest is not None]
+    left = left_by(view, table)
+    completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= left]
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
+    anything = left and (last is None or last < left)  # whoever slept meanwhile may still have published some of it
     for manifest in completed:
         part = manifest.tables.get(table)
         if part is None or not owes(part) or (last is not None and manifest.id <= last):
             continue
         if view.rolled_back_by(manifest.id) is not None:
             continue
-        if part.restore is None and part.after != last:
+        if part.restore is None and part.after != last and not anything:
             return Damaged(f"checkpoint {manifest.id} goes on top of {part.after}, the table holds {last}")
         return Publish(manifest.id, last)
     expected = after_publish(completed, table)
-    if last != expected:
+    if last != expected and not anything:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
     return Nothing()
+
+
+def left_by(view: View, table: str) -> int:
+    """The last rollback that has let go of the table: what was owed to it before is owed no more. 0: none has."""
+    for entry in reversed(view.entries):
+        if entry.restart is not None and entry.completed and table in entry.restart.left:
+            return entry.id
+    return 0
+
+
+def still_owed(view: View, table: str) -> list[int]:
+    """The completed entries of the view that owe the table a commit, as far as the log tells."""
+    left = left_by(view, table)
+    return [
+        entry.id
+        for entry in view.entries
+        if entry.id > max(left, view.settled)
+        and entry.manifest is not None
+        and (part := entry.manifest.tables.get(table)) is not None
+        and owes(part)
+        and view.rolled_back_by(entry.id) is None
+    ]
 
 
 def on_publish_interval(

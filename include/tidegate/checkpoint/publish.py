@@ -16,16 +16,18 @@ from tidegate.checkpoint import protocol, publish_intervals
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.contradiction import contradiction
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Latest, Published, PublishedTable
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Sinking
 from tidegate.sinks.base import Publication
+from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Report", "publish_or_wait", "publish_owed"]
+__all__ = ["Report", "publish_or_wait", "publish_owed", "way_out"]
 
 LOST_RACES = 100
 """After so many commits lost to others, a table is left for the next publisher."""
@@ -59,7 +61,7 @@ def publish_owed(coordinator: Coordinator) -> Report:
     if last is None or last.manifest is None:
         return report
     report.upto = last.id
-    tables = list(last.manifest.tables)
+    tables = [name for name in last.manifest.tables if not _let_go(view, name)]
     if last.plan.by_interval:
         report.settled = {entry.id for entry in view.entries if entry.completed}
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
@@ -75,12 +77,30 @@ def publish_owed(coordinator: Coordinator) -> Report:
             else:
                 _publish_table(coordinator, sinking, report)
         except TidegateError as error:
+            if protocol.still_owed(view, table) and (way := way_out(coordinator, view, table)) not in error.help:
+                error.help = f"{error.help}; {way}" if error.help else way
             report.stuck[table] = error
     _tell(coordinator, report)
     for stuck in report.stuck.values():
         if not isinstance(stuck, Unavailable):
             raise stuck
     return report
+
+
+def _let_go(view: View, table: str) -> bool:
+    """Whether somebody has let go of the table, and nothing has come for it since: it is not even looked at."""
+    return bool(protocol.left_by(view, table)) and not protocol.still_owed(view, table)
+
+
+def way_out(coordinator: Coordinator, view: View, table: str) -> str:
+    """What a person can do if a sink's table never takes what it is owed; empty for tables that are not a sink's."""
+    last = view.last_completed
+    if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
+        return ""
+    return (
+        f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` lets go of what is "
+        "owed to it: those rows never come there, all else stays as it is, and the sink can be changed or removed"
+    )
 
 
 def publish_or_wait(coordinator: Coordinator) -> None:
@@ -179,7 +199,7 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
             try:
                 if entry.plan.by_interval and known is None:
                     publish_intervals.index_interval(coordinator, entry)
-                told = known or _publish_hint(coordinator, entry, told, report)
+                told = known or _publish_hint(coordinator, view, entry, told, report)
             except Unavailable:
                 break  # readers wait for the hint, nobody else does
             settled = entry.id
@@ -187,7 +207,9 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
         coordinator.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
 
 
-def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | None, report: Report) -> Published:
+def _publish_hint(
+    coordinator: Coordinator, view: View, entry: Entry, before: Published | None, report: Report
+) -> Published:
     """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before.
 
     A table whose history does not tell any more is left out: better no hint than a wrong one.
@@ -197,6 +219,8 @@ def _publish_hint(coordinator: Coordinator, entry: Entry, before: Published | No
     for name, part in entry.manifest.tables.items():
         found = report.published.get((entry.id, name))
         sinking = coordinator.graph.tables.get(name)
+        if protocol.left_by(view, name) >= entry.id:
+            continue  # nothing came there
         if found is None and protocol.owes(part) and sinking is not None:
             found = sinking.sink.locate(entry.id, coordinator.context(name))
         if not protocol.owes(part):
@@ -217,13 +241,10 @@ def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
     """A sink that was removed from the code while something is still owed to its table: unless that is let go of."""
     if may_lose(coordinator.limits.record()):
         return
-    for entry in view.entries:
-        part = entry.manifest.tables.get(table) if entry.manifest else None
-        if part is None or not protocol.owes(part) or entry.id <= view.settled or view.rolled_back_by(entry.id):
-            continue
-        if coordinator.ledger.published(entry.id) is None:
+    for id in protocol.still_owed(view, table):
+        if coordinator.ledger.published(id) is None:
             raise Invalid(
-                f"sink {table!r} is not in the pipeline any more, but checkpoint {entry.id} still owes it rows",
+                f"sink {table!r} is not in the pipeline any more, but checkpoint {id} still owes it rows",
                 expected=f"sink {table!r}, until everything that is completed is published on its table",
                 help=PUT_BACK,
                 reason="SINK_REMOVED",

@@ -131,13 +131,17 @@ def _possible(coordinator: Coordinator, to: int, choices: Mapping[str, How], vie
         proposal = examine(coordinator, to, choices)
     problems = [
         *proposal.problems,
-        *(f"table {name!r} cannot be given what is owed to it, as of checkpoint {to}" for name in proposal.lacking),
+        *(
+            f"table {name!r} cannot be given what is owed to it, as of checkpoint {to}"
+            + (f": mend it, or choose --leave {name} (it never comes there)" if name in coordinator.graph.sinks else "")
+            for name in proposal.lacking
+        ),
     ]
     if problems:
         raise Rejected(
             "\n    ".join([f"pipeline {coordinator.graph.name!r} cannot go back to checkpoint {to}:", *problems]),
             expected="records, versions and files as of that checkpoint, and a choice where others have written",
-            help="nothing has been changed; mend it, choose per table (discard, retract, keep), or go elsewhere",
+            help="nothing has been changed; mend it, choose per table (discard, retract, keep, leave), or go elsewhere",
             reason="CANNOT_ROLL_BACK",
         )
     return proposal
@@ -199,6 +203,7 @@ def _restart(coordinator: Coordinator, view: View, proposal: Proposal, by: str, 
         manifest=decision.manifest,
         by=by,
         reason=reason,
+        left=sorted(change.table for change in proposal.changes if change.how == "leave"),
         tables={change.table: done for change in proposal.changes if (done := change.restored) is not None},
         suspended=suspended,
     )
@@ -240,6 +245,8 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
     for name in now.tables:
         restore, state = plan.restart.tables.get(name), states.get(name)
         after = protocol.after_publish([now], name) if restore is None else None
+        if name in plan.restart.left:
+            after = next(change.held for change in proposal.changes if change.table == name)
         held = [state] if restore is not None and state is not None else []
         tables[name] = TablePart(after=after, committables=held, restore=restore)
     decision = proposal.base.decision

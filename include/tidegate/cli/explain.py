@@ -151,6 +151,7 @@ def _back(target: Target, entry: Entry, restart: Restart, published: Published |
         told = {"discard": "what others had committed since is lost", "keep": "its rows were left as they were"}
         told["retract"] = "only this pipeline's own rows were taken out"
         events += [f"Table {name}: {told[done.how]}." for name, done in restart.tables.items() if done.how in told]
+        events += [f"Table {name} was let go of: what was owed to it never comes there." for name in restart.left]
     if restart.suspended is not None and not entry.aborted:
         events.append(f"The pipeline stays suspended, by {restart.suspended.by}: {restart.suspended.reason}.")
     waits = ["It waits to be published on its tables. The next run does that first."]

@@ -32,7 +32,8 @@ def add_parser(subparsers: Any) -> None:
         "any other: whoever comes next goes on publishing it, and new checkpoints get new ids.",
         epilog="examples:\n  tidegate rollback jobs.orders:pipeline --to 41 --dry-run\n"
         "  tidegate rollback jobs.orders:pipeline --to 41 --suspend --reason 'wrong prices since 42'\n"
-        "  tidegate rollback jobs.orders:pipeline --to 41 --retract revenue",
+        "  tidegate rollback jobs.orders:pipeline --to 41 --retract revenue\n"
+        "  tidegate rollback jobs.orders:pipeline --to 41 --leave archive",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the tables are")
     parser.add_argument("--to", required=True, metavar="N", help="the checkpoint to go back to, or a savepoint's name")
@@ -41,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
         ("discard", "of a table that others have written to since: go back, their commits are lost"),
         ("retract", "of such a table: take out only what this pipeline has added since"),
         ("keep", "leave a table's rows as they are; what is read again is added to them"),
+        ("leave", "let go of a table that cannot be published to: it stays as it is, and what it is owed never comes"),
     ):
         parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
@@ -172,6 +174,8 @@ def _tell(target: Target, proposal: Proposal, out: Output) -> None:
 def _goal(change: Change) -> str:
     if change.written_through:
         return "stays: it was written to at least once"
+    if change.how == "leave":
+        return "stays, without what it is owed"
     if change.how is None or change.how == "keep":
         return "stays"
     if change.state is not None:

@@ -129,6 +129,8 @@ class Restart(Struct, frozen=True, kw_only=True):
     by: str
     reason: str = ""
     tables: dict[str, Restored]
+    left: list[str] = []
+    """Tables that somebody has let go of: what was owed to them is never published, and nothing is put back there."""
     suspended: Control | None = None
     """Because of whom no checkpoint is planned behind it until somebody resumes: it answers no suspension."""
 
