@@ -53,7 +53,7 @@ class Ending:
             timed = pc.is_valid(start).to_numpy(zero_copy_only=False)
             late = np.zeros(len(timed), bool)
             if self.over is not None:
-                late = timed & (integers(pc.fill_null(start, pa.scalar(0, start.type))) + self.size <= self.over)
+                late = timed & (integers(pc.fill_null(start, pa.scalar(0, start.type))) <= self.over - self.size)
             weight = integers(batch.column(self.weight)) if self.weight else np.ones(len(timed), np.int64)
             counts["late"] += int(weight[late].sum())
             counts["timeless"] += int(weight[~timed].sum())
@@ -62,10 +62,12 @@ class Ending:
             yield rows.drop_columns([self.weight]) if self.weight else rows
 
     def ends_of(self, starts: Any) -> Any:
-        """When rows end that begin then."""
+        """When rows end that begin then: no later than there is a number for."""
+        import numpy as np
         import pyarrow as pa
 
-        return pa.array(integers(starts) + self.size).cast(starts.type)
+        latest = np.iinfo(np.int64).max - self.size
+        return pa.array(np.minimum(integers(starts), latest) + self.size).cast(starts.type)
 
     def staying(self, rows: pa.Table) -> pa.Table:
         """The rows that take more in the next checkpoint."""

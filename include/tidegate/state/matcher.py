@@ -38,15 +38,13 @@ class Matcher:
 
     def may_be_in(self, group: Any, place: int) -> bool:
         """Whether a row group can hold one of the keys, by its statistics. `place`: the first key's column there."""
-        import numpy as np
-
         bounds = raw_bounds(group, place) if self.plain is not None or self.packing is not None else None
         if bounds is None:
             return True
         if self.packing is not None:
             return bool(bounds[0] <= self.packing.highs[0] and bounds[1] >= self.packing.lows[0])
-        low, high = np.searchsorted(self.plain, [bounds[0], bounds[1] + 1])
-        return bool(low < high)
+        low, high = _between(self.plain, *bounds)
+        return low < high
 
     def rows_in(self, columns: Sequence[Any]) -> tuple[Any, Any]:
         """Which rows of a file hit, and which row of the batch each of them hits. `columns`: the file's keys."""
@@ -56,7 +54,7 @@ class Matcher:
         if self.packing is not None:
             return self._packed_in(self.packing, columns)
         if self.plain is not None and (there := integers(columns[0])) is not None and len(there):
-            low, high = np.searchsorted(self.plain, [there[0], there[-1] + 1])
+            low, high = _between(self.plain, there[0], there[-1])
             wanted = self.plain[low:high]
             place = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
             hit = there[place] == wanted
@@ -88,6 +86,15 @@ class Matcher:
         at = np.minimum(np.searchsorted(self.packed, codes), len(self.packed) - 1)
         hits = np.flatnonzero(self.packed[at] == codes)
         return hits, at[hits]
+
+
+def _between(plain: Any, least: int, greatest: int) -> tuple[int, int]:
+    """The places of the sorted numbers from the least to the greatest of these, both included. The number behind the
+    greatest may not exist; and a list of numbers that do not fit would be compared as floats."""
+    import numpy as np
+
+    low, high = np.searchsorted(plain, np.int64(least)), np.searchsorted(plain, np.int64(greatest), side="right")
+    return int(low), int(high)
 
 
 def raw_bounds(group: Any, place: int) -> tuple[int, int] | None:

@@ -18,6 +18,9 @@ from tidegate.state.runs import Layout, Run, Writer, found, merged, reduced
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
 MOMENT = datetime(1969, 12, 31, 23, 0, tzinfo=UTC)
+HIGH = [2**63 - 1 - n for n in range(40)]
+EDGES = [*HIGH, *(-(2**63) + n for n in range(20)), *range(-20, 20), *(2**53 + n for n in range(20))]
+FAR = [datetime(1, 1, 1), *(datetime(9999, 12, 31, 23, 59, 59, 999999 - n) for n in range(40))]  # noqa: DTZ001
 KINDS: dict[str, tuple[dict[str, pa.DataType], Any]] = {
     "numbers": ({"k": pa.int64()}, lambda r: (r.randint(-40, 60),)),
     "texts": ({"k": pa.string()}, lambda r: (r.choice(TEXTS),)),
@@ -25,6 +28,11 @@ KINDS: dict[str, tuple[dict[str, pa.DataType], Any]] = {
     "numbers or null": ({"k": pa.int32()}, lambda r: (r.choice([None, *range(60)]),)),
     "days": ({"k": pa.date32()}, lambda r: (date(1970, 1, 1) + timedelta(days=r.randint(-40, 40)),)),
     "moments": ({"k": pa.timestamp("us", "UTC")}, lambda r: (MOMENT + timedelta(minutes=r.randint(0, 90)),)),
+    "numbers at the edges": ({"k": pa.int64()}, lambda r: (r.choice(EDGES),)),
+    "short numbers at the edges": ({"k": pa.int16()}, lambda r: (r.choice([-(2**15), 2**15 - 1, *range(60)]),)),
+    "two numbers at the edges": ({"k": pa.int64(), "l": pa.int8()}, lambda r: (r.choice(EDGES), r.choice([-128, 127]))),
+    "two numbers at one edge": ({"k": pa.int64(), "l": pa.int64()}, lambda r: (r.choice(HIGH), r.choice([-1, 0, 1]))),
+    "moments at the edges": ({"k": pa.timestamp("us")}, lambda r: (r.choice(FAR),)),
     "decimals": ({"k": pa.decimal128(9, 2)}, lambda r: (Decimal(r.randint(-50, 50)).scaleb(-2),)),
     "three columns": (
         {"k": pa.string(), "l": pa.int64(), "m": pa.bool_()},
@@ -156,3 +164,30 @@ def test_a_sum_that_does_not_fit_is_an_error_and_one_that_only_passes_the_limit_
     assert table["v"].to_pylist()[0] == huge
     with pytest.raises(pa.ArrowInvalid):
         runs.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
+
+
+@pytest.mark.parametrize("edge", [2**63 - 1, 2**63 - 2, -(2**63), 0])
+def test_one_key_at_the_edge_hides_no_other(edge: int, tmp_path: Path) -> None:
+    """With the greatest number there is, what comes after the last row of a file was less than all of them."""
+    layout = layout_of({"k": pa.int64()})
+    run = write(layout, tmp_path / "a.parquet", {(n,): (1, n % 100, False) for n in {1, 2, 3, edge}})
+    batch = pa.table({"k": pa.array(sorted({2, 3, edge}))})
+    matcher = Matcher(batch, ["k"])
+    hits = found(layout, [run], matcher)
+    assert hits is not None
+    assert [*hits[0]] == [*range(batch.num_rows)]
+
+
+def test_statistics_are_compared_as_whole_numbers(tmp_path: Path) -> None:
+    """As floats, 2**53 + 1 and the greatest number of all are each the same as others beside them."""
+    layout = layout_of({"k": pa.int64()})
+    run = write(layout, tmp_path / "a.parquet", {(2**63 - 1,): (1, 1, False)})
+    with runs.opened(run) as file:
+        group = file.metadata.row_group(0)
+        assert Matcher(pa.table({"k": pa.array([2**63 - 1])}), ["k"]).may_be_in(group, 0)
+        assert not Matcher(pa.table({"k": pa.array([2**63 - 2])}), ["k"]).may_be_in(group, 0)
+    near = write(layout, tmp_path / "b.parquet", {(2**53 + 1,): (1, 1, False)})
+    with runs.opened(near) as file:
+        assert not Matcher(pa.table({"k": pa.array([2**53, 2**53 + 2])}), ["k"]).may_be_in(
+            file.metadata.row_group(0), 0
+        )

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.tables.kit import head, schema, staged, stamp, table_at
+from tidegate.tables import create
 from tidegate.tables.keys import Keys
-from tidegate.tables.live import LiveFile
+from tidegate.tables.live import LiveFile, live_files
 
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), st.integers(-3, 3)),
@@ -85,3 +87,22 @@ def _file(low: Any, high: Any, nulls: Any = 0, partition: Any = None) -> LiveFil
 )
 def test_files_are_skipped_only_if_they_cannot_hold_a_key(values, file, touched):
     assert Keys(_table(["long"], [(value,) for value in values])).may_touch(file) is touched
+
+
+@pytest.mark.parametrize(
+    ("kind", "type", "value"),
+    [
+        ("long", pa.int64(), 2**63 - 1),
+        ("long", pa.int64(), -(2**63)),
+        ("long", pa.int64(), 2**53 + 1),
+        ("decimal(38,2)", pa.decimal128(38, 2), Decimal("123456789012345678901234567890.12")),
+        ("decimal(18,2)", pa.decimal128(18, 2), Decimal("90071992547409.93")),
+    ],
+)
+def test_bounds_in_the_log_are_exact_at_the_edges(tmp_path, kind, type, value):
+    """A bound that went through a float would rule out the very file that holds the key."""
+    location, columns, rows = table_at(tmp_path), schema(k=kind), pa.table({"k": pa.array([value], type)})
+    assert create(location, columns, staged(location, "first", rows, columns), stamp(1)) is not None
+    (file,) = live_files(head(location))
+    assert (file.low["k"], file.high["k"]) == (value, value)
+    assert Keys(rows).may_touch(file)
