@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
+from tests.unit.checkpoint.kit import World
 from tests.unit.checkpoint.test_passed_lives import toy_channels
 from tests.unit.checkpoint.test_passed_stories import busy
 from tidegate import Pipeline, seams
@@ -348,6 +349,34 @@ def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_
         assert Task.more_time(task, second, "slow")() > 0
         story.coordinator().abort(third, "TEST")
         assert Task.more_time(task, story.ledger.plan(third), "slow")() == 0
+
+
+@pytest.mark.parametrize("mode", ["connect", "submit"])
+def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(tmp_path: Path, mode: str):
+    """The deadline passed while Spark shut down: the task was red, and its checkpoint completed."""
+    world = World(tmp_path)
+    plan = world.ledger.plan(world.trigger("run"))
+    told: list[str] = []
+    task: Any = SimpleNamespace(
+        coordinator=world.coordinator(), settings=SimpleNamespace(spark=SimpleNamespace(mode=mode)), failed=told.append
+    )
+
+    def late(*_: object) -> None:
+        raise DeadlinePassed
+
+    def too_late_to_end(*_: object) -> None:
+        world.work(plan.id)
+        raise DeadlinePassed
+
+    operator: Any = SimpleNamespace(job="main", _run=late, _submit=late)
+    with pytest.raises(AirflowFailException, match="CHECKPOINT_EXPIRED"):
+        JobOperator._work(operator, task, plan)
+    assert told, "word is left for `complete`"
+    told.clear()
+    operator = SimpleNamespace(job="main", _run=too_late_to_end, _submit=too_late_to_end)
+    JobOperator._work(operator, task, plan)
+    assert not told
+    assert world.coordinator().complete(plan.id).state == "completed"
 
 
 # -- retries -------------------------------------------------------------------------------------------
