@@ -12,7 +12,29 @@ Every error says what happened, what was expected and what to do next.
 
 from __future__ import annotations
 
-__all__ = ["Corrupt", "Fenced", "Invalid", "Rejected", "TidegateError", "Unavailable"]
+__all__ = ["ENVIRONMENT", "Corrupt", "Fenced", "Invalid", "Rejected", "TidegateError", "Unavailable"]
+
+
+ENVIRONMENT = frozenset(
+    {
+        "JARS_CORRUPT",
+        "JARS_MISSING",
+        "JAVA_MISSING",
+        "OTHER_DISK",
+        "PYSPARK_MISSING",
+        "SPARK_HANGS",
+        "SPARK_HOME",
+        "SPARK_NO_ANSWER",
+        "SPARK_PROVIDER_MISSING",
+        "SPARK_START",
+        "SPARK_STARTING",
+        "SPARK_SUBMIT",
+        "SPARK_TLS",
+        "SPARK_TOKEN",
+        "SPARK_UNREACHABLE",
+    }
+)
+"""Reasons that say of the machine, not of the pipeline, that it cannot work: there is no Spark to work with."""
 
 
 class TidegateError(Exception):
@@ -33,6 +55,11 @@ class TidegateError(Exception):
         self.help = help
         self.reason = reason or self.default_reason
         super().__init__(what)
+
+    @property
+    def of_environment(self) -> bool:
+        """Whether any pipeline would have failed there."""
+        return self.reason in ENVIRONMENT
 
     def __str__(self) -> str:
         lines = [self.what]

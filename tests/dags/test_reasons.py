@@ -35,6 +35,21 @@ def test_a_task_that_was_killed_is_told_as_that(world: World, state: str, left: 
     assert told(detail)[2] == (("mend it",) if left else ())
 
 
+@pytest.mark.parametrize(("of_environment", "reason"), [(True, "ENVIRONMENT_FAILED"), (False, "JOB_FAILED")])
+def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(world: World, of_environment: bool, reason: str):
+    """What a failed task has left word of; of one that was killed nobody can tell."""
+    world.feed_more(1)
+    id = world.trigger("one")
+    left = {"failure": "The Spark server did not start", "of_environment": of_environment}
+    task = SimpleNamespace(
+        coordinator=world.coordinator(), states=lambda: {"job_main": "failed"}, pulled=lambda task_id, key: left[key]
+    )
+    found = failure(task, id)
+    assert found[0] == reason
+    outcome = world.coordinator().complete(id, found)
+    assert (outcome.state, outcome.counts) == ("aborted", not of_environment)
+
+
 @pytest.mark.parametrize(
     ("error", "told_of"),
     [

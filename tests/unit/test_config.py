@@ -40,6 +40,7 @@ def test_defaults_hold_without_any_layer(project):
     assert (settings.root, settings.data) == (f"{project}/tidegate-data/ledger", str(project))
     assert (settings.spark.mode, settings.spark.master, settings.spark.memory) == ("connect", "local[*]", "2g")
     assert settings.spark.idle_timeout == 600.0
+    assert settings.spark.start_timeout == 90.0
     assert set(settings.origins.values()) == {"default", "default (= num_retained)"}
 
 
@@ -294,6 +295,7 @@ BAD_VALUES = [
     ("spark.memory", "-2g", "at least 512m"),
     ("spark.memory", 2, "at least 512m"),
     ("spark.idle_timeout", 0, "from 1 s"),
+    ("spark.start_timeout", 0, "from 1 s"),
     ("spark.conf.sql.shuffle.partitions", "2", "does not start with 'spark.'"),
     ("spark.conf.spark.master", "local", "use the setting spark.master"),
     ("spark.conf.spark.driver.memory", "1g", "use the setting spark.memory"),

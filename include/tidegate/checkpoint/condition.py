@@ -37,6 +37,7 @@ __all__ = [
 REASONS = {
     "CANCELLED": "a person stopped it",
     "JOB_FAILED": "one of its jobs failed for good",
+    "ENVIRONMENT_FAILED": "there was no Spark to work with, which is not the pipeline's fault",
     "GATE_FAILED": "a gate found what must not be published",
     "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
@@ -386,6 +387,7 @@ def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
         "wait for a slot",
         "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "
         "it more (spark.memory), or less input per checkpoint",
+        "ENVIRONMENT_FAILED": "mend what it says of Spark; the next run takes the same input",
         "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
     }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
 

@@ -211,6 +211,9 @@ ROLLED_BACK = "ROLLED_BACK"
 VOID = "ACK_VOID"
 """The reason of an abort of what rests on an attempt that does not count, and waits for no other."""
 
+ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
+"""The reason of an abort that is not the pipeline's fault: there was no Spark to work with."""
+
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 

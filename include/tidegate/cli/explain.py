@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.checkpoint import holding
 from tidegate.checkpoint.condition import REASONS
 from tidegate.checkpoint.progress import behind
+from tidegate.checkpoint.protocol import ENVIRONMENT_FAILED
 from tidegate.cli.documents import clock, examples, rows_text, seconds_between, state_of
 from tidegate.cli.explain_past import measured, past_events
 from tidegate.cli.output import Output
@@ -367,7 +368,7 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
 def _next_step(target: Target, entry: Entry, published: Published | None, waits: list[str]) -> str:
     if holding.told_all(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
-    if entry.aborted and entry.decision is not None and entry.decision.reason == "JOB_FAILED":
+    if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
         return "mend what the detail says, then run the pipeline again: the same input is planned once more"
     if entry.completed and published is None:
         return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"

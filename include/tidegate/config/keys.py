@@ -236,6 +236,7 @@ KEYS: Mapping[str, Key] = {
         Key("spark.master", "local[*]", '"local[N]", "local[*]", "spark://…", "k8s://…" or "yarn"', _master),
         Key("spark.memory", "2g", 'a size such as "512m" or "2g", at least 512m', _memory),
         Key("spark.idle_timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
+        Key("spark.start_timeout", "90 s", _SPAN.format("1 s"), _duration(1)),
         Key("spark.conf", {}, 'a table of Spark settings, "spark.…" = value', _entry, table=True),
     )
 }

@@ -268,6 +268,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
             master=values["spark.master"],
             memory=values["spark.memory"],
             idle_timeout=values["spark.idle_timeout"],
+            start_timeout=values["spark.start_timeout"],
             conf=MappingProxyType(values["spark.conf"]),
         ),
         project=project,

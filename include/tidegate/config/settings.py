@@ -26,6 +26,7 @@ class SparkSettings:
     master: str
     memory: str
     idle_timeout: float
+    start_timeout: float
     conf: Mapping[str, str] = field(repr=False)
 
 

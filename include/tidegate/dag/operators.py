@@ -72,7 +72,7 @@ class Step(BaseOperator):
             yield task
         except TidegateError as error:
             if task is not None:
-                task.failed(str(error))
+                task.failed(str(error), of_environment=error.of_environment)
                 task.note(self.task_id, error)
                 if isinstance(error, Corrupt):
                     _suspend(task, error)

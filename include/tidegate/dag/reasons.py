@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from tidegate.checkpoint.protocol import ENVIRONMENT_FAILED
 from tidegate.dag.names import job_task
 from tidegate.dag.task import Task
 
@@ -50,7 +51,17 @@ def failure(task: Task, id: int) -> tuple[str, str]:
             else ""
         )
         told.append(f"task {job_task(job)} is {state}{marked}" + (f": {why}" if why else silent))
-    return "JOB_FAILED", "; ".join(told)
+    without_spark = [task.pulled(job_task(job), "of_environment") is True for job in missing]
+    others = {states.get(job_task(job), "gone") for job in missing} - {"failed", "upstream_failed"}
+    blameless = (
+        any(without_spark)
+        and not others
+        and all(
+            found or states.get(job_task(job)) == "upstream_failed"
+            for found, job in zip(without_spark, missing, strict=True)
+        )
+    )
+    return ENVIRONMENT_FAILED if blameless else "JOB_FAILED", "; ".join(told)
 
 
 def refuse_failed_beside(task: Task, id: int) -> None:

@@ -142,10 +142,12 @@ class Task:
             log.warning("Cannot tell whether the run of checkpoint %s goes on: %r", plan.id, error)
             return None
 
-    def failed(self, why: str) -> None:
-        """Leave word for `complete` of why this task fails. A reference for people; nothing is decided by it."""
+    def failed(self, why: str, *, of_environment: bool = False) -> None:
+        """Leave word for `complete` of why this task fails. A reference for people; all that is decided by it is
+        whether the failure is the pipeline's."""
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
+            self.context["ti"].xcom_push("of_environment", of_environment)
 
     def note(self, step: str, error: TidegateError) -> None:
         """Leave word for whoever looks at the pipeline, unless others lead, there is nothing to do, or just this run

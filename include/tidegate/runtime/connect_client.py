@@ -6,6 +6,7 @@ Nothing here runs at import, and nothing is kept between sessions: gRPC does not
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import threading
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ def remote(url: str) -> ChannelBuilder:
     class Remote(DefaultChannelBuilder):
         @cached_property
         def channel(self) -> grpc.Channel:
-            if self.use_ssl or (self.token is not None and self.host != "localhost"):
+            if self.use_ssl or (self.token is not None and not _is_here(self.host or "")):
                 return self._secure_channel(self.endpoint, grpc.ssl_channel_credentials())
             return self._insecure_channel(self.endpoint)
 
@@ -83,6 +84,14 @@ def remote(url: str) -> ChannelBuilder:
             expected="sc://host:port, with parameters like ;use_ssl=true;token=… if needed",
             help="Correct spark.remote.",
         ) from None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine: what goes there crosses no network."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _bearer(token: str) -> list[tuple[str, str]]:

@@ -85,6 +85,10 @@ class Folder:
         return self.path / "spark.properties"
 
     @property
+    def launch_file(self) -> Path:
+        return self.path / "launch.json"
+
+    @property
     def log(self) -> Path:
         return self.path / "server.log"
 
@@ -126,11 +130,11 @@ class Folder:
 
     def launch(self) -> Launch:
         """What `write_launch` wrote."""
-        value = json.loads((self.path / "launch.json").read_text(encoding="utf-8"))
+        value = json.loads(self.launch_file.read_text(encoding="utf-8"))
         return Launch(**(value | {"command": tuple(value["command"])}))
 
     def write_launch(self, launch: Launch) -> None:
-        self.write_private(self.path / "launch.json", json.dumps(vars(launch), indent=1) + "\n")
+        self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
 
     def write_properties(self, conf: Mapping[str, str]) -> None:
         """Spark's configuration, which may hold passwords."""

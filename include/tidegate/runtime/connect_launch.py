@@ -18,9 +18,9 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.runtime.connect_folder import Folder, Launch
 from tidegate.runtime.locks import lock
 from tidegate.runtime.processes import machine
-from tidegate.runtime.spark_conf import SparkSettings, server_conf
+from tidegate.runtime.spark_conf import STARTS, SparkSettings, server_conf
 
-__all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed"]
+__all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed", "still_starting"]
 
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 """Compiles a file and becomes the class in it."""
@@ -73,7 +73,7 @@ def launch(folder: Folder, settings: SparkSettings) -> None:
                 command=command(folder),
                 idle_timeout=settings.idle_timeout,
                 answer_timeout=settings.answer_timeout,
-                start_timeout=settings.start_timeout,
+                start_timeout=STARTS * settings.start_timeout,
             )
         )
         _start_watchdog(folder, settings, watch.descriptor)
@@ -113,18 +113,34 @@ def _start_watchdog(folder: Folder, settings: SparkSettings, watch: int) -> None
 
 def start_failed(folder: Folder) -> TidegateError:
     """Why the server ended before it was ready, from its log."""
-    try:
-        lines = folder.log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _log_of(folder)
     said = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
     wrong = [line for line in said if _WRONG_INPUT.search(line)]
     kind = Invalid if wrong else Unavailable
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
     return kind(
-        "The Spark server did not start" + (f": {(wrong or said)[0][:300]}" if said else "."),
+        f"The Spark server did not start: {(wrong or said or [last])[0][:300]}",
         help=("Correct the Spark settings. " if wrong else "Try again. ") + f"Its log: {folder.log}",
         reason="SPARK_START",
     )
+
+
+def still_starting(folder: Folder, seconds: float) -> Unavailable:
+    """Time ran out before the server was ready. It goes on; what it has said last tells how far it is."""
+    last = next((line.strip() for line in reversed(_log_of(folder)) if line.strip()), "nothing yet")
+    return Unavailable(
+        f"The Spark server has not come up within {seconds:g} s, and goes on starting. Its log says last: {last[:300]}",
+        help="Nothing needs to be done: the next try waits for the same server. If this machine always takes so long, "
+        f"raise spark.start_timeout. Its log: {folder.log}",
+        reason="SPARK_STARTING",
+    )
+
+
+def _log_of(folder: Folder) -> list[str]:
+    try:
+        return folder.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def environment(settings: SparkSettings) -> dict[str, str]:

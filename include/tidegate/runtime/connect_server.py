@@ -27,7 +27,7 @@ from tidegate import seams
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.runtime.connect_client import check_answers, loopback
 from tidegate.runtime.connect_folder import Folder, State, private_folder
-from tidegate.runtime.connect_launch import identity, launch, start_failed
+from tidegate.runtime.connect_launch import identity, launch, start_failed, still_starting
 from tidegate.runtime.locks import Lock, lock, try_lock
 from tidegate.runtime.processes import is_alive, kill, lock_holders, wait_gone
 from tidegate.runtime.spark_conf import SparkSettings
@@ -140,7 +140,7 @@ def _running_or_new(folder: Folder, settings: SparkSettings) -> ServerInfo:
         fresh = state is None
         if state is None:
             launch(folder, settings)
-            state = _await_ready(folder, settings.start_timeout + _KILL_TIMEOUT)
+            state = _await_ready(folder, settings.start_timeout)
             if state is None:
                 raise start_failed(folder)
         # The first answer of a new server takes its time: classes are loaded, and the machine may be busy.
@@ -161,17 +161,29 @@ def _running_or_new(folder: Folder, settings: SparkSettings) -> ServerInfo:
 
 
 def _await_ready(folder: Folder, timeout: float) -> State | None:
-    """Wait for the server that is there or coming. None when there is none, or no longer."""
+    """Wait for the server that is there or coming. None when there is none, or no longer. Unavailable: it is still
+    coming, and whoever asks next goes on waiting for it."""
     deadline = seams.monotonic() + timeout
     while (state := _live(folder)) is None:
         if (unwatched := try_lock(folder.watch_lock)) is not None:
             unwatched.release()
             return None
         if seams.monotonic() > deadline:
-            _kill(folder)
-            return None
+            if _watchdog_hangs(folder):
+                _kill(folder)
+                return None
+            raise still_starting(folder, timeout)
         seams.sleep(0.02)
     return state
+
+
+def _watchdog_hangs(folder: Folder) -> bool:
+    """Whether a server's watchdog should have given it up long ago."""
+    try:
+        since = seams.now().timestamp() - folder.launch_file.stat().st_mtime
+        return since > folder.launch().start_timeout + _KILL_TIMEOUT
+    except (OSError, ValueError, TypeError):
+        return True
 
 
 def _live(folder: Folder) -> State | None:

@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         port = _wait_ready(folder, server, launch.start_timeout)
         spawned = identify(server.pid)
         if port is None or spawned is None:
-            ended = "did not get ready"
+            ended = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
             return 1
         state = State(port, spawned, me, seams.now().isoformat(timespec="seconds"))
         ended = _watch(folder, server, port, launch, folder.write_state(state))

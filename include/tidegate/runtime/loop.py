@@ -224,11 +224,12 @@ def _one(
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
     if isinstance(error, Corrupt):
         raise error
-    return outcome, error if outcome.counts else None
+    return outcome, error if outcome.counts or outcome.reason == protocol.ENVIRONMENT_FAILED else None
 
 
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
-    failure = ("JOB_FAILED", str(error)) if error is not None else None
+    reason = protocol.ENVIRONMENT_FAILED if error is not None and error.of_environment else "JOB_FAILED"
+    failure = (reason, str(error)) if error is not None else None
 
     def wait(why: str) -> None:
         observer.waiting(why)

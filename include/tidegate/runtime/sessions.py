@@ -66,6 +66,7 @@ def spark_settings(settings: Settings) -> SparkSettings:
         remote=given.remote,
         conf=given.conf,
         idle_timeout=given.idle_timeout,
+        start_timeout=given.start_timeout,
         home=settings.project.absolute() / ".tidegate" / "spark",
         master=given.master,
         memory=given.memory,

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Unavailable
 from tidegate.runtime import connect_client, connect_server, local_session
 from tidegate.runtime.spark_conf import SparkSettings, session_conf
 from tidegate.runtime.spark_errors import translate, translated
@@ -58,4 +58,17 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
             builder = connect_client.loopback(server.port, server.token)
             patience = _LOOPBACK_PATIENCE
         timeout = settings.answer_timeout
-        yield held.enter_context(connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience))
+        opening = connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience)
+        try:
+            opened = held.enter_context(opening)
+        except Unavailable as error:
+            if error.reason != "SPARK_LOST":
+                raise
+            raise Unavailable(
+                f"The Spark server cannot be reached: {error.what}",
+                help="It is tried again. If it stays so: does the server run that spark.remote names?"
+                if settings.remote is not None
+                else error.help,
+                reason="SPARK_UNREACHABLE",
+            ) from error
+        yield opened

@@ -20,7 +20,16 @@ from tidegate.errors import Invalid
 from tidegate.model.place import LOCAL_WRITES
 from tidegate.runtime.jars import jar_paths
 
-__all__ = ["FIXED", "STATIC_SQL_KEYS", "SparkSettings", "on_loopback", "properties", "server_conf", "session_conf"]
+__all__ = [
+    "FIXED",
+    "STARTS",
+    "STATIC_SQL_KEYS",
+    "SparkSettings",
+    "on_loopback",
+    "properties",
+    "server_conf",
+    "session_conf",
+]
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -136,6 +145,10 @@ _DEFAULTS = {
 }
 
 
+STARTS = 5
+"""So many times `start_timeout` an embedded server has to come up: as many tries wait for it, or more."""
+
+
 @dataclass(frozen=True)
 class SparkSettings:
     """Where Spark runs and how it is configured.
@@ -146,7 +159,8 @@ class SparkSettings:
     conf: Spark's own keys; they override our defaults, except what FIXED fixes.
     idle_timeout: after so many seconds without a client the embedded server goes away.
     answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
-    start_timeout: an embedded server that is not up after so many seconds has failed.
+    start_timeout: so many seconds a try waits for an embedded server to come up. The next one goes on waiting for the
+        same server; after STARTS times as long it has failed.
     home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
         the working folder, so one server per user and checkout: two checkouts may have different versions of
         everything, and whoever looks for the log finds it. Give an absolute path where the working folder varies.

@@ -27,6 +27,7 @@ _LOST = re.compile(
     r"|\AAn error occurred while calling [\w.]+\Z"  # and not what Java said about it
 )
 _CANCELLED = re.compile(r"OPERATION_CANCELED|SPARK_JOB_CANCELLED|Job \d+ cancelled|SQLSTATE: HY008")
+_TLS = re.compile(r"[Ss]sl handshake failed|SSL_ERROR|WRONG_VERSION_NUMBER|CERTIFICATE_VERIFY_FAILED")
 _NO_ROOM = re.compile(r"OutOfMemoryError|Java heap space|GC overhead limit|UNABLE_TO_ACQUIRE_MEMORY|\bExitCode 52\b")
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _TOO_LARGE = re.compile(r"larger than max|bigger than spark\.driver\.maxResultSize|MAX_RECORDS_PER_FETCH|maxPlanSize")
@@ -90,6 +91,14 @@ def _lost(said: str, code: str) -> TidegateError | None:
             f"A result or plan is too large for the driver: {_first(said)}",
             help="Do not collect large results, or raise the limit that is named.",
             reason="SPARK_LIMIT",
+        )
+    if _TLS.search(said):
+        return Invalid(
+            f"The Spark server and this process do not agree on TLS: {_first(said)}",
+            expected="a server with a certificate that this machine trusts, where the URL has a token or use_ssl=true",
+            help="Put a proxy with TLS before the server, or run it on this machine (`tidegate spark serve`) and write "
+            "sc://localhost:port/;token=…: only to this machine is a token sent without TLS.",
+            reason="SPARK_TLS",
         )
     if code == "DEADLINE_EXCEEDED":
         return Unavailable("The Spark server did not answer in time.", help=_RETRY, reason="SPARK_NO_ANSWER")

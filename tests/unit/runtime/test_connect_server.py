@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -152,6 +153,37 @@ def test_whoever_starts_a_server_may_die_meanwhile(servers):
     connect_server.launch(folder, servers.settings)
     info = servers.start()
     assert not info.fresh
+
+
+def test_who_tries_again_goes_on_with_the_server_that_is_still_starting(servers):
+    """On a busy machine each try began from zero, and none came to an end."""
+    servers.how = "slow"
+    folder = Folder(private_folder(servers.home) / identity(servers.settings))
+    with pytest.raises(Unavailable) as caught:
+        servers.start(start_timeout=0.3)
+    assert caught.value.reason == "SPARK_STARTING"
+    assert caught.value.of_environment
+    assert "within 0.3 s, and goes on starting" in caught.value.what
+    assert "spark.start_timeout" in caught.value.help
+    started = folder.watchdog()
+    assert started is not None
+    assert is_alive(started)
+    eventually("it runs", folder.scratch.is_dir)
+    (folder.scratch / "go").touch()
+    assert servers.start().watchdog_pid == started.pid
+
+
+def test_a_watchdog_that_hangs_is_not_waited_for(servers):
+    servers.how = "slow"
+    folder = Folder(private_folder(servers.home) / identity(servers.settings))
+    with pytest.raises(Unavailable):
+        servers.start(start_timeout=0.3)
+    started = folder.watchdog()
+    assert started is not None
+    os.kill(started.pid, signal.SIGSTOP)
+    os.utime(folder.launch_file, (1, 1))  # its time was over long ago
+    servers.how = "ok"
+    assert servers.start(start_timeout=3).watchdog_pid != started.pid
 
 
 def test_only_this_user_sees_anything(servers):

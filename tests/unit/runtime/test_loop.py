@@ -194,6 +194,20 @@ def test_one_failure_more_than_that_ends_the_loop_with_it(one, world):
     assert [world.state(id) for id in world.ledger.ids()] == ["aborted"] * 3
 
 
+def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(one, world):
+    """At the very first run a missing jar suspended a new pipeline: besides the jar, it took a `resume`."""
+    world.feed_more(9)
+    missing = Invalid("Spark needs a jar, which cannot be read", reason="JARS_MISSING")
+    for _ in range(3):
+        world.weather.then["stage 1 on b"] = fail_once(missing)
+        with pytest.raises(Invalid, match="needs a jar"):
+            one.run(checkpoints=1)
+    decisions = [world.ledger.decision(id) for id in world.ledger.ids()]
+    assert [(each.reason, each.counts) for each in decisions] == [("ENVIRONMENT_FAILED", False)] * 3
+    assert world.coordinator().suspended() is None
+    assert one.run(checkpoints=1)[0].state == "completed"
+
+
 def test_what_is_corrupt_ends_the_checkpoint_and_the_loop_whatever_is_tolerated(one, world):
     world.feed_more(9)
     world.weather.then["stage 1 on b"] = fail_once(Corrupt("torn"))

@@ -54,6 +54,15 @@ CASES = {
         "SPARK_LOST",
     ),
     "wrong token": (Rpc(STATUS.UNAUTHENTICATED, "Invalid authentication token"), Invalid, "SPARK_TOKEN"),
+    "no TLS": (
+        Rpc(
+            STATUS.UNAVAILABLE,
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:15002: Ssl handshake failed "
+            "(TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER",
+        ),
+        Invalid,
+        "SPARK_TLS",
+    ),
     "cancelled": (SparkException("[SPARK_JOB_CANCELLED] Job 3 cancelled"), Unavailable, "SPARK_CANCELLED"),
     "interrupted": (
         SparkException("[OPERATION_CANCELED] The operation has been canceled."),
