@@ -73,7 +73,7 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
             folder = Staging(number, ATTEMPT).folder(context)
             location.local(folder).mkdir(parents=True)
             pq.write_table(pa.table({"id": [number]}), location.local(folder) / "part-00000.parquet")
-            batch = Batch(columns=schema, files=stage(location, folder, schema))
+            batch = Batch(columns=schema, files=stage(location, folder, schema, written=1))
             committables[-1][sink] = msgspec.to_builtins(batch)
     (root / "committables.json").write_text(json.dumps(committables))
     if history:

@@ -21,7 +21,7 @@ from tidegate.sinks.delta import DeltaAppend
 from tidegate.sinks.delta_upsert import DeltaUpsert
 from tidegate.sources.base import Source
 from tidegate.sources.delta import DeltaTable
-from tidegate.tables import Snapshot, live_files, read_commit, version_of
+from tidegate.tables import Location, Snapshot, live_files, read_commit, version_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,6 +152,9 @@ class QuarantineSink(ExactlyOnceSink):
 
     def target(self, place: Place) -> str:
         return self.folder
+
+    def stages_in(self, context: SinkContext) -> Location:
+        return Location(context.home, context.place.options)
 
     def describe(self) -> Json:
         return {}

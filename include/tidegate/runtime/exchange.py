@@ -56,6 +56,8 @@ class Exchange:
         self.syncing: list[Syncing] = []
         self.received: dict[str, Amount] = {}
         """By stream of another job, how much it has read of it."""
+        self.taken_rows: dict[str, int] = {}
+        """By stream of another job, how many rows it takes, if they are those of one checkpoint and replace none."""
         self._older: list[Amount] = []
 
     @property
@@ -111,6 +113,8 @@ class Exchange:
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
             rows, replaced = channel.take_all(sent, context, spark)
             streams[stream] = rows if found else nothing(rows)  # it has taken all of it before
+            if not found or (len(sent) == 1 and replaced is None):
+                self.taken_rows[stream] = sent[0].count if found else 0
             if replaced is not None:
                 streams[withdrawn_name(stream)] = replaced
         return streams
@@ -119,6 +123,11 @@ class Exchange:
     def amounts(self) -> dict[str, Amount]:
         """How much it has sent, by stream."""
         return {stream: sent.amount for stream, sent in self._unsettled.items()}
+
+    @property
+    def sent_rows(self) -> dict[str, int]:
+        """How many rows it has sent, by stream, but for those that they replace."""
+        return {stream: sent.count for stream, sent in self._unsettled.items()}
 
     @property
     def processed(self) -> Amount | None:

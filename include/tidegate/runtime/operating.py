@@ -31,7 +31,7 @@ from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import expired_name, state_sink_name
 from tidegate.state.ttl import Ttl
-from tidegate.tables import Location, Syncing
+from tidegate.tables import Location, Syncing, refuse_difference, rows_below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -203,7 +203,8 @@ class Operating:
         location = sink.location(self.coordinator.context(name))
         path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
         self.scratch.append((location, path))
-        write_files(frame, {"type": "struct", "fields": []}, location.full(path), ())
+        written = write_files(frame, {"type": "struct", "fields": []}, location.full(path), ())
+        refuse_difference(location.full(path), written, rows_below(location, path))
         return frame.sparkSession.read.schema(frame.schema).parquet(location.full(path))
 
     def base(self, name: str) -> StateTable | None:

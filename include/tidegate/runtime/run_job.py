@@ -33,6 +33,7 @@ from tidegate.pipeline.graph import Graph, Job, Node, Operated, Sinking
 from tidegate.pipeline.hooks import Preparing
 from tidegate.pipeline.updates import withdrawn_name
 from tidegate.runtime import behind
+from tidegate.runtime.accounting import refuse_unaccounted
 from tidegate.runtime.by_hand import ByHand, no_rows_of
 from tidegate.runtime.exchange import Exchange, remembered
 from tidegate.runtime.gating import Gating
@@ -42,9 +43,11 @@ from tidegate.runtime.runs import gone
 from tidegate.runtime.spark_errors import translated
 from tidegate.runtime.stages import stage_results
 from tidegate.runtime.through import Through
-from tidegate.sinks.base import Prepared, Staging
+from tidegate.sinks.base import Prepared, Sink, Staging
+from tidegate.sinks.same_disk import refuse_other_disks
 from tidegate.sources.base import SourceContext
 from tidegate.state.kept import keep, let_go
+from tidegate.tables import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,6 +166,7 @@ class Attempt:
             streams = self.read(spark)
             with self.run(streams, spark):
                 staged = self.stage(streams) if not self.gating.aborts else self.unstage()
+                refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
                 self.prepare()
                 self.operating.finish(self.job.operators)
                 self.exchange.finish()
@@ -220,6 +224,8 @@ class Attempt:
 
     def read(self, spark: SparkSession) -> dict[str, DataFrame]:
         """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
+        if spark is not None:  # toys are staged by no Spark
+            refuse_other_disks(spark, self._staged_in())
         if self.by_hand is not None:
             made = self.by_hand.streams
             wanted = [sourcing.name for sourcing in self.job.sources if sourcing.name in made]
@@ -236,6 +242,18 @@ class Attempt:
                 self.measuring.taken[sourcing.name] = told if told is not None else Amount()
                 streams[sourcing.name] = sourcing.source.read(spark, splits, context)
             return streams | self.exchange.take(spark)
+
+    def _staged_in(self) -> list[Location]:
+        """The folders that Spark is to write to, and this process to read."""
+        job = self.job
+        sinks: dict[str, Sink] = {sinking.name: sinking.sink for sinking in job.sinks}
+        for stage in job.operators:
+            sinks |= stage.states
+        for gate in job.gates:
+            sinks |= gate.quarantine
+        found = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
+        beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
+        return [each for each in (*found, beside if job.gives else None) if each is not None]
 
     @contextlib.contextmanager
     def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.model.records import Json
 from tidegate.sinks.nothing import is_nothing
+from tidegate.sinks.same_disk import is_shared, on_one_machine
 from tidegate.sinks.writing import write_files
-from tidegate.sources.reading import escaped, exact_reader, unreadable
-from tidegate.tables import Location, StagedFile, stage
+from tidegate.sources.reading import escaped, exact_reader
+from tidegate.tables import Location, StagedFile, refuse_difference, stage
 from tidegate.tables.forget import forget_columns
 from tidegate.tables.rewrite import THREADS, Part, Source, Table, coded_columns, divide, parts_of, read_part, touched
 
@@ -55,6 +56,8 @@ class Ahead:
     """Whether all files are to be written anew."""
     _replaced: list[str] = field(default_factory=list, repr=False)
     """Files in whose place there are others."""
+    _gone: list[int] = field(default_factory=list, repr=False)
+    """How many rows were taken out of each part."""
 
     @property
     def rows(self) -> int:
@@ -83,6 +86,9 @@ class Ahead:
 
         bad: a mask for each part. What is read is still all of them.
         """
+        import pyarrow.compute as pc
+
+        self._gone.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
         yield from divide(Table(self.location, self.schema, ()), bad, self.folder, lost, every=self.draft)
         self._replaced.extend(source.path for source in (self.sources if self.draft else touched(bad)))
 
@@ -103,7 +109,7 @@ class Ahead:
             if self.beside and source.path not in self._replaced:
                 forget_columns(self.location.local(source.path), self.beside)
         self.location.remove_files(self._replaced)
-        return stage(self.location, self.folder, self.schema)
+        return stage(self.location, self.folder, self.schema, written=self.rows - sum(self._gone))
 
     def _write_all(self) -> None:
         import pyarrow as pa
@@ -114,10 +120,10 @@ class Ahead:
 
 
 def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
-    """Whether this process may do with the files what else Spark would do: if they, and Spark, are on this machine."""
-    if is_nothing(frame) or not location.is_local or unreadable(location.url):
-        return False
-    return str(frame.sparkSession.conf.get("spark.master", "")).startswith("local")
+    """Whether this process may do with the files what else Spark would do: if both see them, and Spark has no other
+    machines to do it on."""
+    spark = frame.sparkSession
+    return not is_nothing(frame) and on_one_machine(spark) and is_shared(spark, location)
 
 
 def stage_ahead(
@@ -131,11 +137,12 @@ def stage_ahead(
     """Stage rows with what is noted beside each, which is whole numbers. draft: what `draft_next` said of the last."""
     noted = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     try:
-        write_files(noted, schema, location.full(folder), (), draft=draft)
+        written = write_files(noted, schema, location.full(folder), (), draft=draft)
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
         sources = tuple(Source(path, location.size(path) or 0, {}) for path in paths)
         table = Table(location, schema, ())
         parts = tuple(part for source in sources for part in parts_of(table, source))
+        refuse_difference(location.full(folder), written, sum(part.rows for part in parts))
     except Exception:
         location.remove_folder(folder)  # whoever goes on without what is noted writes there, too
         raise

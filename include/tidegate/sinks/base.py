@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidegate.sinks.ahead import Ahead
+    from tidegate.tables import Location
 
 __all__ = [
     "AtLeastOnceSink",
@@ -190,6 +191,9 @@ class Sink(ABC):
     """At least once: whether a job may `publish` its rows itself, before the decision (SinkContext.through). If not,
     they are published after it, as in any other pipeline."""
 
+    adds_each: ClassVar[bool] = False
+    """Whether each row that it is given is one of those that `Prepared` counts, no more and no less."""
+
     upserts: Sequence[str] = ()
     """The columns by which its rows replace others; none: what it was given stays."""
 
@@ -219,6 +223,10 @@ class Sink(ABC):
 
         replaces: what is there, as in a Publication.
         """
+
+    def stages_in(self, context: SinkContext) -> Location | None:
+        """The folder that Spark writes to and this process reads: both must see the same one. None: there is none."""
+        return None
 
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:

@@ -49,6 +49,11 @@ class Sent(Struct, frozen=True, kw_only=True):
     """Of a stream that replaces rows: those that it gave before."""
 
     @property
+    def count(self) -> int:
+        """How many rows, but for those that they replace."""
+        return sum(each.rows for each in self.rows.files)
+
+    @property
     def amount(self) -> Amount:
         """How much it is, with what is replaced."""
         files = [*self.rows.files, *(self.replaced.files if self.replaced is not None else ())]
@@ -82,8 +87,9 @@ class Channel:
 
     def _write(self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, syncing: Syncing) -> Rows:
         location, folder = self.location(context), f"{staging.folder(context)}/{part}"
-        write_files(frame, {"type": "struct", "fields": []}, location.full(folder), ())
-        files = stage(location, folder, {"type": "struct", "fields": []}, sync=syncing)
+        columns: Json = {"type": "struct", "fields": []}
+        written = write_files(frame, columns, location.full(folder), ())
+        files = stage(location, folder, columns, sync=syncing, written=written)
         return Rows(columns=msgspec.json.decode(frame.schema.json()), files=files)
 
     def syncing(self, context: SinkContext) -> Syncing:

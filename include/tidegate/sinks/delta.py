@@ -67,6 +67,7 @@ class DeltaAppend(DeltaSink):
     kind: ClassVar[str] = "delta-append"
     rewrites: ClassVar[bool] = False
     takes_replaced = False
+    adds_each: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,8 +110,8 @@ class DeltaAppend(DeltaSink):
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging_folder(staging, context)
-        write_files(frame, schema, location.full(folder), self.partition_by)
-        files = stage(location, folder, schema, self.partition_by)
+        written = write_files(frame, schema, location.full(folder), self.partition_by)
+        files = stage(location, folder, schema, self.partition_by, written=written)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
     def ahead(
@@ -141,8 +142,9 @@ class DeltaAppend(DeltaSink):
         seams.fault("S4.stage.before")
         folder = staging_folder(staging, context)
         names = [field["name"] for field in columns["fields"]]
-        write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
-        return self._prepared(None, columns, snapshot, stage(location, folder, columns), context, staging)
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
+        files = stage(location, folder, columns, written=written)
+        return self._prepared(None, columns, snapshot, files, context, staging)
 
     def _prepared(
         self,

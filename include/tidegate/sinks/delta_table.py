@@ -102,6 +102,9 @@ class DeltaSink(ExactlyOnceSink):
     def target(self, place: Place) -> str:
         return locate(place, self.path).url
 
+    def stages_in(self, context: SinkContext) -> Location:
+        return locate(context.place, self.path)
+
     def describe(self) -> Json:
         return {
             "kind": self.kind,

@@ -38,6 +38,7 @@ from tidegate.tables import (
     locate,
     open_table,
     read_commit,
+    refuse_difference,
     replace,
     spark_reasons_to_rewrite,
     stage,
@@ -235,8 +236,8 @@ class DeltaUpsert(DeltaSink):
     ) -> Batch:
         """The changed rows as Spark wrote them."""
         if self.delete_when is None and withdrawn is None:
-            write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
-            return Batch(columns=schema, files=stage(location, folder, schema, self.partition_by))
+            written = write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
+            return Batch(columns=schema, files=stage(location, folder, schema, self.partition_by, written=written))
         mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
         names = list(map(quoted, columns(schema)))
@@ -244,8 +245,8 @@ class DeltaUpsert(DeltaSink):
         if withdrawn is not None:
             gone = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
             rows = rows.unionByName(_without(gone, frame, self.keys))
-        write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
-        files = stage(location, folder, marked, (_DELETED, *self.partition_by))
+        written = write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
+        files = stage(location, folder, marked, (_DELETED, *self.partition_by), written=written)
         sorted_out: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
         for file in files:
             sorted_out[file.partition[_DELETED]].append(file.without_partition(_DELETED))
@@ -253,6 +254,8 @@ class DeltaUpsert(DeltaSink):
 
     def _settled(self, batch: Batch, table: Table, folder: str) -> Batch:
         """The batch with one row for each key."""
+        import pyarrow.compute as pc
+
         marked = [(file, False) for file in batch.files] + [(file, True) for file in batch.deletes]
         sources = [Source.of(file) for file, _ in marked]
         lost = outdated_rows(table, sources, self.keys, self.order_by, [mark for _, mark in marked])
@@ -267,11 +270,15 @@ class DeltaUpsert(DeltaSink):
             _, written = rewrite(table, touched, self.keys, outdated, f"{folder}/{name}")
             return [*(file for file in files if file.path not in lost), *written]
 
-        return Batch(
+        settled = Batch(
             columns=batch.columns,
             files=settle(batch.files, "changed"),
             deletes=settle(batch.deletes, "deleted"),
         )
+        left = sum(file.rows for file, _ in marked) - sum(pc.sum(mask).as_py() or 0 for mask in lost.values())
+        there = sum(file.rows for file in (*settled.files, *settled.deletes))
+        refuse_difference(table.location.full(folder), left, there)
+        return settled
 
     def _newest(self, table: Table, live: Sequence[Source], batches: Sequence[Batch]) -> Newest:
         staged = [list(map(Source.of, (*batch.files, *batch.deletes))) for batch in batches]

@@ -36,7 +36,16 @@ from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.kept import kept
 from tidegate.state.record import StateFile, StateTable, once, state_file
 from tidegate.state.ttl import Ttl
-from tidegate.tables import Location, StagedFile, Syncing, from_spark, schema_problems, stage
+from tidegate.tables import (
+    Location,
+    StagedFile,
+    Syncing,
+    from_spark,
+    refuse_difference,
+    rows_below,
+    schema_problems,
+    stage,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -204,6 +213,8 @@ class KeyedState:
         files, done = self._merge_by_workers(frame, schema, ops, fixed, ending)
         aside = f"{self.to.folder}/merge-{self._writes}-given"
         self._aside.append(aside)
+        location = self.to.location
+        refuse_difference(location.full(aside), sum(done.given.values()), rows_below(location, aside, done.given))
         given = [f"{aside}/{name}" for name in sorted(done.given)]
         ended = self._load(given, schema).drop(*OWN) if given else nothing(like.drop(*OWN))
         return Ended(self._put(files, schema, like), ended, done.late, done.timeless)
@@ -287,8 +298,7 @@ class KeyedState:
         with self._split(frame.drop(*fixed) if by_workers else frame) as (rows, _):
             ordered, path = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location.full(folder)
             if not by_workers:
-                write_files(ordered, schema, path, ())
-                return self._staged(folder, schema)
+                return self._staged(folder, schema, write_files(ordered, schema, path, ()))
             return self._staged(
                 folder, schema, workers.write_runs(ordered, workers.layout_of(schema, self.keys), path, fixed)
             )
@@ -322,7 +332,7 @@ class KeyedState:
                 aside=location.full(f"{folder}-given"),
             )
             done = job.run(rows)
-        files = self._staged(folder, schema, done.added.union(*done.replaced.values()))
+        files = self._staged(folder, schema, done.files)
         for number, names in done.replaced.items():
             self._replace(batches[number].files, [each for each in files if each.name in names])
         return [each for each in files if each.name in done.added], done
@@ -341,14 +351,18 @@ class KeyedState:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
-    def _staged(self, folder: str, schema: Json, names: set[str] | None = None) -> list[StateFile]:
+    def _staged(self, folder: str, schema: Json, written: int | Mapping[str, int] | None) -> list[StateFile]:
         """The files in the folder, durable once all is finished. Of workers' files only those that they named: others
-        are of lost tries."""
+        are of lost tries.
+
+        written: how many rows there are, or how many each of the workers' files has.
+        """
         location = self.to.location
-        if names is not None:
+        if isinstance(written, Mapping):
             found = [path for path, _ in location.walk(folder)]
-            location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in names)
-        files = [state_file(file) for file in stage(location, folder, schema, sync=self.syncing)]
+            location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in written)
+        rows = sum(written.values()) if isinstance(written, Mapping) else written
+        files = [state_file(file) for file in stage(location, folder, schema, sync=self.syncing, written=rows)]
         seams.fault("S4.state.after")
         return files
 

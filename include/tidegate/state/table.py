@@ -82,6 +82,9 @@ class StateSink(ExactlyOnceSink):
         """Where the table lies: beside the pipeline's ledger."""
         return Location(f"{context.home}/{self.folder}", context.place.options)
 
+    def stages_in(self, context: SinkContext) -> Location:
+        return Location(context.home, context.place.options)
+
     def describe(self) -> Json:
         return {}
 

@@ -2,7 +2,7 @@
 
 Spark brings each worker the rows of its key groups; what comes back to the driver is a few lines that name files. It
 costs a half of the same in DataFrame algebra, for there is one shuffle, and no row of the state passes through the JVM.
-It is done where workers run on this machine and the state lies on its disks: elsewhere they would need tidegate and
+It is done where workers see the disk that the state lies on, and have tidegate: elsewhere they would need both, or
 the storage's passwords. Everywhere else, and for types that are not simple, the algebra of state/keyed.py does it.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.model.records import Json
+from tidegate.sinks.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Batch
 from tidegate.state.ending import Ending
@@ -54,8 +55,8 @@ MERGED_ROWS = 4_000_000
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
-    """Whether workers run on this machine and see the state's files."""
-    return location.is_local and str(spark.conf.get("spark.master", "")).startswith("local")
+    """Whether workers have tidegate, and see the state's files as this process does."""
+    return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
 
 
 def writes(schema: Json) -> bool:
@@ -101,8 +102,9 @@ def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
     return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
 
 
-def write_runs(rows: DataFrame, layout: Layout, folder: str, fixed: Mapping[str, int | None]) -> set[str]:
-    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names.
+def write_runs(rows: DataFrame, layout: Layout, folder: str, fixed: Mapping[str, int | None]) -> dict[str, int]:
+    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names, and how
+    many rows each has.
 
     fixed: what columns are that the rows lack.
     """
@@ -116,7 +118,7 @@ def write_runs(rows: DataFrame, layout: Layout, folder: str, fixed: Mapping[str,
             writer.write(layout.table({**same, **columns}, chunk.num_rows))
         yield from _report([(name, ADDED, 0, writer.close())])
 
-    return {name for name, _, _, count in _reported(rows, work) if count}
+    return {name: count for name, _, _, count in _reported(rows, work) if count}
 
 
 @dataclass(frozen=True)
@@ -157,14 +159,14 @@ class Job:
             # Of no rows, Spark may run no worker at all; rows may end nevertheless.
             none = rows.sparkSession.range(0, self.count, 1, self.count)
             lines += self._lines(none, left)
-        names: dict[int, set[str]] = defaultdict(set)
+        names: dict[int, dict[str, int]] = defaultdict(dict)
         splits: dict[int, set[int]] = defaultdict(set)
         counts: Counter[int] = Counter()
         for name, what, split, count in lines:
             splits[what].add(split)
             counts[what] += count
             if count:
-                names[what].add(name)
+                names[what][name] = count
         replaced = {n: names[n] for n in range(len(self.batches)) if len(splits[n]) == self.count}
         return Done(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
 
@@ -190,14 +192,19 @@ class Job:
 class Done:
     """What workers have done."""
 
-    added: set[str]
-    """The names of the files with the batch's rows."""
-    replaced: Mapping[int, set[str]]
+    added: Mapping[str, int]
+    """The names of the files with the batch's rows, each with how many it has."""
+    replaced: Mapping[int, Mapping[str, int]]
     """Those in place of each set of files that was merged."""
-    given: set[str]
+    given: Mapping[str, int]
     """Those with rows that have ended, beside the state."""
     late: int
     timeless: int
+
+    @property
+    def files(self) -> dict[str, int]:
+        """All files of the state that were written."""
+        return {name: rows for names in (self.added, *self.replaced.values()) for name, rows in names.items()}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[Run]:

@@ -7,7 +7,7 @@ from tidegate.tables.features import (
     spark_reasons_to_rewrite,
 )
 from tidegate.tables.files import Location, locate
-from tidegate.tables.footers import StagedFile, missing_files, stage
+from tidegate.tables.footers import StagedFile, missing_files, refuse_difference, rows_below, stage
 from tidegate.tables.journal import Journal
 from tidegate.tables.live import LiveFile, live_files, query, read_table
 from tidegate.tables.log import (
@@ -64,11 +64,13 @@ __all__ = [
     "query",
     "read_commit",
     "read_table",
+    "refuse_difference",
     "refuse_owner",
     "refuse_unsafe",
     "replace",
     "required_columns",
     "restore",
+    "rows_below",
     "schema_problems",
     "seconds_beside",
     "spark_reasons",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from tidegate.errors import Corrupt
+from tidegate.errors import Corrupt, Unavailable
 from tidegate.model.records import Json, Struct
 from tidegate.tables.files import Location, told, unavailable
 from tidegate.tables.partitions import partition_values
 from tidegate.tables.stats import file_stats
 
-__all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "stage"]
+__all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "refuse_difference", "rows_below", "stage"]
 
 
 _TEXT_BYTES = 32 << 20
@@ -49,10 +49,14 @@ def stage(
     schema: Json,
     partition_by: Sequence[str] = (),
     sync: Callable[[list[str]], None] | None = None,
+    *,
+    written: int | None,
 ) -> list[StagedFile]:
     """Everything that Spark wrote below `folder`, durable. Files without rows are deleted, not listed.
 
     sync: makes files durable instead of `location.sync`, if something else can be done meanwhile.
+    written: how many rows there are, as counted by those who wrote them. Unavailable if the files hold another number.
+        None: nobody can tell.
 
     Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then
     what lies in the folder is what successful tasks reported.
@@ -60,10 +64,37 @@ def stage(
     paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
     with ThreadPoolExecutor(max_workers=4) as pool:
         files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
+    refuse_difference(location.full(folder), written, sum(file.rows for file in files))
     location.remove_files(file.path for file in files if not file.rows)
     kept = [file for file in files if file.rows]
     (sync or location.sync)([file.path for file in kept])
     return kept
+
+
+def refuse_difference(where: str, written: int | None, found: int) -> None:
+    """Unavailable if what was written is not what the files hold: a folder tells what lies there, not what should."""
+    if written is None or written == found:
+        return
+    raise Unavailable(
+        f"{written:,} rows were written into {where}, and the files there hold {found:,}",
+        expected="that the machines of Spark and this process see the same files under this path",
+        help="mount the folder on every machine that Spark's tasks run on, under the same path as here, or use a path "
+        "that all of them see, such as an object store; then it is tried again",
+        reason="ROWS_MISSING",
+    )
+
+
+def rows_below(location: Location, folder: str, names: Collection[str] | None = None) -> int:
+    """How many rows the data files below `folder` hold. names: of these files only."""
+    paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
+    paths = [path for path in paths if names is None or path.rsplit("/", 1)[1] in names]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        return sum(pool.map(lambda path: _rows_in(location, path), paths))
+
+
+def _rows_in(location: Location, path: str) -> int:
+    with open_parquet(location, path) as file:
+        return int(file.metadata.num_rows)
 
 
 def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:

@@ -263,15 +263,23 @@ def coded_columns(table: Table, sources: Iterable[Source]) -> set[str]:
     return set.intersection(*found) if found else set()
 
 
-def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> bool:
-    """Rows of this schema in a new file. False: there are none, and no file."""
+def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> int:
+    """Rows of this schema in a new file. Answers with how many were given; of none there is no file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    groups = _row_groups(each for each in rows if each.num_rows)
+    given = [0]
+
+    def counted() -> Iterator[pa.Table]:
+        for each in rows:
+            given[0] += each.num_rows
+            if each.num_rows:
+                yield each
+
+    groups = _row_groups(counted())
     first = next(groups, None)
     if first is None:
-        return False
+        return 0
     try:
         with (
             location.create(path) as sink,
@@ -288,7 +296,7 @@ def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterab
                 writer.write_table(group, row_group_size=_GROUP_ROWS)
     except (pa.ArrowException, OSError) as error:
         raise unavailable(location.full(path), error) from error
-    return True
+    return given[0]
 
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -1,0 +1,255 @@
+"""Spark and tidegate do not see the same disk: nothing is completed, and it is said before anything is read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jvm import QUICK
+from tests.spark.play import Play, sources
+from tests.waiting import eventually
+from tidegate.errors import Invalid, Unavailable
+from tidegate.runtime.connect_launch import environment
+from tidegate.runtime.spark import SparkSettings, session
+from tidegate.sinks import DeltaAppend, DeltaUpsert, ahead, same_disk, writing
+from tidegate.state import workers
+from tidegate.tables import Location
+
+ROWS = [{"id": number, "v": number % 3} for number in range(40)]
+
+
+def append(pipeline: Any) -> None:
+    sources(pipeline, "id long, v int").sink("out", DeltaAppend("tables/out"))
+
+
+def upsert(pipeline: Any) -> None:
+    sources(pipeline, "id long, v int").sink("out", DeltaUpsert("tables/out", keys=["id"]))
+
+
+def state(pipeline: Any) -> None:
+    counted = sources(pipeline, "id long, v int").aggregate(by="v", uid="by_v", n="count(*)")
+    counted.sink("out", DeltaUpsert("tables/out", keys=["v"]))
+
+
+def jobs(pipeline: Any) -> None:
+    rows = sources(pipeline, "id long, v int")
+    rows.sink("out", DeltaAppend("tables/out"))
+    rows.job("other").sink("too", DeltaAppend("tables/too"))
+
+
+# -- a Spark that writes elsewhere ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [append, upsert, state, jobs])
+def test_files_that_did_not_come_here_are_no_ack(
+    tmp_path: Path, spark: Any, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of several tasks wrote to a disk of its own: Spark says success, and the folder holds the rest."""
+    write = writing.write_files
+
+    def diverted(frame: Any, schema: Any, folder: str, by: Any, **more: Any) -> int | None:
+        counted = write(frame.repartition(2), schema, folder, by, **more)
+        written = sorted(Path(folder).rglob("*.parquet"))
+        written[0].unlink()
+        return counted
+
+    for module in ("delta", "delta_upsert", "channel"):
+        monkeypatch.setattr(f"tidegate.sinks.{module}.write_files", diverted)
+    monkeypatch.setattr("tidegate.state.keyed.write_files", diverted)
+    monkeypatch.setattr(workers, "usable", lambda *_: False)
+    play = Play(tmp_path, spark, build)
+    play.feed(ROWS)
+    with pytest.raises(Unavailable, match=r"[\d,]+ rows were written into .*, and the files there hold \d+") as found:
+        play.checkpoint()
+    assert found.value.reason == "ROWS_MISSING"
+    assert play.ledger.ack(1, "main") is None
+    assert play.rows("tables/out") == []
+
+
+def test_what_workers_wrote_elsewhere_is_no_ack(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python workers name their files, and how many rows each has: these must be here."""
+    play = Play(tmp_path, spark, state)
+    play.play([ROWS])
+    reported = workers._reported
+
+    def elsewhere(rows: Any, work: Any) -> Any:
+        lines = reported(rows, work)
+        for file in (tmp_path / "ledger/play/state/by_v").rglob("00000002/**/*.parquet"):
+            file.unlink()
+        return lines
+
+    monkeypatch.setattr(workers, "_reported", elsewhere)
+    play.feed(ROWS)
+    with pytest.raises(Unavailable, match="rows were written into .*, and the files there hold 0"):
+        play.checkpoint()
+    assert play.ledger.ack(2, "main") is None
+
+
+def test_a_folder_that_is_not_there_after_a_write_is_an_error(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "nameable", lambda frame, *_: _Elsewhere(frame, tmp_path / "elsewhere"))
+    with pytest.raises(Unavailable, match="there is no such folder here"):
+        writing.write_files(spark.range(5), {"type": "struct", "fields": []}, str(tmp_path / "here"), ())
+
+
+class _Elsewhere:
+    """A frame whose writer writes to another folder than it is told."""
+
+    def __init__(self, frame: Any, folder: Path) -> None:
+        self.frame, self.folder = frame, folder
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.frame, name)
+        if name != "parquet":
+            return lambda *a, **k: _Elsewhere(found(*a, **k) if callable(found) else found, self.folder)
+        return lambda _: found(str(self.folder))
+
+    @property
+    def write(self) -> _Elsewhere:
+        return _Elsewhere(self.frame.write, self.folder)
+
+
+FRAMES = {
+    "rows": (lambda s: s.range(7), 7),
+    "none": (lambda s: s.range(7).where("id < 0"), 0),
+    "a limit": (lambda s: s.range(100).limit(7), 7),
+    "a limit of none": (lambda s: s.range(100).limit(0), 0),
+    "rows that are kept": (lambda s: s.range(9).localCheckpoint(), 9),
+    "behind rows that are kept": (lambda s: s.range(9).localCheckpoint().limit(4), 4),
+    "groups": (lambda s: s.range(9).groupBy("id").count(), 9),
+    "a join with none": (lambda s: s.range(9).join(s.range(9).where("id < 0"), "id"), 0),
+    "a union": (lambda s: s.range(3).union(s.range(4)), 7),
+    "rows of this process": (lambda s: s.createDataFrame([(1,), (2,)], "id long"), 2),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("by", [(), ("id",)])
+def test_what_is_written_is_counted_as_it_is_written(tmp_path: Path, spark: Any, name: str, by: Any) -> None:
+    frame, rows = FRAMES[name]
+    assert _written(frame(spark), tmp_path, by) == rows
+
+
+def test_a_server_counts_as_well(tmp_path: Path, connect_spark: Any) -> None:
+    for number, (frame, rows) in enumerate(FRAMES.values()):
+        for by in ((), ("id",)):
+            assert _written(frame(connect_spark), tmp_path / f"{number}{by}", by) == rows
+
+
+def _written(frame: Any, folder: Path, by: Any) -> int | None:
+    frame = frame.selectExpr("id", "id AS v")
+    return writing.write_files(frame, json.loads(frame.schema.json()), str(folder / "out"), by)
+
+
+# -- the question, once per session ----------------------------------------------------------------------------
+
+
+def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
+    tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    ask = same_disk._ask_at_once
+    monkeypatch.setattr(same_disk, "_ask_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
+    play = Play(tmp_path, connect_spark, state)
+    play.play([ROWS, ROWS])
+    assert asked == [2], "the ledger's folder and the table's, at once"
+    assert not list(tmp_path.rglob(".tidegate-*"))
+    assert same_disk.is_shared(connect_spark, Location(str(tmp_path / "not there yet")))
+    assert not (tmp_path / "not there yet").exists()
+
+
+def test_a_cluster_is_asked_by_its_tasks(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one process, as a cluster whose workers all see the folder; then some of what they write does not arrive."""
+    monkeypatch.setattr(same_disk, "on_one_machine", lambda _: False)
+    monkeypatch.setattr(ahead, "on_one_machine", lambda _: False)
+    whole, half = Location(str(tmp_path / "whole")), Location(str(tmp_path / "half"))
+    same_disk.refuse_other_disks(spark, [whole])
+    below = same_disk.rows_below
+    monkeypatch.setattr(same_disk, "rows_below", lambda *a: below(*a) // 2)
+    with pytest.raises(Invalid, match=r"of 32 rows that Spark's tasks wrote there, 16 are there") as found:
+        same_disk.refuse_other_disks(spark, [whole, half])
+    assert found.value.reason == "OTHER_DISK"
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- real parts: a server whose disk is another one ----------------------------------------------------------------
+
+
+def _can_unshare() -> bool:
+    return (
+        shutil.which("unshare") is not None and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+    )
+
+
+@contextlib.contextmanager
+def serving(home: Path, hidden: Path) -> Iterator[SparkSettings]:
+    """`tidegate spark serve` in a container of its own, so to speak: it has another folder under this path."""
+    home.mkdir()
+    port, token = _free_port(), "t" * 32
+    (home / "token").write_text(token)
+    (home / "serve.py").write_text(SERVE.format(home=str(home), port=port, conf=dict(QUICK)))
+    words = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'mount -t tmpfs none "{hidden}" && exec "{sys.executable}" "{home}/serve.py"',
+    ]
+    with (home / "log").open("wb") as log:
+        env = environment(SparkSettings(home=home))
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=env, start_new_session=True)
+        try:
+            eventually("it listens", lambda: "listens at" in (home / "log").read_text(errors="replace"), 240)
+            yield SparkSettings(home=home, remote=f"sc://localhost:{port}/;token={token}", answer_timeout=60)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+SERVE = """
+from pathlib import Path
+from tidegate.runtime.connect_serve import serve
+from tidegate.runtime.spark import SparkSettings
+settings = SparkSettings(home=Path({home!r}), master="local[2]", memory="1g", conf={conf!r})
+serve(settings, {port}, Path({home!r}, "token"))
+"""
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_a_server_with_another_disk_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    if not _can_unshare():
+        return
+    data = tmp_path / "data"
+    data.mkdir()
+    with serving(tmp_path / "server", data) as settings, session(settings) as spark:
+        play = Play(data, spark, append)
+        play.feed(ROWS)
+        with pytest.raises(Invalid) as found:
+            play.checkpoint()
+        assert found.value.reason == "OTHER_DISK"
+        assert str(data / "tables/out") in found.value.what
+        assert "same volume" in found.value.help
+        assert play.ledger.ack(1, "main") is None
+        assert not (data / "tables").exists(), "what was made to ask is gone"
+        location = Location(str(data))
+        assert not ahead.can_stage_ahead(spark.range(1), location)
+        assert not workers.usable(spark, location), "though its master is local"
+        shared = Location(str(tmp_path))
+        assert ahead.can_stage_ahead(spark.range(1), shared)
+        assert workers.usable(spark, shared)
