@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 from tests.ui.known import set_aside
+from tests.ui.test_access import flat, routes
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
 from tidegate.checkpoint.history import remember
+from tidegate.ui import quarantined
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 
@@ -221,6 +224,25 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     (made,) = world.ledger.requests("enough")
     assert (made.ids, made.correct, made.action, made.by) == ([rows[1]], {"amount": "2"}, "release", "user in Airflow")
     assert get("/quarantine")["gates"]["enough"]["requests"][0]["number"] == 1
+
+
+def test_while_rows_are_read_for_somebody_else_nobody_waits_long(get, act, world, monkeypatch):
+    """Airflow's web server has others to answer."""
+    set_aside(world, {"amount": [1, 2]}, rules=["positive"])
+    monkeypatch.setattr(quarantined, "_PATIENCE_S", 0.01)
+    with quarantined._reading:
+        assert get("/quarantine")["gates"]["enough"]["waiting"] == 2, "the log tells, no row is read"
+        assert get("/quarantine/enough", 503)["error"]["reason"] == "BUSY"
+        assert act("release", 503, gate="enough")["error"]["reason"] == "BUSY"
+    assert get("/quarantine/enough")["total"] == 2
+    told = get("/quarantine")["gates"]["enough"]
+    assert (told["rules"], told["complete"]) == ({"positive": 2}, True)
+
+
+def test_what_reads_rows_never_runs_on_the_event_loop():
+    """A route that is a coroutine function would: then all of Airflow waits for it."""
+    for route in flat(routes()):
+        assert route.path == "/openapi.json" or not inspect.iscoroutinefunction(route.endpoint), route.path
 
 
 @pytest.mark.parametrize(

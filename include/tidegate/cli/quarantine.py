@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,20 +119,16 @@ def _list(target: Target, out: Output) -> int:
 
 def _gate(target: Target, aside: Aside) -> dict[str, Any]:
     """One gate's quarantine in numbers."""
-    table = aside.read([q.SETTLED, q.RULES])
-    fates = Counter(table[q.SETTLED].to_pylist())
-    waiting = [
-        rules for rules, fate in zip(table[q.RULES].to_pylist(), table[q.SETTLED].to_pylist(), strict=True) if not fate
-    ]
+    told = aside.counts(budget=None)
     requests = [
-        {"number": each.number, "action": each.action, "rows": aside.matching(each).num_rows, "by": each.by}
+        {"number": each.number, "action": each.action, "rows": aside.count(each), "by": each.by}
         for each in _pending(target, aside.gate)
     ]
     return {
-        "waiting": fates[None],
-        "released": fates["released"],
-        "discarded": fates["discarded"],
-        "rules": dict(Counter(rule for rules in waiting for rule in rules or ())),
+        "waiting": told.waiting,
+        "released": told.settled["released"],
+        "discarded": told.settled["discarded"],
+        "rules": dict(told.rules),
         "requests": requests,
         "table": aside.url,
     }
@@ -147,14 +142,15 @@ def _pending(target: Target, gate: str) -> list[Request]:
 
 
 def _show(target: Target, aside: Aside, args: argparse.Namespace, out: Output) -> int:
-    rows = aside.matching(_request(target, aside, args, "show"), settled=args.settled, whole=True)
-    told = rows.slice(0, args.limit).to_pylist()
-    columns = [name for name in rows.column_names if name not in q.OWN_COLUMNS]
+    request = _request(target, aside, args, "show")
+    total = aside.count(request, settled=args.settled)
+    told = aside.first(request, args.limit, settled=args.settled)
+    columns = aside.columns
     out.document(
         {
             "pipeline": target.name,
             "gate": aside.gate,
-            "total": rows.num_rows,
+            "total": total,
             "rows": [{name: plain(value) for name, value in row.items()} for row in told],
         }
     )
@@ -172,7 +168,7 @@ def _show(target: Target, aside: Aside, args: argparse.Namespace, out: Output) -
         ],
         right=["checkpoint"],
     )
-    out.line(f"{len(told):,} of {rows.num_rows:,} rows in {aside.url}", "dim")
+    out.line(f"{len(told):,} of {total:,} rows in {aside.url}", "dim")
     return 0
 
 
@@ -196,7 +192,7 @@ def _ask(target: Target, aside: Aside, args: argparse.Namespace, out: Output) ->
             help=f"`tidegate quarantine show {target.argument} {aside.gate}` shows them",
         )
     request = _request(target, aside, args, args.verb)
-    count = aside.matching(request).num_rows
+    count = aside.count(request)
     if not count:
         raise Rejected(
             f"no row that waits in quarantine of gate {aside.gate!r} is meant",
@@ -233,7 +229,7 @@ def _request(target: Target, aside: Aside, args: argparse.Namespace, verb: str) 
 
 
 def _known(rules: Sequence[str], aside: Aside) -> list[str]:
-    there = {rule for each in aside.read([q.RULES])[q.RULES].to_pylist() for rule in each or ()} if rules else set()
+    there = aside.broken() if rules else set()
     for rule in rules:
         if rule not in there:
             raise Invalid(

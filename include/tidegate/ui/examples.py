@@ -168,11 +168,20 @@ EXAMPLES: Final[dict[str, Any]] = {
         "code_changed": False,
     },
     "Quarantine": {
-        "gates": {"checked": {"waiting": 2, "settled": {"released": 1}, "rules": {"positive": 2}, "requests": []}}
+        "gates": {
+            "checked": {
+                "waiting": 2,
+                "settled": {"released": 1},
+                "rules": {"positive": 2},
+                "complete": True,
+                "requests": [],
+            }
+        }
     },
     "Rows": {
         "gate": "checked",
         "total": 2,
+        "complete": True,
         "columns": ["order_id", "amount"],
         "rows": [
             {

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate import seams
 from tidegate.checkpoint.asking import ask, taken_up
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates import quarantine as q
-from tidegate.gates.aside import Aside, open_quarantine
+from tidegate.gates.aside import Aside, Counts, open_quarantine
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.records import Json, Request
-from tidegate.tables import read_table
 from tidegate.ui.pipelines import Known
 
 __all__ = ["request", "rows", "waiting"]
@@ -23,19 +23,30 @@ LETTERS = 256
 
 
 def waiting(known: Known) -> Json:
-    """By gate: rows that wait, were released, were given up; by rule; and requests that no checkpoint has taken up."""
+    """By gate: rows that wait, were released, were given up; by rule; and requests that no checkpoint has taken up.
+
+    Looked at every few seconds by everybody who has the overview open. So it costs no more than what has come since; of
+    a large backlog it counts a part, and says so. While somebody else has rows read, it tells what is known.
+    """
     ledger = known.ledger()
     view = ledger.view()
     found: Json = {}
     for gate in known.card.gates:
         aside = open_quarantine(ledger.home, gate, known.options)
         pending = ledger.requests(gate, after=taken_up(view, gate))
-        there = read_table(aside.snapshot, [q.SETTLED, q.RULES]).to_pylist() if aside is not None else []
-        left = [row for row in there if row[q.SETTLED] is None]
+        told = Counts()
+        if aside is not None:
+            alone = _reading.acquire(blocking=False)
+            try:
+                told = aside.counts() if alone else aside.counts(budget=0)
+            finally:
+                if alone:
+                    _reading.release()
         found[gate] = {
-            "waiting": len(left),
-            "settled": dict(Counter(row[q.SETTLED] for row in there if row[q.SETTLED] is not None)),
-            "rules": dict(Counter(rule for row in left for rule in row[q.RULES] or ())),
+            "waiting": told.waiting,
+            "settled": dict(told.settled),
+            "rules": dict(told.rules),
+            "complete": told.complete,
             "requests": [{"number": r.number, "action": r.action, "by": r.by, "at": r.created} for r in pending],
         }
     return found
@@ -45,26 +56,50 @@ def rows(known: Known, gate: str, rules: Sequence[str], offset: int, limit: int)
     """Rows that wait, a page of them, as they were when they were set aside."""
     aside = open_quarantine(known.ledger().home, _gate(known, gate), known.options)
     if aside is None:
-        return {"gate": gate, "total": 0, "columns": [], "rows": []}
-    found = aside.matching(_request(aside, by="", rules=rules), whole=True)
-    columns = [name for name in found.column_names if name not in q.OWN_COLUMNS]
+        return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
+    with _alone():
+        page = aside.page(rules, offset, limit)
     shown = [
         {
             "id": row[q.ID],
             "checkpoint": row[q.CHECKPOINT],
             "rules": row[q.RULES] or [],
-            "values": {name: _text(row[name]) for name in columns},
+            "values": {name: _text(row[name]) for name in page.columns},
         }
-        for row in found.slice(offset, limit).to_pylist()
+        for row in page.rows
     ]
-    return {"gate": gate, "total": found.num_rows, "columns": columns, "rows": shown}
+    return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": shown}
+
+
+_reading = threading.Semaphore(1)
+"""Rows are read for one request at a time: this process is Airflow's web server, and has others to answer."""
+_PATIENCE_S = 10.0
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Read rows while nobody else does, or say that others do."""
+    if not _reading.acquire(timeout=_PATIENCE_S):
+        raise Unavailable(
+            "rows in quarantine are being read for somebody else",
+            expected="one at a time, so that Airflow's pages go on",
+            help="try again in a moment; `tidegate quarantine show` reads them elsewhere",
+            reason="BUSY",
+        )
+    try:
+        yield
+    finally:
+        _reading.release()
 
 
 def request(known: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
     """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
     aside = open_quarantine(ledger.home, _gate(known, gate), known.options)
-    made = _request(aside, **words) if aside is not None else None
-    count = aside.matching(made).num_rows if aside is not None and made is not None else 0
+    made, count = None, 0
+    if aside is not None:
+        with _alone():
+            made = _request(aside, **words)
+            count = aside.count(made)
     if made is None or not count:
         raise Rejected(
             f"no row that waits in quarantine of gate {gate!r} is meant",

@@ -315,6 +315,7 @@ class Waiting(BaseModel):
     waiting: int
     settled: dict[str, int]
     rules: dict[str, int]
+    complete: bool = Field(description="Whether all was counted; if not, ask again: it goes on from there")
     requests: list[Requested]
 
 
@@ -338,6 +339,7 @@ class Rows(BaseModel):
 
     gate: str
     total: int
+    complete: bool = Field(description="Whether all was counted; if not, there may be more: ask again")
     columns: list[str]
     rows: list[Aside]
 

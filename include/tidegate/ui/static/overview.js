@@ -46,7 +46,7 @@ function drawn(dag, about, aside, found) {
     h("div", { class: "grid" },
       latest("Latest completed", about.latest.completed), latest("Latest failed", about.latest.failed), restored(about.latest.restored), savepoints(dag, about),
       waiting.length > 0 && card("Quarantine", waiting.map(([name, gate]) => facts([
-        ["Gate", name], ["Rows that wait", count(gate.waiting)], ["By rule", Object.entries(gate.rules).map(([rule, number]) => `${rule}: ${count(number)}`).join(", ")],
+        ["Gate", name], ["Rows that wait", count(gate.waiting)], ["By rule", Object.entries(gate.rules).map(([rule, number]) => `${rule}: ${count(number)}`).join(", ") + (gate.complete ? "" : " (still being counted)")],
         ["Which", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "look at them")], ["Requests", gate.requests.map((each) => `${each.number}: ${each.action}, by ${each.by}`).join("; ")]])))),
   ];
 }

@@ -14,11 +14,11 @@ export async function quarantine({ dag, at, go }) {
   if (!names.length) return { key: null, wait: 0, draw: () => [h("p", { class: "quiet" }, "This pipeline has no gate.")] };
   const query = new URLSearchParams({ offset: asked.offset, limit: asked.limit, ...(asked.rule ? { rule: asked.rule } : {}) });
   const page = await get(`${of(dag)}/quarantine/${encodeURIComponent(asked.gate)}?${query}`);
-  return { key: [gates, page], wait: 8000, draw: (about) => drawn(dag, about, gates, page, asked, change) };
+  return { key: [gates, page], wait: page.complete ? 8000 : 2000, draw: (about) => drawn(dag, about, gates, page, asked, change) };
 }
 
 function drawn(dag, about, gates, page, asked, change) {
-  const { rules, settled, requests } = gates[asked.gate];
+  const { rules, settled, requests, complete } = gates[asked.gate];
   const [offset, limit] = [Number(asked.offset), Number(asked.limit)];
   const select = (name, values, all) => h("select", { id: `select-${name}`, "aria-label": name, onchange: (event) => change({ [name]: event.target.value }) },
     all && h("option", { value: "" }, all), values.map(([value, text]) => h("option", { value, selected: value === asked[name] }, text)));
@@ -34,7 +34,7 @@ function drawn(dag, about, gates, page, asked, change) {
   const cell = (name) => (row) => { const value = row.values[name]; return value === null ? h("span", { class: "quiet" }, "null") : value; };
   return [
     h("div", { class: "bar" }, select("gate", Object.keys(gates).map((name) => [name, name])), select("rule", Object.entries(rules).map(([rule, many]) => [rule, `${rule} (${count(many)})`]), "all rules"),
-      h("span", { class: "quiet" }, `${rows(page.total)} here`), Object.entries(settled).map(([fate, many]) => h("span", { class: "quiet" }, `${count(many)} ${fate}`)), h("span", { class: "grow" }),
+      h("span", { class: "quiet" }, page.complete && complete ? `${rows(page.total)} here` : `${rows(page.total)} here so far: there are many, they are still being counted`), Object.entries(settled).map(([fate, many]) => h("span", { class: "quiet" }, `${count(many)} ${fate}`)), h("span", { class: "grow" }),
       about.may.edit && page.total > 0 && [bring, drop]),
     requests.length > 0 && h("div", { class: "banner wait" }, "The next checkpoint takes up: ", requests.map((each) => `request ${each.number}, to ${each.action}, by ${each.by}`).join("; "), "."),
     card("", table([
