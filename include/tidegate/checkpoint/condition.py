@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tidegate.checkpoint import control, holding, skipping, troubles
 from tidegate.checkpoint.control import Suspended
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.interval import Interval
 from tidegate.model.place import is_url
@@ -258,7 +258,7 @@ def _held(seen: Seen, say: Command) -> Condition | None:
 
 def _troubled(seen: Seen) -> Condition | None:
     trouble = seen.trouble
-    if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed):
+    if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed) or _tried_again(seen):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
@@ -271,6 +271,15 @@ def _troubled(seen: Seen) -> Condition | None:
         trouble.entry,
         trouble.reason,
     )
+
+
+def _tried_again(seen: Seen) -> bool:
+    """Whether what the trouble is about may pass, and somebody is at it: then nobody else has to do anything."""
+    trouble = seen.trouble
+    entry = seen.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
+    if trouble is None or entry is None or not entry.open:
+        return False
+    return trouble.kind == Unavailable.kind and entry.id not in seen.gone and entry.id not in seen.late
 
 
 def _unpublished(seen: Seen, say: Command) -> Condition | None:
@@ -314,9 +323,11 @@ def _open(seen: Seen, say: Command) -> Condition | None:
             entry.id,
             "CHECKPOINT_EXPIRED",
         )
-    return Condition(
-        "working", f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}", entry=entry.id
-    )
+    cause = ""
+    if (trouble := seen.trouble) is not None and trouble.entry == entry.id and _tried_again(seen):
+        cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(told(trouble.what)[0])}"
+    said = f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}"
+    return Condition("working", said, cause, entry=entry.id)
 
 
 def _failed(seen: Seen, say: Command) -> Condition | None:

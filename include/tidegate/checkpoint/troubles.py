@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
-from tidegate.errors import Fenced, Rejected, TidegateError
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.trouble import Trouble
 from tidegate.model.view import View
@@ -33,6 +33,22 @@ def noted(ledger: Ledger, run: str, step: str) -> Iterator[None]:
     except TidegateError as error:
         note(ledger, run, step, error)
         raise
+    except Exception as error:
+        note(ledger, run, step, unforeseen(error))
+        raise
+
+
+def unforeseen(error: Exception) -> TidegateError:
+    """An exception that nobody has thought of, as word of it: it is a cause like any other, and what was met before it
+    is none any more."""
+    said = " ".join(str(error).split())
+    told = Invalid(
+        f"{type(error).__name__}{': ' if said else ''}{said}",
+        help="the log of the task that met it shows where; correct what it names. It is tried again as `restart` says",
+        reason="UNFORESEEN",
+    )
+    told.__cause__ = error
+    return told
 
 
 def note(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:

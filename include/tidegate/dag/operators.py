@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tidegate.checkpoint import troubles
 from tidegate.dag import asked, reasons
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.links import LINKS
@@ -82,6 +83,7 @@ class Step(BaseOperator):
         except Exception as unforeseen:
             if task is not None:
                 task.failed(repr(unforeseen))
+                task.note(self.task_id, troubles.unforeseen(unforeseen))
             raise
         finally:
             over.set()

@@ -78,7 +78,11 @@ def run_job(
     Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
     Rejected: it is not its turn; or it is busy with an earlier checkpoint, and this one does not wait (PASSED_BY).
     """
-    attempt = Attempt(coordinator, id, job_name, step, at_work)
+    with _changed_code_told(coordinator, id):
+        return _run_job(Attempt(coordinator, id, job_name, step, at_work), spark)
+
+
+def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
     done, prev = attempt.ask()
     return done if done is not None else attempt.do(spark, prev)
 
@@ -95,7 +99,31 @@ def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: Spar
 
 def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
     """The job's ack, if it is done already: asked before a Spark session is opened. Raises what `run_job` would."""
-    return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
+    with _changed_code_told(coordinator, id):
+        return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
+
+
+@contextlib.contextmanager
+def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
+    """What nobody has foreseen, in a checkpoint that other code has planned, comes of that: no try with this code can
+    do what the other one has begun. So it ends, and the next checkpoint takes its input with this code."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        entry = coordinator.ledger.entry(id)
+        if entry is None or entry.plan.code_fingerprint == coordinator.graph.code_fingerprint():
+            raise
+        said = " ".join(str(error).split())
+        raise Invalid(
+            f"the pipeline's code has changed since checkpoint {id} was planned, and cannot go on with what the other "
+            f"code has begun: {type(error).__name__}{': ' if said else ''}{said}",
+            expected="the code that has planned it, until it is decided",
+            help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
+            "that fails, too, correct the code",
+            reason="CODE_CHANGED",
+        ) from error
 
 
 class Attempt:

@@ -45,6 +45,8 @@ _FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading f
 _MISSING_CLASS = re.compile(r"ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _OUR_ERROR = re.compile(r"tidegate\.errors\.(Corrupt|Fenced|Invalid|Rejected|Unavailable): (.+)")
 _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
+_GRPC = re.compile(r"<_\w*Rpc\w* of RPC|\s*(?:status|debug_error_string|details) = |>\s*$")
+_DETAILS = re.compile(r'\A\s*<_\w*Rpc\w* of RPC [^\n]*\n(?:[^\n]*\n)?\s*details = "([^"]+)"')
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*\b(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
 # A traceback's frames, which are indented, and the line behind them.
 _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*)(\S.*)")
@@ -216,7 +218,10 @@ def _condition(said: str) -> tuple[str, str] | None:
 
 
 def _first(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines()]
+    """What it says first. gRPC's errors say it in a line of their own: "details = …"."""
+    if detail := _DETAILS.search(said):
+        return _short(detail[1])
+    lines = [line.strip() for line in said.splitlines() if not _GRPC.match(line)]
     return _short(next((line for line in lines if line), "no message"))
 
 

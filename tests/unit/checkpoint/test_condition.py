@@ -105,13 +105,38 @@ def test_a_trouble_without_a_checkpoint_is_over_once_another_is_planned(world):
 def test_a_trouble_with_a_checkpoint_is_over_once_that_is_published(world):
     world.feed_more(1)
     id = world.trigger("first")
-    assert note(world, "first", Unavailable("Spark is gone", help="wait")).entry == id
+    assert note(world, "first", Invalid("wrong rows", help="correct them")).entry == id
     assert (seen(world).state, seen(world).entry) == ("troubled", id)
     world.work(id)
     world.coordinator().complete(id)
     assert seen(world).state == "troubled"
     world.coordinator().publish()
     assert seen(world).state == "well"
+
+
+def test_what_may_pass_and_is_tried_again_asks_nobody_to_do_anything(world):
+    """A killed Spark server: the retry has a new one. Nobody is alarmed while it is at work."""
+    world.feed_more(1)
+    id = world.trigger("first")
+    note(world, "first", Unavailable("the server is gone", help="try again", reason="SPARK_LOST"))
+    found = seen(world)
+    assert (found.state, found.good, found.entry) == ("working", True, id)
+    assert found.cause == "It has met an error, and tries again. SPARK_LOST: The server is gone."
+    world.age(id, 10_000)
+    assert (seen(world).state, seen(world).reason) == ("troubled", "SPARK_LOST"), "nobody has brought it to its end"
+
+
+def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
+    """It takes the place of what was met before: else that one would be told for ever."""
+    world.feed_more(1)
+    id = world.trigger("first")
+    note(world, "first", Unavailable("the server is gone", reason="SPARK_LOST"))
+    with pytest.raises(KeyError), troubles.noted(world.ledger, "first", "job main"):
+        raise KeyError("id")
+    found = seen(world)
+    assert (found.state, found.reason, found.entry) == ("troubled", "UNFORESEEN", id)
+    assert found.cause == "UNFORESEEN: KeyError: 'id'."
+    assert "log" in found.remedy[0]
 
 
 def test_a_pipeline_that_was_never_started_gets_no_word(world):

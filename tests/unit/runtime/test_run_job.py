@@ -5,6 +5,7 @@ import pytest
 from tests.unit.checkpoint.kit import World, quietly
 from tidegate import seams
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
+from tidegate.pipeline.graph import Graph
 from tidegate.runtime.run_job import Attempt, run_job
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource
 
@@ -46,6 +47,26 @@ def test_each_attempt_has_a_folder_of_its_own(world):
     attempts = {world.half_work(1).staging.attempt for _ in range(5)}
     assert len(attempts) == 5
     assert len({name.split("/")[-2] for name in staged(world)}) == 5
+
+
+def test_code_that_changed_under_a_running_checkpoint_is_told_as_that(world, monkeypatch):
+    """Its stages are today's, its state's columns are yesterday's: what comes of it is anything, such as a KeyError."""
+
+    def fail(step):
+        raise KeyError("id")
+
+    with pytest.raises(KeyError):
+        run_job(world.coordinator(), 1, "main", None, fail)
+    monkeypatch.setattr(Graph, "code_fingerprint", lambda self: "of today")
+    with pytest.raises(Invalid) as told:
+        run_job(world.coordinator(), 1, "main", None, fail)
+    assert (told.value.reason, told.value.help[:15]) == ("CODE_CHANGED", "nothing is lost")
+    assert "code has changed since checkpoint 1 was planned" in told.value.what
+    assert "KeyError: 'id'" in told.value.what
+    assert staged(world) == []
+    world.coordinator().abort(1, "JOB_FAILED", str(told.value))
+    assert world.checkpoint("next") == 2, "which takes its input"
+    world.exact()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ CASES = {
         Unavailable,
         "SPARK_LOST",
     ),
+    "server killed, told by gRPC in pyspark's words": (
+        SparkConnectGrpcException(
+            "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "
+            '"recvmsg:Connection reset by peer"\n\tdebug_error_string = "UNKNOWN: …"\n>',
+            grpc_status_code=STATUS.UNAVAILABLE,
+        ),
+        Unavailable,
+        "SPARK_LOST",
+    ),
     "hangs": (Rpc(STATUS.DEADLINE_EXCEEDED), Unavailable, "SPARK_NO_ANSWER"),
     "session closed": (
         SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid. Session was closed."),
@@ -118,6 +127,11 @@ def python_error(last):
         '  File "/jobs/orders.py", line 12, in clean\n'
         f"    raise it\n{last}\n\n\tat org.apache.spark.Java.frame(Java.scala:1)\n"
     )
+
+
+def test_what_grpc_says_is_told_without_its_wrapping():
+    told = translate(CASES["server killed, told by gRPC in pyspark's words"][0])
+    assert told.what.endswith("is gone: recvmsg:Connection reset by peer")
 
 
 def test_a_users_function_is_told_with_its_line():
