@@ -705,7 +705,7 @@ def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
         ]
     }
     text = question("checked", 7, verdict, "orders", results)
-    assert "**9** rows judged, **1** set aside" in text
+    assert "**9** rows judged, **1** to be set aside" in text
     assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
     assert "'\\<script\\>', '\\[x\\]\\(javascript:1\\)', 0\n" in text
     assert "After 60 s without an answer: approve." in text

@@ -12,7 +12,7 @@ from tests.ui.test_access import flat, routes
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
 from tidegate.checkpoint.history import remember
-from tidegate.ui import quarantined
+from tidegate.ui import quarantined, views
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 
@@ -133,6 +133,21 @@ def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
     sink = next(part for part in told["parts"] if part["role"] == "sink")
     assert (sink["name"], sink["rows"], sink["inputs"]) == ("a", 3, ["enough"])
     assert [(part["name"], part["rows"]) for part in told["parts"] if part["role"] == "source"] == [("in", 3)]
+
+
+def test_a_sink_that_is_called_as_its_operator_is_has_figures_of_its_own():
+    """As in the example: sink `totals` takes 50 rows, operator `totals` remembers 2,385 keys."""
+    job = {"rows": {"totals": 50}, "bytes": {"totals": 900}, "seconds": {"stage totals": 1.0, "state totals": 2.0}}
+    job |= {"watermarks": {"totals": "2026-01-01T00:00:00Z"}, "counts": {"totals": {"late": 3}}}
+    details = {"jobs": {"main": job}, "states": {"state.totals": {"rows": 2385, "bytes": 70_000, "delta": 1}}}
+    sink, operator = (views._figures("totals", role, details) for role in ("sink", "operator"))
+    assert (sink["rows"], sink["bytes"], sink["seconds"]) == (50, 900, 1.0)
+    assert (sink["late"], sink["watermark"]) == (None, None)
+    assert (operator["rows"], operator["bytes"], operator["seconds"], operator["late"]) == (2385, 70_000, 2.0, 3)
+    none = views._figures(
+        "revenue", "sink", {"jobs": {}, "states": {"state.revenue": details["states"]["state.totals"]}}
+    )
+    assert none["rows"] is None
 
 
 def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, world):

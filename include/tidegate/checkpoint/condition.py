@@ -252,7 +252,8 @@ def _held(seen: Seen, say: Command) -> Condition | None:
     for entry in seen.view.still_open():
         if text := holding.told_all(View((entry,)), [entry.id]):
             what = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
-            return Condition("held", f"Pipeline {seen.pipeline} waits for a person", _sentence(text), (what,), entry.id)
+            cause = " ".join(filter(None, (_sentence(text), holding.told_more(entry))))
+            return Condition("held", f"Pipeline {seen.pipeline} waits for a person", cause, (what,), entry.id)
     return None
 
 

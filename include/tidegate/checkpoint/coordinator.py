@@ -239,8 +239,10 @@ class Coordinator:
         return reasons
 
     def overdue(self, entry: Entry) -> bool:
-        """Past its timeout and still lacking an ack. With all acks in, it is completed, not given up; a rollback has
-        none, and is for whoever makes it to decide."""
+        """Past its timeout and still lacking an ack. What a gate holds has the hold's own limit. With all acks in it is
+        completed, not given up; a rollback has none, and is for whoever makes it to decide."""
+        if holding.awaits_person(entry):
+            return False
         waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 

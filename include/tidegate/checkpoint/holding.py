@@ -7,15 +7,17 @@ whoever loses obeys it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from tidegate import seams
 from tidegate.checkpoint.verdicts import Held, Holding, unanswered
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.model.moments import moment_of
 from tidegate.model.records import Answer
 from tidegate.model.view import Entry, View
 
-__all__ = ["HELD", "answer", "answer_overdue", "awaits_person", "settle", "told_all"]
+__all__ = ["HELD", "answer", "answer_overdue", "awaits_person", "deadline", "settle", "told_all", "told_more"]
 
 HELD = "HELD"
 """Why a checkpoint is open of which all acks are in."""
@@ -87,21 +89,42 @@ def answer_overdue(ledger: Ledger, held: Held) -> bool:
 
 
 def awaits_person(entry: Entry) -> bool:
-    """Whether all is done but what a person has to say, or has said. It is nobody's to give up."""
-    whole = all(job in entry.acks for job in entry.plan.acks)
+    """Whether it waits for what a person has to say, whatever its other jobs have done; or all is done but to decide it
+    by what was said. It is nobody's to give up."""
+    if not entry.open or unanswered(entry):
+        return entry.open
+    whole = all(job in entry.acks or job in entry.overtaken for job in entry.plan.acks)
     verdicts = (verdict for acked in entry.acks.values() for verdict in acked.ack.gates.values())
-    return entry.open and whole and any(verdict.outcome == "hold" for verdict in verdicts)
+    return whole and any(verdict.outcome == "hold" for verdict in verdicts)
 
 
 def told_all(view: View, ids: Iterable[int]) -> str:
     """Which of these entries are held, and by what, for people; "" if none is."""
     texts = []
     for entry in filter(None, map(view.get, ids)):
-        whole = all(job in entry.acks for job in entry.plan.acks)
-        gates = ", ".join(repr(each.gate) for each in unanswered(entry)) if whole else ""
+        gates = ", ".join(repr(each.gate) for each in unanswered(entry)) if entry.open else ""
         if gates:
             texts.append(f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it")
     return "; ".join(texts)
+
+
+def told_more(entry: Entry) -> str:
+    """Which rules hold it, and what happens if nobody answers, for people."""
+    texts = []
+    for each in unanswered(entry):
+        rules = [f"{rule.rule}: {rule.why}" for rule in each.verdict.broken if rule.policy == "hold"]
+        if rules:
+            texts.append(f"Gate {each.gate} holds it because of {'; '.join(rules[:5])}.")
+        if (at := deadline(entry, each)) is not None:
+            default = "approved" if each.verdict.hold and each.verdict.hold.default == "approve" else "rejected"
+            texts.append(f"If nobody answers by {at:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
+    return " ".join(texts)
+
+
+def deadline(entry: Entry, held: Holding) -> datetime | None:
+    """When the time limit answers, as far as the writer's clock tells; None: it never does."""
+    rule, acked = held.verdict.hold, moment_of(entry.acks[held.job].ack.created)
+    return acked + timedelta(seconds=rule.limit_s) if rule and rule.limit_s is not None and acked else None
 
 
 def settle(ledger: Ledger, entry: Entry | None) -> None:

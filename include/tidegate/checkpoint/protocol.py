@@ -327,10 +327,10 @@ def on_completion(
     lacking = missing(entry, passed)
     if lacking and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
+    if holding := unanswered(entry):  # D5: whatever its other jobs have done, or have been passed by
+        return Held(entry.id, holding)
     if lacking:
         return Wait((entry.id,))
-    if holding := unanswered(entry):
-        return Held(entry.id, holding)
     if base is not None and not base.completed:
         return Wait((base.id,))
     line = [entry, *([base] if base is not None else ()), *below]

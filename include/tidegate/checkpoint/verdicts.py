@@ -25,7 +25,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Held:
-    """D5: all acks are in, and these verdicts wait for an answer."""
+    """D5: these verdicts wait for an answer."""
 
     id: int
     holding: tuple[Holding, ...]

@@ -241,7 +241,8 @@ def _acked(ledger: Ledger, entry: Entry) -> Iterator[str]:
 def _judged(ledger: Ledger, ack: Ack) -> Iterator[str]:
     """What gates found."""
     for gate, said in ack.gates.items():
-        aside = f", set {said.quarantined:,} aside" if said.quarantined else ""
+        kept = "" if said.outcome == "abort" else f", set {said.quarantined:,} aside"
+        aside = kept if said.quarantined else ""
         back = f", let {said.released:,} back in from quarantine" if said.released else ""
         why = f" ({said.why})" if said.why else ""
         yield f"Gate {gate} judged {said.rows:,} rows{aside}{back}; its verdict is {said.outcome}{why}."

@@ -52,7 +52,8 @@ def past_events(row: dict[str, Any]) -> Iterator[str]:
         yield from (f"Operator {name} counted {rows_text(counted)}." for name, counted in ack["counts"].items())
     for gate, said in details["gates"].items():
         why = f" ({said['why']})" if said["why"] else ""
-        yield f"Gate {gate} judged {said['rows']:,} rows, set {said['quarantined']:,} aside: {said['outcome']}{why}."
+        aside = f", set {said['quarantined']:,} aside" if said["outcome"] != "abort" else ""
+        yield f"Gate {gate} judged {said['rows']:,} rows{aside}: {said['outcome']}{why}."
         yield from (f"Gate {gate}: rule {each['rule']}: {each['why']}." for each in said["broken"])
     yield from measured(row)
     if row["outcome"] == "aborted":

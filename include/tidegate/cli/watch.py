@@ -158,7 +158,7 @@ def _in_flight(ledger: Ledger, entry: Entry, orphaned: bool) -> dict[str, Any]:
         "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
         "jobs": {job: _job(entry, job) for job in plan.acks},
         "overtaken": sorted(entry.overtaken),
-        "held": [each.gate for each in unanswered(entry)] if all(job in entry.acks for job in plan.acks) else [],
+        "held": [each.gate for each in unanswered(entry)] if entry.open else [],
     }
 
 

@@ -54,7 +54,7 @@ class GateOperator(Step):
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
             _tell(self.gate, entry.id, verdict)
-            if verdict.quarantined:
+            if verdict.quarantined and verdict.outcome != "abort":
                 where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"
                 log.info("The rows that were set aside:  tidegate quarantine show %s", where)
             if verdict.outcome == "abort":
@@ -171,7 +171,8 @@ def _look_again(verdict: Verdict) -> float:
 
 def _tell(gate: str, id: int, verdict: Verdict) -> None:
     """The verdict, in the task's log."""
-    counted = f"{verdict.rows:,} rows judged, {verdict.quarantined:,} set aside, {verdict.released:,} let back in"
+    aside = f"{verdict.quarantined:,} set aside" if verdict.outcome != "abort" else "none set aside"
+    counted = f"{verdict.rows:,} rows judged, {aside}, {verdict.released:,} let back in"
     log.info("Gate %s of checkpoint %s: %s. %s", gate, id, verdict.outcome.upper(), counted)
     for each in verdict.broken:
         log.warning("  %s", _rule(each))
@@ -207,7 +208,7 @@ def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) 
     default = verdict.hold.default if verdict.hold is not None else "reject"
     until = "It waits until somebody answers." if limit is None else f"After {limit:g} s without an answer: {default}."
     parts = [
-        f"**{verdict.rows:,}** rows judged, **{verdict.quarantined:,}** set aside.",
+        f"**{verdict.rows:,}** rows judged, **{verdict.quarantined:,}** to be set aside.",
         f"| rule | severity | rows | what was found | policy |\n| --- | --- | --- | --- | --- |\n{rows}",
         f"Some of the values:\n\n{samples}" if samples else "",
         f"**Approve**: exactly what was judged is published. **Reject**: checkpoint {id} is aborted and pipeline "

@@ -11,6 +11,7 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import condition, control, savepoint
 from tidegate.checkpoint.past import MEASURES, Past, Wanted
+from tidegate.checkpoint.verdicts import unanswered
 from tidegate.errors import Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.moments import moment_of
@@ -168,18 +169,22 @@ def graph(known: Known) -> Json:
 
 
 def _figures(name: str, role: str, details: Json) -> Json:
-    """What a part has told of itself."""
+    """What a part has told of itself. Names are unique among parts of a role only: a sink may be called as its operator
+    is, and each has figures of its own."""
     found: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
     prefix = {"sink": "stage", "operator": "state", "gate": "gate"}.get(role)
     for job in details.get("jobs", {}).values():
-        found["rows"] = job["rows"].get(name, found["rows"]) if role == "sink" else found["rows"]
+        if role == "sink":
+            found["rows"] = job["rows"].get(name, found["rows"])
+            found["bytes"] = job["bytes"].get(name, found["bytes"])
         if role == "source" and name in job.get("taken", {}):
             found["rows"] = job["taken"][name]["rows"]
+        if role in ("source", "operator"):
+            found["watermark"] = job["watermarks"].get(name, found["watermark"])
+            found["late"] = job["counts"].get(name, {}).get("late", found["late"])
         found["seconds"] = job["seconds"].get(f"{prefix} {name}", found["seconds"]) if prefix else found["seconds"]
-        found["watermark"] = job["watermarks"].get(name, found["watermark"])
-        found["late"] = job["counts"].get(name, {}).get("late", found["late"])
     states = {key: size for key, size in details.get("states", {}).items() if key.split(".")[1:2] == [name]}
-    if states:
+    if role == "operator" and states:
         found["bytes"] = sum(size["bytes"] for size in states.values())
         found["rows"] = sum(size["rows"] for size in states.values())
     if role == "gate" and (said := details.get("gates", {}).get(name)):
@@ -273,6 +278,9 @@ def _whose(known: Known, seen: condition.Seen, found: condition.Condition) -> Js
     gates = [
         name for acked in entry.acks.values() for name, said in acked.ack.gates.items() if said.outcome in _TELLING
     ]
+    if found.state == "held":
+        waits = next((each.gate for each in unanswered(entry)), "")
+        return {"run_id": _run_id(entry.plan.run), "task": _tasks(known)["gates"].get(waits), "gates": gates}
     failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if found.reason else None
     task = _tasks(known)["jobs"].get(failed, "complete")
     return {"run_id": _run_id(entry.plan.run), "task": None if found.good else task, "gates": gates}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
 from tidegate import Pipeline, seams
 from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.holding import TIME_LIMIT, answer
+from tidegate.checkpoint.holding import TIME_LIMIT, answer, awaits_person, told_all, told_more
+from tidegate.checkpoint.protocol import Abort, on_completion
+from tidegate.checkpoint.verdicts import Held
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.model.place import Place
 from tidegate.model.records import Json
+from tidegate.model.view import View
 from tidegate.pipeline.hooks import Suspension
 from tidegate.runtime.finish import finish
 from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
@@ -237,3 +242,42 @@ def test_a_rejection_tells_the_hooks_also_when_it_was_the_time_limits(world: Gat
     assert finished.outcome.reason == "GATE_REJECTED"
     assert [(each.by, each.failed) for each in told] == [(f"the rejection of checkpoint {id}", ())]
     assert "nobody answered within 60 s" in told[0].why
+
+
+# -- beside jobs that have not acked (D5) ----------------------------------------------------------------
+
+
+def beside(world: GatedWorld, **more: Any) -> Any:
+    """A held checkpoint with a second job, which has not acked."""
+    entry = world.ledger.entry(world.held())
+    assert entry is not None
+    plan = msgspec.structs.replace(entry.plan, acks=["main", "slow"])
+    return replace(entry, plan=plan, **more)
+
+
+@pytest.mark.parametrize("overtaken", [frozenset(), frozenset({"slow"})])
+def test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by(world, overtaken):
+    entry = beside(world, overtaken=overtaken)
+    assert awaits_person(entry), "so nobody ends it because its process is gone"
+    assert "held by gate 'g1'" in told_all(View((entry,)), [entry.id]), "and everybody is told"
+    base = world.ledger.entry(1)
+    assert isinstance(on_completion(entry, base), Held), "so the time limit can answer"
+    assert not world.coordinator().overdue(entry), "its own limit runs, not the plan's timeout"
+    assert isinstance(on_completion(entry, base, ("JOB_FAILED", "it broke")), Abort), "but a job that failed for good"
+
+
+def test_what_was_answered_goes_on_or_ends_like_any_other(world):
+    """With a yes, a checkpoint whose other job nobody works at is given up; one that went past that job is not."""
+    lacking = beside(world)
+    answer(world.ledger, lacking.id, None, approve=True, by="ann")
+    said = world.ledger.entry(lacking.id).answers
+    assert not awaits_person(replace(lacking, answers=said))
+    assert awaits_person(replace(lacking, answers=said, overtaken=frozenset({"slow"}))), "all is done but to decide it"
+
+
+def test_a_hold_tells_its_rule_and_its_deadline(world):
+    world.gates = (Holds(5, hold_for="1 day"), Holds(6, hold_for=None))
+    entry = world.ledger.entry(world.held())
+    told = told_more(entry)
+    assert "Gate g1 holds it because of row: 5 is odd." in told
+    assert re.search(r"If nobody answers by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, it is rejected\.", told)

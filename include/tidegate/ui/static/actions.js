@@ -64,7 +64,7 @@ export function buttons(dag, about) {
     may.edit && stopped && button("act-resume", "Resume", () => ask({
       title: "Let runs plan checkpoints again?", verb: "Resume", path: path(dag, "resume"),
       body: h("p", {}, `It is ${about.condition.state}. ${about.suspended.why || about.suspended.by || ""}`),
-      fields: [{ name: "quarantine_all", label: "Set aside what a gate would hold again", kind: "checkbox" },
+      fields: [...(about.suspended.rejected ? [{ name: "quarantine_all", label: "Set aside what a gate would hold again", kind: "checkbox" }] : []),
         ...(about.suspended.action === "drain" ? [{ name: "after_end", label: "Although it is finished: all rows are late then", kind: "checkbox" }] : []), NOTE],
       make: (values) => values }), "main"),
     may.edit && !stopped && about.started && button("act-suspend", "Suspend", () => ask({
@@ -128,7 +128,7 @@ export function answers(dag, row, about, found) {
   const held = Object.entries(row.details.gates).filter(([, said]) => said.outcome === "hold" && !said.answer).map(([name]) => name);
   const button = (action, title, body) => h("button", { id: `act-${action}`, class: action === "approve" ? "main" : "danger", onclick: () => ask({
     title, verb: title, danger: action === "reject", path: path(dag, action), body: h("p", {}, body), fields: [NOTE], make: ({ note }) => ({ checkpoint: row.id, note }) }) }, title);
-  return h("div", { class: "banner wait" }, h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for a person."), examples(found),
+  return h("div", { class: "banner wait" }, h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for a person."), about.condition.state === "held" && about.condition.entry === row.id && h("p", { class: "cause" }, about.condition.cause), examples(found),
     about.may.answer && h("div", { class: "bar" },
       button("approve", "Approve", "Exactly what was judged is published."), button("reject", "Reject", "The checkpoint is aborted and the pipeline suspended: the next one would have the same rows.")));
 }

@@ -98,7 +98,10 @@ function steps(d) {
   const rows = Object.entries(d.jobs).flatMap(([job, told]) => Object.entries(told.seconds).map(([step, took]) => {
     const name = step.split(" ").slice(1).join(" ");
     const sent = step.startsWith("send ") ? told.sent?.[name] : undefined;
-    return { job, step, took, rows: sent ? sent.rows : told.rows[name], bytes: sent ? sent.bytes : told.bytes[name], mark: told.watermarks[name], counts: told.counts[name] };
+    // A sink may be called as its operator is: what a step has done is told by its kind, too.
+    const staged = step.startsWith("stage ");
+    const own = (of) => (staged ? undefined : of[name]);
+    return { job, step, took, rows: sent ? sent.rows : staged ? told.rows[name] : undefined, bytes: sent ? sent.bytes : staged ? told.bytes[name] : undefined, mark: own(told.watermarks), counts: own(told.counts) };
   }));
   const counted = (row) => Object.entries(row.counts ?? {}).map(([what, number]) => `${what} ${count(number)}`).join(", ");
   return rows.length > 0 && [h("h3", {}, "Steps"), table([
@@ -116,7 +119,7 @@ function gate(dag, row, [name, said], log) {
   };
   return h("div", {},
     h("h3", {}, name, " ", badge(said.outcome), " ", log, said.answer && ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`),
-    h("p", {}, `${count(said.rows)} rows judged, ${count(said.quarantined)} set aside, ${count(said.released)} let back in. ${said.why}`),
+    h("p", {}, `${count(said.rows)} rows judged, ${count(said.quarantined)} ${row.state === "aborted" ? "to be set aside, and none was: the checkpoint was aborted" : row.state === "open" || row.state === "held" ? "to be set aside" : "set aside"}, ${count(said.released)} let back in. ${said.why}`),
     said.broken.length > 0 && table([
       { head: "Rule that broke", cell: (rule) => rule.rule }, { head: "Severity", cell: (rule) => rule.severity }, { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
       { head: "What was found", text: true, cell: (rule) => rule.why }, { head: "What follows", cell: (rule) => badge(rule.policy) }], said.broken),

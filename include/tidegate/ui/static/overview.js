@@ -19,8 +19,9 @@ export async function findings(dag, { entry, gates }) {
 }
 
 export function examples(broken) {
-  const values = [...new Set(broken.flatMap((rule) => rule.values))].slice(0, 5);
-  return values.length > 0 && h("p", {}, "For example: ", values.map((value, n) => [n > 0 && ", ", h("code", {}, value)]));
+  // Of each rule one, for a rule with many values would hide the others.
+  const each = broken.filter((rule) => rule.values.length > 0).slice(0, 8);
+  return each.length > 0 && h("p", {}, "For example: ", each.map((rule, n) => [n > 0 && ", ", rule.rule && `${rule.rule} `, h("code", {}, rule.values[0])]));
 }
 
 const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "unpublished"];
