@@ -148,7 +148,7 @@ class Coordinator:
                 self._refuse(view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # that comes first: a source may read a table that is owed a publish
-                    publish.publish_or_wait(self)
+                    publish.publish_or_wait(self, wanted.interval if wanted is not None else None)
                     published = completed
                     continue
                 plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
@@ -201,7 +201,7 @@ class Coordinator:
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
-        publish.publish_or_wait(self)
+        publish.publish_or_wait(self, wanted.interval)
         return intervals.covered(answer, wanted, self.ledger)
 
     def _adopted(self, view: View, id: int) -> Triggered | None:

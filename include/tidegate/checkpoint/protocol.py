@@ -392,13 +392,14 @@ def still_owed(view: View, table: str) -> list[int]:
 
 
 def on_publish_interval(
-    view: View, table: str, last: int | None, held: Callable[[int], bool]
+    view: View, table: str, last: int | None, held: Callable[[int], bool], blocked: Collection[int] = ()
 ) -> Publish | Nothing | Damaged:
     """What the table takes next, in an interval pipeline (section 8): per interval its highest completed entry.
 
     last: the highest entry that was ever published on the table. held: whether the table has the commit of an entry.
     Both as of a version that was read *before* the view. The answer's `after` is the entry of the interval that the
-    table shows now; None: that is no entry of this view.
+    table shows now; None: that is no entry of this view. blocked: entries that the table does not take as it is; the
+    others do not wait for them.
     """
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
@@ -410,7 +411,7 @@ def on_publish_interval(
                 return Damaged(f"the table should hold checkpoint {entry.id}, the last one that it holds is {last}")
     for ids in parts.values():
         shown = next((id for id in reversed(ids) if id <= view.settled or held(id)), None)
-        if shown != ids[-1]:
+        if shown != ids[-1] and ids[-1] not in blocked:
             return Publish(ids[-1], shown)
     return Nothing()
 

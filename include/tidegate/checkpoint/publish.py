@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint import protocol, publish_intervals
+from tidegate.checkpoint import protocol, publish_intervals, troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.contradiction import contradiction
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
+from tidegate.model.interval import Interval
 from tidegate.model.records import Latest, Published, PublishedTable
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Sinking
@@ -44,6 +45,9 @@ class Report:
     """Every table that answered holds all that is completed up to this id."""
     settled: set[int] | None = None
     """In an interval pipeline: the completed entries that are settled on every table that answered."""
+    blocked: dict[int, Invalid] = field(default_factory=dict)
+    """In an interval pipeline: completed entries that some table does not take as it is, and why. They hold back their
+    own interval only."""
 
     def covers(self, entry: Entry) -> bool:
         """Whether every table that answered has taken the completed entry, or what came in its place."""
@@ -71,9 +75,13 @@ def publish_owed(coordinator: Coordinator) -> Report:
             if sinking is None:
                 _refuse_orphan(coordinator, view, table)
             elif report.settled is not None:
-                done, settled = publish_intervals.publish_table(coordinator, sinking, LOST_RACES)
-                report.published |= done
-                report.settled &= settled
+                made = publish_intervals.publish_table(coordinator, sinking, LOST_RACES)
+                report.published |= made.published
+                report.settled &= made.settled
+                for id, why in made.blocked.items():
+                    report.blocked.setdefault(id, why)
+                    run = next(entry.plan.run for entry in coordinator.ledger.view().entries if entry.id == id)
+                    troubles.note(coordinator.ledger, run, f"publishing to {table}", why)
             else:
                 _publish_table(coordinator, sinking, report)
         except TidegateError as error:
@@ -103,10 +111,16 @@ def way_out(coordinator: Coordinator, view: View, table: str) -> str:
     )
 
 
-def publish_or_wait(coordinator: Coordinator) -> None:
+def publish_or_wait(coordinator: Coordinator, interval: Interval | None = None) -> None:
     """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
-    waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them."""
+    waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
+
+    interval: what the caller wants to make. If that is what a table does not take, the error says what to do."""
     report = publish_owed(coordinator)
+    for id, why in report.blocked.items():
+        entry = coordinator.ledger.entry(id)
+        if interval is not None and entry is not None and entry.interval == interval:
+            raise why
     if not report.stuck:
         return
     table, error = next(iter(report.stuck.items()))
@@ -185,7 +199,11 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
     view = coordinator.ledger.view()
     settled: int | None = None
     told: Published | None = None
+    below = True
     for entry in view.entries:
+        if entry.id in report.blocked:
+            below = False  # a hint must not lead behind it, but the others can be read
+            continue
         if entry.open or (entry.completed and not report.covers(entry)) or entry.id > report.upto:
             break
         if not entry.completed:
@@ -202,7 +220,7 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
                 told = known or _publish_hint(coordinator, view, entry, told, report)
             except Unavailable:
                 break  # readers wait for the hint, nobody else does
-            settled = entry.id
+            settled = entry.id if below else settled
     if settled is not None and settled > view.settled:
         coordinator.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
 

@@ -12,12 +12,13 @@ has put there, and the table's history since they were staged tells whether it h
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.contradiction import contradiction
-from tidegate.errors import TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.interval import Interval
 from tidegate.model.records import Filled, Json, PublishedTable
@@ -28,24 +29,37 @@ from tidegate.sinks.base import Head, Publication, SinkContext
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["index_interval", "publish_table", "refuse_rewritten"]
+__all__ = ["Pass", "index_interval", "publish_table", "refuse_rewritten"]
 
 Published = dict[tuple[int, str], PublishedTable]
 
 
-def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> tuple[Published, set[int]]:
-    """Publish on one table until it shows all that is completed. Answers with what was committed, and with the
-    completed entries that are settled there: shown, or behind a later one of their interval."""
+@dataclass
+class Pass:
+    """What one pass over a table did."""
+
+    published: Published = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+    """The completed entries that are settled there: shown, or behind a later one of their interval."""
+    blocked: dict[int, Invalid] = field(default_factory=dict)
+    """Those whose interval cannot be replaced as the table is, and why. The other intervals' went on."""
+
+
+def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> Pass:
+    """Publish on one table until it shows all that is completed, but for intervals that it does not take as it is:
+    these wait until somebody has done what their error says."""
     context = coordinator.context(sinking.name)
-    published: Published = {}
+    done_here = Pass()
     contradicted: list[Head] = []
-    for _ in range(tries):
+    while tries > 0:
+        tries -= 1
         head = sinking.sink.head(context)
         view = coordinator.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         table = _Table(coordinator, sinking, context, head, view)
-        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds)
+        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds, done_here.blocked)
         if isinstance(answer, protocol.Nothing):
-            return published, {entry.id for entry in view.entries if entry.completed}
+            done_here.settled = {entry.id for entry in view.entries if entry.completed} - done_here.blocked.keys()
+            return done_here
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
@@ -54,15 +68,19 @@ def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> tup
             continue
         try:
             done = sinking.sink.publish(table.publication(answer), head, context)
-        except TidegateError:
+        except TidegateError as error:
             # Others may have published meanwhile, and retention taken what this was made of.
-            if sinking.sink.head(context).version == head.version:
+            if sinking.sink.head(context).version != head.version:
+                continue
+            if not isinstance(error, Invalid):
                 raise
+            done_here.blocked[answer.id] = error
+            tries += 1
             continue
         if done is not None:
-            published[answer.id, sinking.name] = done
+            done_here.published[answer.id, sinking.name] = done
     raise Unavailable(
-        f"sink {sinking.name!r} lost {tries} races for its table's next version",
+        f"sink {sinking.name!r} lost too many races for its table's next version",
         help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
         reason="BUSY_TABLE",
     )

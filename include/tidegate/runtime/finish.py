@@ -53,6 +53,8 @@ def finish(
     suspension = suspended_by(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
     step("publishing")
     report = coordinator.publish()
+    if (blocked := report.blocked.get(id)) is not None:
+        raise blocked
     remember(coordinator.ledger, coordinator.place.options)
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()

@@ -112,7 +112,8 @@ def _rewritten(
         f"{interval}, {found} are there{by}. Which rows are to be replaced cannot be told by file",
         expected="the interval's files as they were published: no OPTIMIZE, DELETE or UPDATE by others",
         help="say which column tells a row's interval: DeltaAppend(…, interval_column='…'); then its rows are found by "
-        "their values. Or put the table back to the version before, with RESTORE",
+        "their values, and what waits is published. Or, as long as nothing else was committed since, put the table "
+        "back to the version before, with RESTORE: it takes back all that came later, other intervals' rows, too",
         reason="INTERVAL_REWRITTEN",
     )
 

@@ -16,6 +16,7 @@ from tidegate.checkpoint import Coordinator, Covered, condition
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.model.interval import Interval
 from tidegate.model.records import Drain
+from tidegate.runtime.finish import finish
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -429,3 +430,66 @@ def test_gaps_that_are_meant_are_not_told(world):
         world.whole("first", 0)
         world.whole("second", 5)
     assert standing(world).state == "well"
+
+
+# -- a table that one interval cannot be replaced on --------------------------------------------------------
+
+
+class Rewritten(ToySink):
+    """A table of which others have rewritten the rows of hour 1: whose these are cannot be told."""
+
+    mended = False
+
+    def publish(self, publication, head, context):
+        if publication.interval == Interval.of(*hour(1)) and publication.replaces is not None and not self.mended:
+            raise Invalid("which rows are to be replaced cannot be told", help="RESTORE", reason="INTERVAL_REWRITTEN")
+        return super().publish(publication, head, context)
+
+
+@pytest.fixture
+def rewritten(world, monkeypatch):
+    """Hour 1 was made again, and after that others have rewritten its rows, before it was published."""
+    monkeypatch.setattr("tests.unit.checkpoint.kit.ToySink", Rewritten)
+    monkeypatch.setattr(Rewritten, "mended", False)
+    world.whole("run 0", 0)
+    world.whole("run 1", 1)
+    world.rows(1, [17])
+    world.make("again", 1, reprocess=True)
+    return world
+
+
+def test_an_interval_that_cannot_be_replaced_holds_back_no_other(rewritten):
+    before = rewritten.ledger.view().settled
+    for number in (2, 3, 4):
+        rewritten.whole(f"run {number}", number)
+    rewritten.rows(0, [5])
+    rewritten.whole("again 0", 0, reprocess=True)
+    assert rewritten.live("a") == sorted([11, 12, 13, *rewritten.expected(0, 2, 3, 4)])
+    assert [rewritten.ledger.published(id) is not None for id in range(1, 8)] == [True, True, False] + [True] * 4
+    assert rewritten.ledger.view().settled == before, "the log is read from there until it is published"
+    found = standing(rewritten)
+    assert (found.state, found.reason, found.entry, found.remedy) == (
+        "troubled",
+        "INTERVAL_REWRITTEN",
+        3,
+        ("RESTORE",),
+    )
+
+
+def test_who_wants_that_interval_is_told_what_to_do_before_anything_is_planned(rewritten):
+    for options in ({}, {"reprocess": True}):
+        with pytest.raises(Invalid) as caught:
+            rewritten.ask("once more", 1, **options)
+        assert (caught.value.reason, caught.value.help) == ("INTERVAL_REWRITTEN", "RESTORE")
+    assert rewritten.ledger.view().last_id == 3
+    with pytest.raises(Invalid, match="cannot be told"):
+        finish(rewritten.coordinator(), 3, None, give_up=lambda plan: None, wait=print)
+
+
+def test_once_the_table_is_mended_it_is_published_and_all_is_well(rewritten):
+    rewritten.whole("run 2", 2)
+    Rewritten.mended = True
+    rewritten.whole("run 3", 3)
+    assert rewritten.live("a") == rewritten.live("b") == rewritten.expected(0, 1, 2, 3)
+    assert standing(rewritten).state == "well"
+    assert rewritten.ledger.view().settled == 5

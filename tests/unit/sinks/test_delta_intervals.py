@@ -129,6 +129,22 @@ def test_rows_that_others_have_rewritten_are_not_guessed_at(world):
     world.sink.check_interval(hour(0), world.shown[0], world.context)
 
 
+def test_what_was_staged_before_others_rewrote_its_rows_is_published_once_the_table_is_put_back(world):
+    """As the refusal says: RESTORE to the version before is a way out that needs no change of the code."""
+    world.hour(1, 0, (1, "a"))
+    world.hour(2, 1, (2, "b"))
+    again = world.publication(3, 1, (4, "d"))
+    DeltaTable(world.location.url).optimize.compact()
+    with pytest.raises(Invalid, match="put the table back to the version before, with RESTORE") as caught:
+        world.take(again, 1)
+    assert caught.value.reason == "INTERVAL_REWRITTEN"
+    DeltaTable(world.location.url).restore(1)
+    assert world.take(again, 1) is not None
+    assert world.rows() == [(1, "a"), (4, "d")]
+    world.hour(4, 2, (5, "e"))
+    assert world.rows() == [(1, "a"), (4, "d"), (5, "e")]
+
+
 def test_files_of_an_interval_that_nobody_remembers_are_not_thrown_away(world):
     world.hour(1, 0, (1, "a"))
     world.shown.clear()
