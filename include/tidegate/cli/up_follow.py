@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tidegate.checkpoint.control import Suspended, resume, suspended
 from tidegate.cli.documents import summary_of
 from tidegate.cli.up_airflow import Airflow, Dag, Run
 from tidegate.config import Settings
+from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger, open_ledger
 
 __all__ = ["Followed", "Pipelines"]
@@ -39,13 +41,18 @@ class Followed:
         return [id for id, entry in entries.items() if entry is not None and entry.plan.run.startswith(prefix)]
 
     def decided(self) -> list[dict[str, Any]]:
-        """What has been decided since the last call, and is visible; as `tidegate list --json` tells it."""
-        self._pending.update(self._new())
+        """What has been decided since the last call, and is visible; as `tidegate list --json` tells it. What cannot be
+        read now is told when it can."""
+        with contextlib.suppress(Unavailable):
+            self._pending.update(self._new())
         news = []
         for id in sorted(self._pending):
-            entry = self.ledger.entry(id)
-            row = summary_of(self.ledger, entry) if entry is not None else None
-            over = self.ledger.retired(id) if entry is None else entry.control is not None
+            try:
+                entry = self.ledger.entry(id)
+                row = summary_of(self.ledger, entry) if entry is not None else None
+                over = self.ledger.retired(id) if entry is None else entry.control is not None
+            except Unavailable:
+                continue
             if over or (entry is not None and entry.restart is not None):  # that is no checkpoint
                 self._pending.discard(id)
                 continue

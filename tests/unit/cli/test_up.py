@@ -335,6 +335,21 @@ def test_suspending_and_resuming_is_no_checkpoint_that_is_being_made(project):
     assert followed.open == []
 
 
+def test_what_cannot_be_read_for_a_while_is_told_when_it_can(project, monkeypatch):
+    """The ledger's disk is away: `up` goes on, and forgets nothing."""
+    followed = Followed(NoAirflow().dags()[0], project.ledger, [])
+    project.complete(1, None)
+    real = type(project.ledger).entry
+
+    def away(*_: object) -> None:
+        raise Unavailable("no answer", reason="STORE")
+
+    monkeypatch.setattr(type(project.ledger), "entry", away)
+    assert followed.decided() == []
+    monkeypatch.setattr(type(project.ledger), "entry", real)
+    assert [row["id"] for row in followed.decided()] == [1]
+
+
 # -- Ctrl-C --------------------------------------------------------------------------------------------
 
 
