@@ -32,7 +32,7 @@ from tidegate.sources import Files
 pipeline = Pipeline("chaos", interval="3 s", watermark="1 hour")
 events = pipeline.source(
     "events",
-    Files("landing/*.json", schema="id long, k long, v long, at timestamp", max_files=20),
+    Files("landing/*.json", schema="id long, k long, v long, at timestamp", max_files=60),
     event_time="at",
 )
 checked = events.gate(Expectations("chaos", on_failure="quarantine", at_most=1.0), name="checked")
