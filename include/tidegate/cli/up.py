@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
         "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops all "
         "of it after the running checkpoint, a second Ctrl-C at once. The next call goes on where this one stopped.",
         epilog="examples:\n  tidegate up\n  tidegate up --checkpoints 3\n"
-        "  tidegate up --beside 'python -m jobs.orders_feed --every 30'",
+        "  tidegate up --beside 'python -m jobs.orders_feed --live 12'",
     )
     parser.add_argument(
         "--checkpoints",

@@ -30,6 +30,7 @@ _SILENT_S = 60.0
 """For how long the API server may not answer, or another one not be well, once it has been."""
 _QUEUED_S = 60.0
 """For how long a task may be queued while there is room for it. It takes a second, on a busy machine some."""
+_LONGEST_QUEUED_S = 600.0
 _STEADY_S = 60.0
 """A component that has been well and lived for so long is no longer one that keeps ending."""
 _ENDS = 5
@@ -76,6 +77,7 @@ class Supervisor:
         self._tell = tell
         self._queued: dict[str, float] = {}
         """Tasks that are queued, and when each was first seen so."""
+        self._patience = _QUEUED_S
         self._looked = 0.0
 
     def start(self) -> None:
@@ -137,11 +139,15 @@ class Supervisor:
         except Unavailable:
             return
         now = seams.monotonic()
+        if running:
+            self._patience = _QUEUED_S
         # Those that the scheduler before had queued are taken over a while after it was started.
         self._queued = {id: max(self._queued.get(id, now), part.began) for id in queued}
         for id, since in self._queued.items():
-            if now - since > _QUEUED_S and running < self._room:
+            if now - since > self._patience and running < self._room:
                 why = f"has not started {queued[id]} for {now - since:.0f} s, though it has room for it"
+                # If that does not help, the machine is only slow: all the less is it to begin anew all the time.
+                self._patience = min(2 * self._patience, _LONGEST_QUEUED_S)
                 self._has_ended(part, why)
                 return
 

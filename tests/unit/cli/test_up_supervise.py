@@ -199,6 +199,19 @@ def test_a_task_that_stays_queued_though_there_is_room_has_the_scheduler_started
     assert kept.pid("scheduler") != before
 
 
+def test_a_machine_that_is_only_slow_is_not_kept_from_starting_tasks(kept):
+    """Starting the scheduler again does not help there: so it is done less and less often, until a task has started."""
+    kept.pass_(30)
+    kept.airflow.queued = {"one": "task trigger of DAG orders"}
+    kept.pass_(400)
+    assert [text.partition(" for ")[2].split(" s,")[0] for text in kept.told] == ["65", "125"]
+    kept.airflow.queued, kept.airflow.running = {}, 1
+    kept.pass_(10)
+    kept.airflow.queued, kept.airflow.running = {"two": "task trigger of DAG orders"}, 0
+    kept.pass_(75)
+    assert len(kept.told) == 3
+
+
 def test_a_task_that_is_queued_because_there_is_no_room_is_left_in_peace(kept):
     kept.pass_(30)
     kept.airflow.queued, kept.airflow.running = {"one": "task trigger of DAG orders"}, 4
