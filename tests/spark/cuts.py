@@ -3,7 +3,8 @@
     cut     how the events are divided into checkpoints: all at once, a few, or one by one
     fault   what happens in a checkpoint beside the work: see FAULTS
 
-Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far.
+Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far. And
+in every other story it is looked at whether what is taken back was given before.
 `python -m tests.spark.cuts --seeds 100` runs many stories, `--seed 7` one.
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from tests.spark.changes import given, plain_rows
 from tests.spark.play import Play
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.coordinator import Coordinator, Triggered
@@ -74,6 +76,8 @@ class Story:
     """By attempt: into how many partitions Spark shuffles, for nothing may depend on that."""
     in_jobs: bool = False
     """Whether operators are in several jobs. Then a fault meets one of them."""
+    watched: bool = False
+    """Whether all that is given and taken back is looked at."""
 
     @classmethod
     def of(cls, graph: Graph, seed: int, checkpoints: int | None = None) -> Story:
@@ -87,14 +91,14 @@ class Story:
             faults = [fault if dice.random() < 0.1 else "" for fault in faults]
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
         tasks = [dice.randint(1, 3) for _ in range(40)]
-        return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4)
+        return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4, watched=dice.random() < 0.5)
 
     def run(self, graph: Graph, root: Path, spark: Any) -> Play:
         """Tell it, to the end."""
         root.mkdir(parents=True, exist_ok=True)
         graph.prepare(root)
         play = Play(root, spark, graph.build, **graph.settings)
-        play.in_jobs = self.in_jobs
+        play.in_jobs, play.watched = self.in_jobs, self.watched
         for source in sorted({source for source, _ in self.events}):
             (root / "landing" / source).mkdir(parents=True)
         bounds, tasks = [0, *self.cuts, len(self.events)], itertools.cycle(self.tasks)
@@ -105,8 +109,8 @@ class Story:
         return play
 
     def __str__(self) -> str:
-        jobs = ", in several jobs" if self.in_jobs else ""
-        return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{jobs}"
+        more = (", in several jobs" if self.in_jobs else "") + (", watched" if self.watched else "")
+        return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{more}"
 
 
 def _by_source(events: Sequence[Event]) -> dict[str, list[Row]]:
@@ -231,8 +235,12 @@ def _plain(value: Any) -> Any:
 
 
 def told(graph: Graph, story: Story, play: Play) -> list[str]:
-    """What is not as it must be: first against plain Python, then against Spark over all events at once."""
-    wrong = []
+    """What is not as it must be: first what is taken back, then against plain Python, then against Spark over all
+    events at once."""
+    held, wrong = given(play.root)
+    for name in held.keys() & graph.expected(story.events).keys():
+        if held[name] != (there := plain_rows(play.rows(f"tables/{name}"))):
+            wrong.append(f"{name} gave {list(held[name] - there)}, and took back {list(there - held[name])}")
     for name, wanted in graph.expected(story.events).items():
         found = counted([row for row in play.rows(f"tables/{name}") if row.get("k") != "end"])
         if found != wanted:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from deltalake import DeltaTable
 
+from tests.spark.changes import watch
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.coordinator import Triggered
@@ -56,6 +57,8 @@ class Play:
         self.files = 0
         self.in_jobs = False
         """Whether operators are in jobs of their own: nothing may depend on that."""
+        self.watched = False
+        """Whether each stream that replaces rows has a table of all that it gives and takes back."""
 
     @property
     def coordinator(self) -> Coordinator:
@@ -64,6 +67,8 @@ class Play:
         if self.in_jobs:
             put_in_jobs(pipeline)
         place = Place(str(self.root))
+        if self.watched:
+            watch(pipeline, pipeline.graph(place, self.limits.settings.get("mode")))
         graph = pipeline.graph(place, self.limits.settings.get("mode"))
         return Coordinator(graph, self.ledger, self.limits, place)
 

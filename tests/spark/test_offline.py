@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark.changes import given, plain_rows
 from tests.spark.cuts import interpreted
 from tests.spark.play import Play, sources
 from tidegate import Pipeline, offline, seams
@@ -181,6 +182,7 @@ def tables(play: Play) -> dict[str, set[tuple[Any, ...]]]:
 
 def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: Path, spark: Any) -> None:
     play = Play(tmp_path, spark, chain)
+    play.watched = True
     names = {"a": "Ann", "b": "Bob"}
     history = spark.createDataFrame([("a", 5), ("a", 6), ("b", 7), ("d", 1)], "k string, v long")
     play.feed([{"k": key, "name": name} for key, name in names.items()], "names")
@@ -223,6 +225,10 @@ def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: P
     assert told["top"] == right["top"] - {("c", 2, 0, 2), ("e", 2, 40, 1)} | {("c", 2, 0, 1)}, (
         "what was edited out stays out"
     )
+    streams, wrong = given(tmp_path)
+    assert wrong == [], "what is taken back was given before, exactly so"
+    for name in ("totals", "bands", "top", "most", "named"):
+        assert streams[name] == plain_rows(play.rows(f"tables/{name}"))
 
 
 def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiring(

@@ -92,7 +92,7 @@ class ByHand:
         for stage in self.graph.stages:
             own = stage.name == self.stage.name
             if stage.name in self.stages:
-                found |= {stage.name} if own and self.gives else set() if own else set(stage.produces)
+                found |= set(stage.produces) if self.gives or not own else set()
                 found |= set(stage.inputs) if self.needs_input or not own else set()
         return frozenset(found)
 

@@ -114,7 +114,8 @@ class Operating:
         if was is None or now is None:
             return {}
         new, gone = differences(now, was, context)
-        return {stage.name: new, withdrawn_name(stage.name): gone}
+        aside = {f"{stage.name}.{name}": frames[0] for name in operator.outputs}  # rows as they came: there are none
+        return {stage.name: new, withdrawn_name(stage.name): gone, **aside}
 
     def _context(
         self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool

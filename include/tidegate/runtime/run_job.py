@@ -44,6 +44,7 @@ from tidegate.runtime.spark_errors import translated
 from tidegate.runtime.stages import stage_results
 from tidegate.runtime.through import Through
 from tidegate.sinks.base import Prepared, Sink, Staging
+from tidegate.sinks.nothing import nothing
 from tidegate.sinks.same_disk import refuse_other_disks
 from tidegate.sources.base import SourceContext
 from tidegate.state.kept import keep, let_go
@@ -318,8 +319,9 @@ class Attempt:
         if stage.name == by_hand.stage.name:
             with self.measuring.timed(f"state {stage.name}"):
                 given = by_hand.work(self.operating, streams)
-            mine = (stage.name, withdrawn_name(stage.name)) if by_hand.gives else ()
-            streams |= {name: frame for name, frame in given.items() if name in mine}
+            mine = (stage.name, withdrawn_name(stage.name))
+            if by_hand.gives:
+                streams |= {name: frame if name in mine else nothing(frame) for name, frame in given.items()}
             return True
         if stage.name not in by_hand.stages:
             return True
