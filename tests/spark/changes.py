@@ -29,6 +29,7 @@ class Changes(DeltaAppend):
     """Both sides of a stream that replaces rows, one below the other."""
 
     takes_replaced = True
+    adds_each = False  # the other side's rows, too
 
     def __init__(self, path: str) -> None:
         super().__init__(path, changelog=True, schema_evolution="add")

@@ -1,7 +1,8 @@
 """Random histories of a pipeline on real Spark and Delta: whatever befell it, its tables are as if nothing had.
 
 Each step is one of ACTS. In the end event time comes to its end, and then: each row is in `kept` once, by the code that
-read it in the history that counts; sums and windows are those of plain Python over all rows; each fork has what came
+read it in the history that counts; sums (with what was added by hand) and windows are those of plain Python over all
+rows, and nothing was taken back that was not given; each fork has what came
 behind the checkpoint that it began with, and remembers what was before; and all that is named is whole. Last of all it
 is cancelled for good, and forked once more from a savepoint.
 `python -m tests.spark.lives --seeds 50` tells many, `--seed 7` one.
@@ -18,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark.changes import given, plain_rows
 from tests.spark.cuts import Telling, interpreted
 from tests.spark.play import Play, sources
 from tidegate import Pipeline, seams
@@ -36,13 +38,14 @@ from tidegate.checkpoint.held import held_by
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.model.records import Drain
+from tidegate.runtime.editing import edit_state
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 __all__ = ["ACTS", "Life", "told"]
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 FAULTS = ("", "", "crash", "early", "twice", "abort", "fenced")
-ACTS = ("checkpoint",) * 4 + ("back", "back", "name", "forget", "fork", "stop", "unpublished", "change")
+ACTS = ("checkpoint",) * 4 + ("back", "back", "name", "forget", "fork", "stop", "unpublished", "change", "edit")
 Row = dict[str, Any]
 
 
@@ -53,6 +56,8 @@ class Made:
     id: int
     rows: list[Row]
     version: int
+    added: dict[str, float] = field(default_factory=dict)
+    """What was added to totals by hand."""
 
 
 @dataclass
@@ -67,8 +72,8 @@ class Life:
     waiting: list[Row] = field(default_factory=list)
     """Rows that have landed, and are in no checkpoint that counts."""
     all: list[Row] = field(default_factory=list)
-    forks: list[tuple[Play, int]] = field(default_factory=list)
-    """With how many rows were read before it."""
+    forks: list[tuple[Play, int, Counter[str]]] = field(default_factory=list)
+    """With how many rows were read before it, and what was added by hand."""
     story: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,7 +85,9 @@ class Life:
 
     def _play(self, name: str) -> Play:
         """A pipeline of the code as it is now."""
-        return Play(self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version), name)
+        made = Play(self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version), name)
+        made.watched = name == "main"
+        return made
 
     # -- what befalls it
 
@@ -162,7 +169,7 @@ class Life:
             held = held_by(copied.ledger, made.id, {}, by="ann")
         fork(look(held, to.coordinator), to.coordinator, copied)
         before = sum(len(each.rows) for each in self.history if each.id <= made.id)
-        self.forks.append((to, before))
+        self.forks.append((to, before, added([each for each in self.history if each.id <= made.id])))
         self._note(f"fork of {made.id}{', copied' if copied else ''}")
 
     def _stop(self) -> None:
@@ -180,10 +187,19 @@ class Life:
         self.play.build = lambda pipeline, version=self.version: build(pipeline, version)
         self._note(f"code {self.version}")
 
+    def _edit(self) -> None:
+        """Somebody adds 100 to each total by hand."""
+        keys = {row["k"] for made in self.history for row in made.rows}
+        id = edit_state(
+            self.play.coordinator, self.spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100)
+        ).id
+        self.history.append(Made(id, [], self.version, dict.fromkeys(keys, 100.0)))
+        self._note("edit")
+
     def _end(self) -> None:
         id = self.play.checkpoint(Drain(by="ann"))
         self._made(id)
-        for forked, _ in self.forks:
+        for forked, _, _ in self.forks:
             forked.checkpoint()
 
     # -- what is known
@@ -240,14 +256,18 @@ def told(life: Life) -> list[str]:
     compare("kept", shown(life.play, "kept", "id", "version"), Counter(marked))
     compare("kept", Counter(id for id, _ in marked), Counter(row["id"] for row in life.all))
     compare("more", shown(life.play, "more", "id", "version"), Counter(each for each in marked if each[1]))
-    compare("totals", shown(life.play, "totals", "k", "total"), Counter(totals(life.all).items()))
+    sums = totals(life.all, added(life.history))
+    compare("totals", shown(life.play, "totals", "k", "total"), Counter(sums.items()))
+    held, taken = given(life.root)
+    wrong += taken
+    compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
     hours = Counter((row["k"], row["at"][:13]) for row in life.all)
     compare("hours", shown(life.play, "hours", "k", "n"), Counter((k, n) for (k, _), n in hours.items()))
-    for play, before in life.forks:
+    for play, before, by_hand in life.forks:
         new = life.all[before:]
         compare(play.name, shown(play, "kept", "id"), Counter((row["id"],) for row in new))
         touched = {row["k"] for row in new}
-        sums = Counter({(k, total): 1 for k, total in totals(life.all).items() if k in touched})
+        sums = Counter({(k, total): 1 for k, total in totals(life.all, by_hand).items() if k in touched})
         compare(f"{play.name}: totals", shown(play, "totals", "k", "total"), sums)
     for each in savepoint.savepoints(life.play.ledger):
         wrong += savepoint.verify(life.play.coordinator, each.name)
@@ -266,11 +286,19 @@ def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
     return found
 
 
-def totals(rows: list[Row]) -> dict[str, float]:
+def totals(rows: list[Row], by_hand: Mapping[str, float]) -> dict[str, float]:
     """The sum of each key."""
-    found: dict[str, float] = {}
+    found = dict(by_hand)
     for row in rows:
         found[row["k"]] = found.get(row["k"], 0.0) + row["v"]
+    return found
+
+
+def added(history: Sequence[Made]) -> Counter[str]:
+    """What was added to each total by hand."""
+    found: Counter[str] = Counter()
+    for made in history:
+        found.update(made.added)  # type: ignore[arg-type]  # it counts in floats, too
     return found
 
 
@@ -286,7 +314,7 @@ def over(life: Life) -> list[str]:
         return wrong
     kept = {id for id in named if ledger.is_kept(id)}  # one that was rolled back, too
     life._fork(named=True)
-    for play, _ in life.forks[forks:]:
+    for play, _, _ in life.forks[forks:]:
         play.checkpoint()
     files = life.root / "ledger" / "main" / "state"
     held = [held_by(ledger, id, {}, by="ann") for id in kept]
