@@ -190,6 +190,35 @@ def test_what_was_asked_for_is_done_by_the_run_that_it_was_asked_for(made: Made)
     assert dag.task_dict["trigger"].execute(context(dag, "theirs", conf={"request": keys[1]}))["checkpoint"] == 1
 
 
+def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
+    """Once, however often it is tried; and no more than whoever asked was shown."""
+    dag = load(made)
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    ledger = task.coordinator.ledger
+
+    def checkpoint(run_id: str) -> int:
+        at = context(dag, run_id) | {"params": {}, "outlet_events": defaultdict(Told)}
+        id = dag.task_dict["trigger"].execute(at)["checkpoint"]
+        attempt = f"{ledger.plan(id).attempt}-by-hand"
+        ledger.create_ack(Ack(**stamp(attempt), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
+        assert dag.task_dict["complete"].execute(at) == {"checkpoint": id}
+        return int(id)
+
+    first, second, third = (checkpoint(f"run {n}") for n in range(3))
+    short = asked_for(task, "rollback", "unseen", to=first, undone=[second])
+    with pytest.raises(AirflowFailException, match="CHANGED_MEANWHILE"):
+        dag.task_dict["trigger"].execute(context(dag, "unseen", conf={"request": short}))
+    key = asked_for(task, "rollback", "back", to=first, undone=[third, second], suspend=True, note="wrong prices")
+    for _ in range(2):
+        with pytest.raises(AirflowSkipException, match=f"entry {third + 1} goes back"):
+            dag.task_dict["trigger"].execute(context(dag, "back", conf={"request": key, "note": "wrong prices"}))
+    restart = ledger.plan(third + 1).restart
+    assert (restart.target, restart.by, restart.suspended.reason) == (first, "ann in Airflow", "wrong prices")
+    with pytest.raises(AirflowFailException, match="NOT_ASKED_FOR"):
+        dag.task_dict["trigger"].execute(context(dag, "again", conf={"request": key}))
+    assert ledger.ids() == [first, second, third, third + 1]
+
+
 def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
     """Once, however often its tasks run; a name that is taken is refused before anything is planned."""
     dag = load(made)

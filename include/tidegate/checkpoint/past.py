@@ -69,6 +69,8 @@ MEASURES: Final = (
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = (0.5, 0.9, 0.95, 0.99)
 UNDONE = "rolled back"
+ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
+"""Why checkpoints are aborted that have not failed: somebody went back, or cancelled the pipeline, while they ran."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +160,15 @@ class Past:
             for state, outcome in zip(states, self.rows["outcome"].to_pylist(), strict=True)
         )
         restored = self.rows["outcome"].to_pylist().count("rollback")
-        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0)
+        ended = sum(reason in ENDED for reason in self.rows["reason"].to_pylist())
+        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended
         return {
-            "triggered": completed + failed + undecided + restored,
+            "triggered": completed + failed + ended + undecided + restored,
             "in_progress": undecided,
             "held": tally.get("held", 0),
             "completed": completed,
             "failed": failed,
+            "ended": ended,
             "restored": restored,
             "rolled_back": tally.get(UNDONE, 0),
         }

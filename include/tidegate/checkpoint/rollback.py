@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -52,6 +52,8 @@ class Done:
     report: publish.Report | None
     """None: publishing it failed in a way that needs a person; `error` says how. It is decided all the same."""
     error: TidegateError | None = None
+    ended: tuple[int, ...] = ()
+    """Checkpoints that were open, and that it has aborted."""
 
 
 def roll_back(
@@ -74,6 +76,7 @@ def roll_back(
     """
     check_run(run)
     ledger, reach = coordinator.ledger, to
+    ended: list[int] = []
     while True:
         view = ledger.view(run, reach)
         control.refuse_for_good(ledger, view)
@@ -84,7 +87,9 @@ def roll_back(
         _refuse_more(coordinator, shown, proposal)
         answer = protocol.on_rollback(view)
         if isinstance(answer, protocol.Abort):
-            ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail))
+            decided = ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail)).record
+            if decided.outcome == "aborted" and answer.reason == protocol.ROLLED_BACK:
+                ended.append(answer.id)
             continue
         restart = _restart(coordinator, view, proposal, by, reason, suspend)
         plan = _plan(answer, proposal, restart, run, coordinator.limits.timeout)
@@ -95,7 +100,7 @@ def roll_back(
             raise claimed(coordinator, to)
         control.settle_below(ledger, view, 0)
         if ledger.create_entry(plan).mine and coordinator.counts(plan):
-            return _decide(coordinator, plan, proposal)
+            return replace(_decide(coordinator, plan, proposal), ended=tuple(sorted(ended)))
         _unpin(ledger, pin)
 
 

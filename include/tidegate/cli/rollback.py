@@ -195,8 +195,11 @@ def told(target: Target, done: Done, out: Output) -> int:
         for (id, name), table in (done.report.published.items() if done.report is not None else ())
         if id == done.id
     }
-    out.document(_document(target, done.proposal) | {"rollback": done.id, "tables_at": tables, "not_yet": stuck})
+    found = _document(target, done.proposal) | {"ended": list(done.ended)}
+    out.document(found | {"rollback": done.id, "tables_at": tables, "not_yet": stuck})
     out.line(f"Rollback {done.id} is decided: the next checkpoint goes on from {done.proposal.target.id}.", "bold")
+    if done.ended:
+        out.line(f"  checkpoint {_listed(done.ended)} was open, and is ended")
     for name, version in tables.items():
         out.line(f"  {name} is put back, by version {version}")
     for name, what in stuck.items():

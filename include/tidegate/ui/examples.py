@@ -60,6 +60,7 @@ _COUNTS = {
     "held": 0,
     "completed": 7,
     "failed": 0,
+    "ended": 0,
     "restored": 0,
     "rolled_back": 0,
 }

@@ -56,6 +56,7 @@ class Counts(BaseModel):
     held: int
     completed: int
     failed: int
+    ended: int = Field(description="Aborted because somebody went back or cancelled, and so no failures")
     restored: int
     rolled_back: int
 

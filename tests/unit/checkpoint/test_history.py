@@ -230,6 +230,7 @@ def test_pages_are_sorted_filtered_and_counted(world):
         "held": 0,
         "completed": 5,
         "failed": 1,
+        "ended": 0,
         "restored": 0,
         "rolled_back": 0,
     }

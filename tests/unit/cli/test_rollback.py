@@ -137,6 +137,15 @@ def test_it_goes_back_and_every_other_command_knows(shop, tidegate):
     assert len(read["rows"]) == 3, "what was rolled back can still be looked at"
 
 
+def test_it_tells_what_it_has_ended_which_is_no_failure(shop, tidegate):
+    first = shop.checkpoint()
+    open_one = shop.trigger().id
+    told = tidegate("rollback", CODE, "--to", str(first), "--yes", "--json").json
+    assert told["ended"] == [open_one]
+    counts = tidegate("summary", CODE, "--json").json["counts"]
+    assert (counts["failed"], counts["ended"]) == (0, 1)
+
+
 def test_others_commits_make_it_ask_for_a_choice(shop, tidegate):
     by_foreigner(shop.table, (99, "theirs"))
     said = tidegate("rollback", CODE, "--to", "1", "--dry-run")

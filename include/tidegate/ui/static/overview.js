@@ -37,7 +37,7 @@ export function banner(dag, found, broken = []) {
 }
 
 function drawn(dag, about, aside, found) {
-  const told = [["triggered", "Triggered"], ["in_progress", "In progress"], ["completed", "Completed"], ["failed", "Failed"], ["restored", "Restored"], ["rolled_back", "Rolled back"]];
+  const told = [["triggered", "Triggered"], ["in_progress", "In progress"], ["completed", "Completed"], ["failed", "Failed"], ["ended", "Ended by people"], ["restored", "Restored"], ["rolled_back", "Rolled back"]];
   const waiting = Object.entries(aside.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
   return [
     banner(dag, about.condition, found),
