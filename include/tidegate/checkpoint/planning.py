@@ -187,7 +187,7 @@ class Plans:
             pinned = part.pin(context) if part is not None else None
             if pinned is None:
                 continue
-            found[stage.name] = self.ledger.pack(pinned)
+            found[stage.name] = self.ledger.pack(pinned, self.graph.parts)
         return found
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
@@ -214,7 +214,7 @@ class Plans:
             kind=sourcing.source.kind,
             start=start,
             end=planned.end,
-            splits=self.ledger.pack(planned.splits),
+            splits=self.ledger.pack(planned.splits, self.graph.parts),
             empty=planned.empty,
             more=planned.more,
             summary=planned.summary,

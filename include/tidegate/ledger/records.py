@@ -8,7 +8,7 @@ from typing import Generic, TypedDict, TypeVar
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger.store import Store
-from tidegate.model.codec import INLINE_LIMIT, decode, decode_json, encode, encode_json, sha256
+from tidegate.model.codec import INLINE_ALL, INLINE_LIMIT, decode, decode_json, encode, encode_json, sha256
 from tidegate.model.names import entry_name
 from tidegate.model.records import Blob, Json, Payload, Record
 
@@ -118,10 +118,14 @@ class Records:
             )
         return data
 
-    def pack(self, value: Json) -> Payload:
-        """A source's or sink's JSON for a record: inline if short, else as a side file."""
+    def pack(self, value: Json, parts: int = 1) -> Payload:
+        """A source's or sink's JSON for a record: inline if short, else as a side file.
+
+        parts: how many there may be beside each other in one record; the more, the shorter each must be.
+        """
         data = encode_json(value)
-        return Payload(data=value) if len(data) <= INLINE_LIMIT else Payload(blob=self.put_blob(data))
+        inline = len(data) <= min(INLINE_LIMIT, INLINE_ALL // max(parts, 1))
+        return Payload(data=value) if inline else Payload(blob=self.put_blob(data))
 
     def unpack(self, payload: Payload) -> Json:
         """The JSON of a payload, wherever it lies."""

@@ -18,6 +18,10 @@ RECORD_LIMIT = 1 << 20
 INLINE_LIMIT = 32 << 10
 """A payload above this size goes to a file of its own."""
 
+INLINE_ALL = 128 << 10
+"""What the payloads of one kind, of all parts of a pipeline, have in a record together: so it stays below its limit,
+however many parts there are, and however much each has to say. With indentation it is up to twice as much."""
+
 R = TypeVar("R", bound=Record)
 
 

@@ -63,6 +63,11 @@ class Graph:
         return {**self.sinks, **states, **aside}
 
     @functools.cached_property
+    def parts(self) -> int:
+        """The most that a record tells of beside each other, in a payload each: tables, sources, channels or gates."""
+        return max(map(len, (self.tables, self.sources, self.channels, self.gates)))
+
+    @functools.cached_property
     def lineage(self) -> Lineage:
         """Where streams come from, and what they have come through."""
         return Lineage(self.stages)

@@ -167,7 +167,7 @@ class Exchange:
         for syncing in self.syncing:
             syncing.finish()
         for stream, sent in self._unsettled.items():
-            self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent))
+            self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent), self.coordinator.graph.parts)
 
     def release(self) -> None:
         """Remove what was sent: nobody will take it."""

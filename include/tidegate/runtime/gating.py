@@ -204,7 +204,7 @@ class Gating:
             why=why,
             broken=sorted(broken, key=lambda each: _WORST.index(each.policy))[:TOLD],
             policy=gate.describe(),
-            results=self.coordinator.ledger.pack(judgement.results),
+            results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
 
     def let_go(self) -> None:

@@ -219,7 +219,8 @@ class Operating:
             state = self.states.get(name)
             table = state.finish() if state is not None and state.changed else None
             if table is not None:
-                self.changed[name] = self.finished[name] = self.coordinator.ledger.pack(msgspec.to_builtins(table))
+                packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
+                self.changed[name] = self.finished[name] = packed
             elif self.prev is not None and name in self.prev.states:
                 self.finished[name] = self.prev.states[name]
 

@@ -399,7 +399,9 @@ class Attempt:
         self.step("acknowledging")
         ledger = self.coordinator.ledger
         owed = {name: each.committable for name, each in staged.items() if not self.through.takes(name)}
-        sinks: dict[str, Payload] = {name: ledger.pack(given) for name, given in owed.items() if given}
+        sinks: dict[str, Payload] = {
+            name: ledger.pack(given, self.graph.parts) for name, given in owed.items() if given
+        }
         record = Ack(
             **stamp(self.staging.attempt),
             id=self.staging.checkpoint,
