@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
+from tidegate.operators.aggregate import Aggregate
 from tidegate.sinks import DeltaUpsert
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.table import view_sql
@@ -156,3 +158,46 @@ def test_totals_begin_anew_after_their_time(tmp_path: Path, spark: Any) -> None:
         with seams.installed(seams.Seams(now=lambda at=minutes: start + timedelta(minutes=at))):
             play.play([[{"k": key, "v": 1} for key in keys]])
     assert {row["k"]: row["n"] for row in play.rows("tables/t")} == {"a": 3, "b": 1}
+
+
+def sizes(more: dict[str, str], of_more: dict[str, str]) -> Callable[[Pipeline], None]:
+    """What each id has, the first ids of each group, and all that a group has: each takes back what it was given."""
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, g string, v long")
+        each = rows.aggregate(by=["id", "g"], uid="each", s="sum(v)", **more)
+        first = each.top_n(3, by="g", order_by="s", uid="first")
+        first.sink("first", DeltaUpsert("tables/first", keys=["g", "rank"], schema_evolution="add"))
+        groups = each.aggregate(by="g", uid="groups", total="sum(s)", **of_more)
+        groups.sink("groups", DeltaUpsert("tables/groups", keys=["g"], schema_evolution="add"))
+
+    return build
+
+
+def test_counts_that_are_added_in_front_of_what_takes_rows_back_are_null_where_nothing_was_counted(
+    tmp_path: Path, spark: Any
+) -> None:
+    counts = {"n": "count(*)", "some": "count_if(v > 1)", "kinds": "count(distinct v)"}
+    of_counts = {f"all_{name}": f"sum({name})" for name in counts} | {"mean": "avg(n)"}
+    play = Play(tmp_path, spark, sizes({}, {}))
+    play.play([[{"id": 1, "g": "a", "v": 2}, {"id": 2, "g": "a", "v": 5}, {"id": 3, "g": "b", "v": None}]])
+    play.build = sizes(counts, of_counts)
+    play.play([[{"id": 1, "g": "a", "v": 1}], [{"id": 1, "g": "a", "v": 3}, {"id": 3, "g": "b", "v": None}]])
+
+    first = sorted((row["g"], row["rank"], row["id"], row["s"], row["n"]) for row in play.rows("tables/first"))
+    assert first == [("a", 1, 1, 6, 2), ("a", 2, 2, 5, None), ("b", 1, 3, None, 1)], "each id is there once"
+    groups = {row.pop("g"): row for row in play.rows("tables/groups")}
+    assert groups["a"] == {"total": 11, "all_n": 2, "all_some": 1, "all_kinds": 2, "mean": 2.0}
+    assert groups["b"] == {"total": None, "all_n": 1, "all_some": 0, "all_kinds": 0, "mean": 1.0}
+
+
+def test_distinct_counts_that_an_earlier_version_began_take_back_the_0_that_they_gave(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Play(tmp_path, spark, sizes({"kinds": "count(distinct v)"}, {"mean": "avg(kinds)"}))
+    with monkeypatch.context() as then:
+        then.setattr(Aggregate, "_counted", lambda self, functions, *_: [each.sparse() for each in functions])
+        play.play([[{"id": 1, "g": "a", "v": None}]])
+    assert play.rows("tables/groups") == [{"g": "a", "total": None, "mean": 0.0}]
+    play.play([[{"id": 1, "g": "a", "v": 7}, {"id": 2, "g": "a", "v": 7}]])
+    assert play.rows("tables/groups") == [{"g": "a", "total": 14, "mean": 1.0}]

@@ -148,7 +148,7 @@ class Aggregate(Operator):
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context, OURS)
         types = result_types(functions, rows, context)
-        functions = [each.typed(types[each.name]) for each in functions]
+        functions = self._counted([each.typed(types[each.name]) for each in functions], context)
         return functions, [*map(quoted, self.by), *(each.result(types[each.name]) for each in functions)]
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
@@ -175,6 +175,18 @@ class Aggregate(Operator):
         new = changed.select(*results)
         return {"": new, "-": new.where("false") if before is None else before.select(*results)}
 
+    def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
+        """Earlier versions kept null for no distinct value, too: what they began goes on so."""
+        state = context.state(self.by, ttl=self.ttl("", context))
+        there = {field["name"] for field in state.base.columns["fields"]} if state.base is not None else set()
+        distinct = [each.name for each in functions if each.distinct_part]
+        before = context.memory.get("plain")
+        known = before if isinstance(before, list) else []
+        plain = [name for name in distinct if name not in there or name in known]
+        if plain:
+            context.remember["plain"] = plain
+        return [each if each.name in plain else each.sparse() for each in functions]
+
     def _partial(
         self, rows: DataFrame, gone: DataFrame | None, functions: Sequence[Function], context: OperatorContext
     ) -> DataFrame:
@@ -198,7 +210,14 @@ class Aggregate(Operator):
             return context.keep(found) if not context.state(self.by).is_empty else found
         for part, members in parts.items():
             found = found.unionByName(self._distinct(part, members, rows, gone, context), allowMissingColumns=True)
-        return context.keep(self._merged(found, found, functions))
+        found = self._merged(found, found, functions)
+        zeros = {
+            name: F.coalesce(quoted(name), F.lit(0))
+            for each in functions
+            if each.distinct_part
+            for name in each.columns
+        }
+        return context.keep(found.withColumns(zeros) if zeros else found)
 
     def _merged(self, partials: DataFrame, like: DataFrame, functions: Sequence[Function]) -> DataFrame:
         """One row per key, in the types that partials have: a sum of decimal sums has a wider type."""

@@ -89,8 +89,10 @@ def _spread(distinct: bool) -> Shape:
     )
 
 
-_COUNT: Final = Shape({"": "count({x})"}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
-_DISTINCT: Final = Shape({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
+# Of rows there is a count, if only 0: null is what was not counted yet. A row that is taken back says null there, too.
+_COUNT: Final = Shape({"": "count({x})"}, {"": "sum({p})"}, "{p}", sums=True)
+_DISTINCT: Final = Shape({}, {"": "sum({p})"}, "{p}", sums=True)
+_SPARSE: Final = Shape({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
 _MEAN: Final = _sums("{p_sum} / nullif({p_count}, 0)", sum="sum({x})", count="count({x})")
 # Spark's `/` has too few digits behind the point for a wide sum: the whole part and the rest are divided apart.
 _REST = "(abs({p_sum}) % CAST(nullif({p_count}, 0) AS DECIMAL(20, 0)))"
@@ -111,7 +113,7 @@ _SKETCH = Shape(
 FUNCTIONS: Final = {
     "sum": _same("sum"),
     "count": _COUNT,
-    "count_if": Shape({"": "count_if({x})"}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True),
+    "count_if": Shape({"": "count_if({x})"}, {"": "sum({p})"}, "{p}", sums=True),
     "avg": _MEAN,
     "mean": _MEAN,
     "min": _same("min"),
@@ -180,7 +182,12 @@ class Function:
         known = " AND ".join(f"({each}) IS NOT NULL" for each in self.call.arguments).replace("{", "{{")
         values = f"sort_array(collect_set(CASE WHEN {known.replace('}', '}}')} THEN struct({{x}}) END))"
         merged = "sort_array(array_distinct(flatten(collect_list({p}))))"
-        return replace(self, shape=Shape({"": values}, {"": merged}, "coalesce(CAST(cardinality({p}) AS BIGINT), 0L)"))
+        result = "IF({p} IS NULL, NULL, CAST(cardinality({p}) AS BIGINT))"
+        return replace(self, shape=Shape({"": values}, {"": merged}, result))
+
+    def sparse(self) -> Function:
+        """An exact `count(distinct …)` as earlier versions kept it: null for 0, too."""
+        return replace(self, shape=_SPARSE) if self.call.distinct else self
 
     def over_updates(self) -> Function | str:
         """The same over an input that replaces its rows; or why it cannot be."""
