@@ -176,7 +176,9 @@ class Coordinator:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
         plans = Plans(self.graph, self.ledger, self.limits, self.place)
-        return plans.make(answer, view, run, kind, wanted, special)
+        plan = plans.make(answer, view, run, kind, wanted, special)
+        intervals.refuse_archived(self.graph, plan, view, self.ledger)
+        return plan
 
     def _refuse(self, view: View, kind: str) -> None:
         """Why nothing may be planned now, if so."""

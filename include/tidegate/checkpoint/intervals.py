@@ -14,10 +14,11 @@ from tidegate.checkpoint import protocol
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.interval import Interval
+from tidegate.model.records import Plan
 from tidegate.model.view import View
 from tidegate.pipeline.graph import Graph
 
-__all__ = ["Covered", "covered", "misfit", "refuse_other_kind", "wanted_by", "with_index"]
+__all__ = ["Covered", "covered", "misfit", "refuse_archived", "refuse_other_kind", "wanted_by", "with_index"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,31 @@ def refuse_other_kind(graph: Graph, view: View) -> None:
         help="put the sources back, or start a new pipeline under a new name, with tables of its own",
         reason="PIPELINE_KIND_CHANGED",
     )
+
+
+def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> None:
+    """An interval that had input, and whose files are gone: to make it again would replace its rows with nothing."""
+    if not plan.by_interval or plan.interval is None:
+        return
+    gone = [name for name, each in graph.sources.items() if each.source.may_be_archived and plan.sources[name].empty]
+    interval = Interval.of_record(plan.interval)
+    done = next((e for e in reversed(view.entries) if e.completed and e.interval == interval), None)
+    if done is not None:
+        id, gone = done.id, [name for name in gone if name in done.plan.sources and not done.plan.sources[name].empty]
+    else:
+        filled = ledger.filled(interval) if all(part.empty for part in plan.sources.values()) else None
+        if filled is None or not any(trace.get("files") for trace in filled.traces.values()):
+            return
+        id = filled.id
+    if gone:
+        raise Invalid(
+            f"checkpoint {id} made interval {interval} of files of source {', '.join(gone)}, and none are there now: "
+            "to make it again would replace its rows with nothing",
+            expected="the interval's files, as they were or corrected",
+            help="put them back from where they were archived; if it is to be empty, put an empty file there (of "
+            "Parquet one without rows), which says so",
+            reason="INTERVAL_ARCHIVED",
+        )
 
 
 def covered(answer: protocol.Covered, wanted: protocol.Wanted, ledger: Ledger) -> Covered:

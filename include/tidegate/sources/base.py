@@ -79,6 +79,9 @@ class Source(ABC):
     unit: ClassVar[Literal["bytes", "rows"] | None] = None
     """What it can be told to take so much of (`context.at_most`). None: it knows no bound from outside."""
 
+    may_be_archived: ClassVar[bool] = False
+    """True: what was read may be moved away later, so that nothing there does not mean that there was nothing."""
+
     @property
     def by_interval(self) -> bool:
         """True: a plan is what belongs to the run's data interval (`context.interval`), whatever was read before; it

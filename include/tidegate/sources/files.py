@@ -61,7 +61,8 @@ class Files(Source):
     unknown_keys: keys of JSON objects, nested ones, too, that the schema does not have are left out, or with "refuse"
         make a record malformed (so does a key that was renamed). One that is a missing column but for upper and lower
         case always does.
-    required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows.
+    required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows; but one
+        that was made of files before is not made again of none, for these may have been archived.
     moved_from: the folder before the first `*` in which these files were until now, if it was renamed: what was read
         there is not read again here.
 
@@ -71,6 +72,7 @@ class Files(Source):
 
     kind = "files"
     unit = "bytes"
+    may_be_archived = True
 
     def __init__(
         self,

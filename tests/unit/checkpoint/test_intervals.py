@@ -14,9 +14,11 @@ from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator, Covered, condition
 from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.ledger.ledger import stamp
 from tidegate.model.interval import Interval
-from tidegate.model.records import Drain
+from tidegate.model.records import Ack, Drain, JobStats
 from tidegate.runtime.finish import finish
+from tidegate.sources import Files
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -493,3 +495,57 @@ def test_once_the_table_is_mended_it_is_published_and_all_is_well(rewritten):
     assert rewritten.live("a") == rewritten.live("b") == rewritten.expected(0, 1, 2, 3)
     assert standing(rewritten).state == "well"
     assert rewritten.ledger.view().settled == 5
+
+
+# -- files that were archived --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retained", [100, 1])
+def test_an_interval_whose_files_were_archived_is_not_replaced_with_nothing(tmp_path, retained):
+    """Also once the checkpoint that made it is known from the index only."""
+    world = World(tmp_path)
+    world.limit(num_retained=retained)
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    world.source = Files(f"{landing}/{{start:%H}}-*.json", schema="id long")
+    world.sinks = {"a": 0}
+
+    def made(run, number, **options):
+        plan = world.coordinator().trigger(run, interval=hour(number), **options).plan
+        ack = acknowledged(world, plan)
+        world.ledger.create_ack(ack)
+        assert world.coordinator().complete(plan.id).state == "completed"
+        world.coordinator().publish()
+        world.coordinator().retire()
+        return plan.id
+
+    (landing / "01-a.json").write_text('{"id": 1}')
+    made("one", 1)
+    for number in (2, 3):
+        made(f"empty {number}", number)
+    (landing / "01-a.json").rename(tmp_path / "01-a.json")
+    with pytest.raises(Invalid, match="none are there now") as caught:
+        made("again", 1, reprocess=True)
+    assert caught.value.reason == "INTERVAL_ARCHIVED"
+    assert made("never had any", 2, reprocess=True) == 4
+    (landing / "01-none.json").write_text("")
+    assert made("meant to be empty", 1, reprocess=True) == 5
+
+
+def acknowledged(world, plan):
+    """What a job would say that has staged a file for each file that was planned."""
+    attempt = f"{plan.attempt}-{plan.id}"
+    names = [f"{Interval.of_record(plan.interval).key}/{plan.id}"] if not plan.sources["in"].empty else []
+    toy = world.tables["a"]
+    key = Interval.of_record(plan.interval).key
+    names = [f"{plan.id}/{attempt}/{key}/0"] if names else []
+    for name in names:
+        toy.files[name] = [(plan.id, attempt)]
+    return Ack(
+        **stamp(attempt),
+        id=plan.id,
+        job="main",
+        prev=None,
+        sinks={"a": world.ledger.pack({"files": names})},
+        stats=JobStats(),
+    )
