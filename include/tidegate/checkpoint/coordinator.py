@@ -151,7 +151,12 @@ class Coordinator:
                     publish.publish_or_wait(self, wanted.interval if wanted is not None else None)
                     published = completed
                     continue
-                plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
+                try:
+                    plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
+                except Corrupt:
+                    if answer.base is None or self.ledger.is_kept(answer.base):
+                        raise
+                    continue  # others went on meanwhile, and retention took what the base's positions name
                 nothing_new = all(part.empty for part in plan.sources.values())
                 if only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
                     return None

@@ -109,8 +109,8 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
         if entry.restart is None and entry.plan.kind != "fork":
             yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
-    if not entry.open and entry_name(entry.id) not in _run_index(ledger, entry):
-        yield f"checkpoint {entry.id} is decided, but runs/ does not know that its run made it"
+    if entry.completed and entry_name(entry.id) not in _run_index(ledger, entry):
+        yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"
     payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
     payloads += [said.results for acked in entry.acks.values() for said in acked.ack.gates.values()]
@@ -140,10 +140,12 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
         ledger.view()
     except TidegateError as error:
         yield error.what
-    ids, pinned = ledger.ids(), {pin.entry for pin in ledger.pins()}
+    ids, pinned, kept = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
     for before, after in pairwise(ids):
-        # Retention goes upwards: only what is pinned, or could not be deleted yet, may have a hole above it.
-        if after != before + 1 and before not in pinned and not ledger.retired(before):
+        # Retention goes upwards, and notes how far: below that, what is pinned, or was until a moment ago, has a hole
+        # above it. Where that is not known, only what is pinned has one, or could not be deleted yet.
+        passed = kept is not None and after <= kept.low
+        if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"
     for entry in entries:
         base = by_id.get(entry.plan.base) if entry.plan.base is not None else None

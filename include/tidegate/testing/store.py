@@ -39,6 +39,8 @@ class FakeStore(Store):
         """What was removed on purpose, as it was the first time: for whoever checks the whole story afterwards."""
         self.watch: Callable[[str, bytes | None, bytes], None] = lambda path, old, new: None
         """Told of each write just before it can be seen: path, what was there, what will be."""
+        self.watch_removal: Callable[[str], None] = lambda path: None
+        """Told of each path that was removed, just after."""
         self._folders: dict[str, dict[str, float]] = {"": {}}
         """Folder to names in it to when each was made. Folders stay when they are empty."""
 
@@ -105,10 +107,11 @@ class FakeStore(Store):
         while self._folders.get(path):
             self.delete(f"{path}/{min(self._folders[path])}")
         self._folders.pop(path, None)
-        if path in self.files:
-            self.deleted.setdefault(path, self.files.pop(path).data)
         folder, _, name = path.rpartition("/")
         self._folders.get(folder, {}).pop(name, None)
+        if path in self.files:
+            self.deleted.setdefault(path, self.files.pop(path).data)
+            self.watch_removal(path)
 
     def age(self, path: str) -> float | None:
         """By the store's clock."""

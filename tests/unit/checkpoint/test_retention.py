@@ -245,6 +245,41 @@ def test_a_side_file_that_was_merged_away_on_a_line_that_was_left_stays_for_thos
     assert len(os.listdir(world.folder / "blobs")) == 9 + 2 * named, "and nothing else does"
 
 
+def test_a_slow_run_whose_base_is_retired_while_it_plans_plans_again(world):
+    """What it reads of the base's position is gone then. That is no damage: others went on."""
+    world.limit(num_retained=1)
+    world.source = Sharing(world.feed)
+    for run in ("one", "two"):
+        world.checkpoint(run, rows=3)
+    world.feed_more(3)
+    real, slow = world.source.plan, []
+
+    def plan(start, context):
+        if not slow:
+            slow.append(start)
+            world.source.merge = True
+            for n in range(3):
+                world.checkpoint(f"fast{n}", rows=3)
+            world.source.merge = False
+        for blob in blobs_within(start):
+            context.blobs.get_blob(blob)
+        return real(start, context)
+
+    world.source.plan = plan
+    assert world.trigger("slow") == 6
+    assert slow[0] == {"at": 6, "seen": slow[0]["seen"]}
+    world.source.plan = real
+
+
+def test_a_side_file_that_is_lost_is_damage_all_the_same(world):
+    world.source = Sharing(world.feed)
+    world.checkpoint("one", rows=3)
+    shutil.rmtree(world.folder / "blobs")
+    world.source.plan = lambda start, context: [context.blobs.get_blob(blob) for blob in blobs_within(start)]
+    with pytest.raises(Corrupt, match="is missing"):
+        world.trigger("two")
+
+
 class Sharing:
     """A source whose position names one side file more with each plan, or `merge`s all into one."""
 

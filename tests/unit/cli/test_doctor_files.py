@@ -10,6 +10,7 @@ import pytest
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import FORK, Died, Run, contents, dying
 from tests.unit.cli.test_retained_files import Compacting
+from tidegate.checkpoint import savepoint
 from tidegate.cli import doctor_files, doctor_tables
 from tidegate.sinks.base import Staging
 from tidegate.tables import missing_files
@@ -120,6 +121,30 @@ def test_a_side_file_whose_job_is_still_at_work_is_never_taken_for_left_over(sho
     assert written.exists()
     shop.coordinator.abort(plan.id, "CANCELLED")
     assert doctor(tidegate, "--repair")["side files"]["detail"].startswith("removed 1")
+
+
+def test_what_was_kept_for_its_name_is_no_hole_in_the_log_once_the_name_is_gone(folder, tidegate):
+    """It goes with the next clean-up; nothing is wrong until then."""
+    (folder / "shop.py").write_text(test_fork.CODE)
+    lived = Run("orders", num_retained="1")
+    lived.checkpoint()
+    savepoint.create(lived.ledger, "good", 1, "ann")
+    for _ in range(3):
+        lived.checkpoint()
+    savepoint.dispose(lived.ledger, "good")
+    assert lived.ledger.ids() == [1, 4]
+    assert doctor(tidegate)["ledger"]["state"] == "ok"
+    lived.checkpoint()
+    assert lived.ledger.ids() == [5]
+
+
+def test_whoever_died_between_an_entry_and_its_index_has_left_no_damage(shop, folder, tidegate):
+    """What came of it is an abort, which needs no index: its run gets another checkpoint."""
+    plan = shop.coordinator.trigger("died").plan
+    for path in (folder / "ledger" / "orders" / "runs").glob(f"*/{plan.id:08d}"):
+        path.unlink()
+    shop.coordinator.abort(plan.id, "RUN_GONE")
+    assert doctor(tidegate)["ledger"]["state"] == "ok"
 
 
 def test_files_that_a_checkpoint_names_and_that_are_gone_are_damage(shop, tidegate):
