@@ -29,7 +29,7 @@ lint: setup ## ruff, mypy and import-linter; changes nothing
 bench: setup ## measure against the rivals of design/4. NAME=append, all without
 	$(BIN)/python -m tests.bench $(NAME)
 
-fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=busy, hours or aside for other days
+fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=years, busy, hours or aside for other days
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),20000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
 
 soak: setup ## many checkpoints, and what they leave on disk against the retention formula. CHECKPOINTS=1000

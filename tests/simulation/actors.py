@@ -177,7 +177,7 @@ def rollbacker(world: World) -> None:
     """A person who goes back to some checkpoint, again and again."""
     coordinator = world.coordinator()
     for number in range(world.climate.rollbacks):
-        world.sleep(world.dice.below(300))
+        world.sleep(world.dice.below(world.spread))
         while not (ids := completed(world)) and not world.calm:
             world.sleep(20)
         if not ids:

@@ -15,6 +15,7 @@ class AsideWorld(World):
     """Every third row is bad."""
 
     bad = 3
+    lived = False
 
 
 class AsideOracle(Oracle):

@@ -21,6 +21,8 @@ HOURS = 3
 class HourWorld(World):
     """The same storage and the same troubles; what an hour has to read changes all the time."""
 
+    lived = False
+
     def _pipeline(self) -> Pipeline:
         self._offsets = 0
         pipeline = Pipeline("day")

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 
 from tests.simulation.simulate import simulate_seed
-from tidegate.checkpoint import control, coordinator, protocol, publish, retention, rollback
+from tidegate.checkpoint import control, coordinator, holding, protocol, publish, retention, rollback
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.errors import Unavailable
@@ -309,6 +309,10 @@ class Plant(NamedTuple):
         return any(simulate_seed(seed, kind).problem for seed in (*self.known, *range(self.within)))
 
 
+def _decide_on_an_answer_that_is_not_durable() -> Patches:
+    yield mock.patch.object(holding, "settle", lambda ledger, entry: None)
+
+
 PLANTED: dict[str, Plant] = {
     "plan behind a suspension": Plant(_ignore_suspensions, 200),
     "overwrite instead of create": Plant(_overwrite_instead_of_create, 50),
@@ -336,5 +340,6 @@ PLANTED: dict[str, Plant] = {
     "complete without an answer": Plant(_complete_without_an_answer, 100),
     "take a no for a yes": Plant(_take_a_no_for_a_yes, 100, (18, 60)),
     "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600, (52, 103)),
+    "decide on an answer that is not durable": Plant(_decide_on_an_answer_that_is_not_durable, 3000, (1496, 1628)),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600, (116, 299)),
 }

@@ -16,6 +16,8 @@ from tests.simulation.dice import Dice, SeededDice
 from tests.simulation.hours import HourOracle, HourWorld
 from tests.simulation.oracle import Oracle
 from tests.simulation.world import Violation, World
+from tests.simulation.years import LongWorld, long_life
+from tests.simulation.years_oracle import LongOracle
 from tidegate import seams
 from tidegate.ledger import log, records
 from tidegate.model import codec
@@ -47,9 +49,10 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
     "busy": (BusyWorld, BusyOracle),
+    "years": (LongWorld, LongOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
-quarantine; of several jobs, past which checkpoints go."""
+quarantine; of several jobs, past which checkpoints go; of one with state and shared side files, which lives long."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:
@@ -78,7 +81,13 @@ def simulate(dice: Dice, kind: str = "life") -> Day:
     of_world, of_oracle = KINDS[kind]
     world = of_world(dice)
     oracle = of_oracle(world)
-    with seams.installed(world.seams()), decoded_once(), life.folders_in_memory(world), channels_in_memory(world):
+    with (
+        seams.installed(world.seams()),
+        decoded_once(),
+        life.folders_in_memory(world),
+        channels_in_memory(world),
+        long_life(world),
+    ):
         try:
             _storm(world, hours=kind == "hours")
             _calm(world)
@@ -112,9 +121,9 @@ _decode = functools.lru_cache(maxsize=5000)(codec.decode)
 def _storm(world: World, hours: bool) -> None:
     """Everybody at work, everything goes wrong."""
     for number in range(world.climate.runs):
-        _start_run(world, number, world.dice.below(300))
+        _start_run(world, number, world.dice.below(world.spread))
         if world.dice.chance(world.climate.doubled):
-            _start_run(world, number, world.dice.below(400))
+            _start_run(world, number, world.dice.below(world.spread + 100))
     for number in range(world.climate.meddlers):
         world.spawn(f"meddler{number}", "", lambda: actors.meddler(world), world.dice.below(200))
     if world.climate.foreign_commits:
@@ -123,15 +132,16 @@ def _storm(world: World, hours: bool) -> None:
         world.spawn("rollback", "", lambda: actors.rollbacker(world), world.dice.below(200))
     if world.bad:
         _ask_for_bad_rows(world)
-    elif not hours:
+    if world.lived:
         life.begin(world)
+    world.more_people()
     restarts = 2 * world.climate.runs
     world.on_power_loss = lambda: _restart_all(world)
     while restarts and not world.problem and world.tick < world.climate.ticks:
         world.play(until=min(world.tick + 100, world.climate.ticks))
         dead = [process for process in world.graves if process.run.startswith("run ")]
         if dead and world.dice.chance(0.5):
-            number = int(world.dice.one_of(dead).run.split()[1])
+            number = int(world.dice.one_of(dead).run.split()[1].split("/")[0])
             _start_run(world, number, world.dice.below(50))
             restarts -= 1
         elif not world.processes:
@@ -146,7 +156,7 @@ def _ask_for_bad_rows(world: World) -> None:
 
 def _start_run(world: World, number: int, delay: int) -> None:
     run = f"run {number}"
-    world.spawn(run.replace(" ", ""), run, lambda: actors.run(world, run), delay)
+    world.spawn(run.replace(" ", ""), run, lambda: world.go(run, lambda name: actors.run(world, name)), delay)
 
 
 def _restart_all(world: World) -> None:

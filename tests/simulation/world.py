@@ -61,6 +61,10 @@ class World(Weather):
     dice: Dice
     bad: ClassVar[int] = 0
     """Of which multiples a gate sets rows aside; 0: none."""
+    lived: ClassVar[bool] = True
+    """Whether the pipeline is forked, copied and brought to its end."""
+    spread: ClassVar[int] = 300
+    """Over how long runs are started."""
     climate: Climate = field(init=False)
     tick: float = 0.0
     calm: bool = False
@@ -127,9 +131,16 @@ class World(Weather):
         """A task of that job."""
         run_job(coordinator, id, job, None)  # type: ignore[arg-type]
 
+    def go(self, run: str, does: Callable[[str], None]) -> None:
+        """What a process of a run does, from its start to its end."""
+        does(run)
+
     def some_job(self) -> str:
         """One of the pipeline's."""
         return "main"
+
+    def more_people(self) -> None:
+        """Who else takes part."""
 
     def other(self, folder: str) -> FakeStore:
         """The store of another folder, made when it is first asked for."""

@@ -13,6 +13,7 @@ from tests.unit.checkpoint.kit import Limits, World
 from tidegate import seams
 from tidegate.checkpoint import savepoint
 from tidegate.checkpoint.ages import Ages
+from tidegate.model.records import Retired
 
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -175,6 +176,19 @@ def test_aborted_ones_are_kept_by_no_day(calendar):
 def test_the_settings_are_those_of_the_plan():
     assert Ages.of({}) == Ages(0.0, 0, 30)
     assert Ages.of({"retain_for": "2 h", "retain_per_day": 3, "retain_days": 7}) == Ages(7200.0, 3, 7)
+
+
+def test_what_retention_has_claimed_is_not_kept_for_its_day(calendar):
+    """The tombstone is there, and nothing is deleted yet: whoever made it may not have seen the pin."""
+    calendar.keep(num_retained=3, retain_per_day=1, retain_days=9)
+    for hour in range(3):
+        calendar.at(hour)
+    ledger, id = calendar.ledger, calendar.ledger.ids()[0]
+    assert Ages(per_day=1, days=9)._pin(ledger, id)
+    ledger.delete_pin(f"day-{id:08d}")
+    ledger.create_retired(Retired(attempt="x", created="now", id=id))
+    assert not Ages(per_day=1, days=9)._pin(ledger, id)
+    assert ledger.pins() == []
 
 
 def test_what_somebody_else_retires_at_the_same_time_is_not_kept_for_its_day(calendar):

@@ -208,6 +208,26 @@ def test_what_is_due_ends_the_count_of_all_before_it() -> None:
     assert job.on(Barrier(1, "1"))[1] == (Refuse(1, "1"),)
 
 
+def _all_that_came_before_too(state: Tracker, id: int) -> Tracker:
+    """What is due ends no other count."""
+    pending = {other: there for other, there in state.pending.items() if other != id}
+    return replace(right_subsumed(state, id), pending=pending)
+
+
+BROKEN = {
+    "counting": ("_due", _at_once, test_what_is_due_ends_the_count_of_all_before_it),
+    "bound": ("bounded", lambda state: state, test_at_most_fifty_are_counted_the_oldest_are_given_up),
+    "subsumption": ("subsumed", _all_that_came_before_too, test_what_is_due_ends_the_count_of_all_before_it),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_the_stories_above_notice_the_rule_that_they_tell_of(rule: str) -> None:
+    name, broken, story = BROKEN[rule]
+    with mock.patch.object(tracking, name, broken), pytest.raises(AssertionError):
+        story()
+
+
 def test_a_cancelled_one_is_passed_on_once_and_counted_no_more() -> None:
     job, _ = Tracker(channels(2)).on(Barrier(1, "0"))
     job, actions = job.on(Cancel(1))

@@ -7,6 +7,8 @@ import pytest
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import Died, Run, dying, refused
 from tests.unit.tables.kit import rows_of
+from tidegate.checkpoint import savepoint
+from tidegate.ledger import Ledger
 
 shop = test_fork.shop
 CODE = "shop:orders"
@@ -71,6 +73,19 @@ def test_it_asks_first_and_says_what_goes_and_what_stays(shop, tidegate):
     assert error["what"].startswith("Cancel pipeline orders for good? retention is retain_on_failure (-D)")
     assert "Savepoints stay: good." in error["what"]
     assert shop.checkpoint() == 4
+
+
+def test_a_name_that_comes_just_before_the_tombstone_keeps_it_all(shop, tidegate, monkeypatch):
+    """Whoever claims the last checkpoint has looked for names, and looks again behind its claim."""
+    real = Ledger.create_discarded
+
+    def late(self, discarded):
+        savepoint.create(shop.ledger, "good", None, "ann")
+        real(self, discarded)
+
+    monkeypatch.setattr(Ledger, "create_discarded", late)
+    assert tidegate(*CANCEL).code == 0
+    assert (state_files(shop), shop.remembered()) == ([1, 2, 3], [1, 2, 3])
 
 
 def test_a_savepoint_of_the_last_checkpoint_keeps_it_all(shop, tidegate):

@@ -58,9 +58,11 @@ def test_without_a_checkpoint_of_delta_before_it_all_stays(location, below):
     assert forget_log(location, below) == []
 
 
-def test_what_is_young_stays_for_whoever_sleeps_there(location):
+@pytest.mark.parametrize("hours", [0, 1, 23])
+def test_what_is_young_stays_for_whoever_sleeps_there(location, hours):
+    """It is older than the newest commit, but not by a day."""
     young = log_file(location, 2)
-    os.utime(young)
+    os.utime(young, (os.stat(log_file(location, 7)).st_mtime - hours * 3600,) * 2)
     forget_log(location, 6)
     assert log(location)[0] == "2.json", "oldest first, so there are no holes"
     assert len(rows_of(location, 4)) == 5
