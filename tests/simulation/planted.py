@@ -171,12 +171,9 @@ def _no_run_index() -> Patches:
 
 
 def _retire_what_is_not_settled() -> Patches:
-    real = retention.retention_floor
-
-    def floor(kept: Any, num_retained: int) -> int:
+    def floor(ledger: Any, kept: Any, num_retained: int) -> int:
         return kept.upto + 1 if kept is not None else 0
 
-    assert real is not None
     yield mock.patch.object(retention, "_floor", floor)
 
 
@@ -328,7 +325,7 @@ PLANTED: dict[str, Plant] = {
     "complete on a pending base": Plant(_complete_on_a_pending_base, 400),
     "plan around an abort that may have lost": Plant(_plan_around_an_abort_that_may_have_lost, 400, (85, 92)),
     "no run index": Plant(_no_run_index, 50),
-    "retire what is not settled": Plant(_retire_what_is_not_settled, 400),
+    "retire what is not settled": Plant(_retire_what_is_not_settled, 50),
     "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
     "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600, (12, 60)),
     "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (121, 184)),
