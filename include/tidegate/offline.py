@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.config import load_settings
+from tidegate.checkpoint.located import located
+from tidegate.config import Settings, load_settings
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.model.names import check_name
+from tidegate.model.place import Place
 from tidegate.model.records import Published, PublishedTable
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, expired_name, view_sql
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from tidegate.checkpoint.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
+    from tidegate.pipeline.graph import Graph
 
 __all__ = [
     "State",
@@ -49,8 +52,9 @@ __all__ = [
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
     """A sink's table exactly as of a checkpoint; by default the last that is published."""
-    ledger = _ledger(pipeline)
-    published = published_as_of(ledger, checkpoint)
+    settings = load_settings()
+    ledger = _ledger(pipeline, settings)
+    published = published_as_of(ledger, settings.place(), checkpoint)
     table = published.tables.get(sink)
     if table is None:
         raise Invalid(
@@ -64,8 +68,9 @@ def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None =
 
 def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: int | None = None) -> DataFrame:
     """What an operator remembers (`uid`, or `uid.part`) as of a checkpoint: its keys, each with what is kept of it."""
-    ledger = _ledger(pipeline)
-    published = published_as_of(ledger, checkpoint)
+    settings = load_settings()
+    ledger = _ledger(pipeline, settings)
+    published = published_as_of(ledger, settings.place(), checkpoint)
     states = states_of(ledger, published)
     if operator not in states:
         raise Invalid(
@@ -145,8 +150,14 @@ class State:
         return self.record.shown
 
 
-def published_as_of(ledger: Ledger, id: int | None) -> Published:
-    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them."""
+def published_as_of(ledger: Ledger, place: Place, id: int | None, graph: Graph | None = None) -> Published:
+    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them.
+
+    graph: the pipeline's code, if it is known."""
+    return located(_published(ledger, id), ledger, place, graph)
+
+
+def _published(ledger: Ledger, id: int | None) -> Published:
     name = ledger.pipeline
     if id is None:
         for candidate in reversed(ledger.ids()):
@@ -205,7 +216,8 @@ def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:
         raise Corrupt(
             f"the table {table.uri} {state}",
             expected=f"version {table.version} with log hash {table.log_hash[:16]}…",
-            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs",
+            help="it was dropped, made again or put back from a copy; `tidegate doctor` shows all that differs. If the "
+            "project was moved: move its tables along, and name it as MODULE:PIPELINE, whose code says where they lie",
             reason="TABLE_DAMAGED",
         )
     return snapshot
@@ -216,8 +228,7 @@ def _version(spark: SparkSession, table: PublishedTable) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", table.version).load(table.uri)
 
 
-def _ledger(pipeline: str) -> Ledger:
-    settings = load_settings()
+def _ledger(pipeline: str, settings: Settings) -> Ledger:
     ledger = open_ledger(settings.root, check_name("pipeline", pipeline), dict(settings.storage_options))
     if ledger.identity() is None:
         raise Invalid(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.checkpoint.located import located
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.model.view import Entry, View
 
@@ -41,5 +42,6 @@ def contradiction(coordinator: Coordinator, view: View, sinking: Sinking, last: 
 def _told(coordinator: Coordinator, entry: Entry, table: str) -> str | None:
     """Where readers were told that the table lies."""
     told = coordinator.ledger.published(entry.id) if entry.completed else None
-    found = told.tables.get(table) if told is not None else None
-    return found.uri if found is not None else None
+    if told is None or table not in told.tables:
+        return None
+    return located(told, coordinator.ledger, coordinator.place).tables[table].uri

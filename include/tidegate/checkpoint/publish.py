@@ -15,6 +15,7 @@ from tidegate import seams
 from tidegate.checkpoint import protocol, publish_intervals, troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.contradiction import contradiction
+from tidegate.checkpoint.located import relative_paths
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -245,7 +246,8 @@ def _publish_hint(
             found = part.through or (before.tables.get(name) if before is not None else None)
         if found is not None:
             tables[name] = found
-    published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables)
+    home, paths = coordinator.ledger.home, relative_paths(coordinator.graph)
+    published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
     coordinator.ledger.create_published(published)
     return published
 

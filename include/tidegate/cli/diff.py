@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate import offline
 from tidegate.cli.output import Output
-from tidegate.cli.read import count_rows, open_as_of, plain, row_limit, shown
+from tidegate.cli.read import as_of, count_rows, open_as_of, plain, row_limit, shown
 from tidegate.cli.show import checkpoint_id, row_of_entry
 from tidegate.cli.summary import MEASURED, figure_text
 from tidegate.cli.targets import Target, entry_of, find
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
-    tables = offline.published_as_of(target.ledger, args.before), offline.published_as_of(target.ledger, args.after)
+    tables = as_of(target, args.before), as_of(target, args.after)
     states = offline.states_of(target.ledger, tables[0]), offline.states_of(target.ledger, tables[1])
     if args.operator is not None:
         return _keys(target, args, states, out)

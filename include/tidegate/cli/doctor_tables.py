@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from tidegate.checkpoint.located import located
 from tidegate.checkpoint.voids import void_attempts
 from tidegate.cli.doctor import Finding
 from tidegate.cli.doctor_ledger import still_there
@@ -41,7 +42,9 @@ def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
 def check_tables(target: Target, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
     """Everything about the tables of one pipeline."""
     try:
-        published = {entry.id: p for entry in entries if (p := target.ledger.published(entry.id)) is not None}
+        place, graph = target.settings.place(), target.graph()
+        told = ((entry.id, target.ledger.published(entry.id)) for entry in entries)
+        published = {id: located(p, target.ledger, place, graph) for id, p in told if p is not None}
         sinks = contexts(target)
     except TidegateError as error:
         yield Finding(target.name, "tables", "bad", error.what, error.help)

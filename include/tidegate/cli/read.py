@@ -20,7 +20,7 @@ from tidegate.state.table import STATE
 from tidegate.tables import Snapshot
 from tidegate.tables.dataset import dataset
 
-__all__ = ["add_parser", "open_as_of", "plain", "row_limit", "run", "shown"]
+__all__ = ["add_parser", "as_of", "open_as_of", "plain", "row_limit", "run", "shown"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = offline.published_as_of(target.ledger, args.checkpoint)
+    published = as_of(target, args.checkpoint)
     if args.sink is None:
         return _list_tables(target, published, out)
     table = published.tables.get(args.sink)
@@ -88,6 +88,11 @@ def _no_table(target: Target, published: Published, sink: str) -> Invalid:
         help=f"{target.command('read')}  lists them",
         reason="NO_SUCH_SINK",
     )
+
+
+def as_of(target: Target, id: int | None) -> Published:
+    """Where the tables that stood so after checkpoint `id` lie; by default after the last that is published."""
+    return offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
 
 
 def open_as_of(target: Target, table: PublishedTable) -> Snapshot:

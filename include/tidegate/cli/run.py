@@ -11,7 +11,7 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.interrupts import Interrupts
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.progress import Progress, progress_for
-from tidegate.cli.read import count_rows, open_as_of
+from tidegate.cli.read import as_of, count_rows, open_as_of
 from tidegate.cli.targets import Target, find
 from tidegate.config import Settings
 from tidegate.errors import Invalid, TidegateError
@@ -190,8 +190,8 @@ def _tables(target: Target) -> dict[str, dict[str, Any]]:
 
 def _last_published(target: Target) -> Published | None:
     for id in reversed(target.ledger.ids()):
-        if (found := target.ledger.published(id)) is not None:
-            return found
+        if target.ledger.published(id) is not None:
+            return as_of(target, id)
     return None
 
 

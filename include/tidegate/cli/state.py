@@ -8,7 +8,7 @@ from typing import Any
 from tidegate import offline
 from tidegate.cli.documents import size_text
 from tidegate.cli.output import Output
-from tidegate.cli.read import open_as_of, plain, row_limit, shown
+from tidegate.cli.read import as_of, open_as_of, plain, row_limit, shown
 from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    published = offline.published_as_of(target.ledger, args.checkpoint)
+    published = as_of(target, args.checkpoint)
     offline.refuse_discarded(target.ledger, published.id)
     states = offline.states_of(target.ledger, published)
     if args.operator is None:

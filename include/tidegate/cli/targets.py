@@ -22,6 +22,7 @@ from tidegate.model.names import NAME, check_name
 from tidegate.model.place import is_url
 from tidegate.model.view import Entry
 from tidegate.pipeline import Pipeline
+from tidegate.pipeline.graph import Graph
 
 __all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override", "pipeline_names", "program"]
 
@@ -37,6 +38,10 @@ class Target:
     ledger: Ledger
     pipeline: Pipeline | None
     """Its code, if MODULE:pipeline was given."""
+
+    def graph(self) -> Graph | None:
+        """What its code declares; None if only its name was given."""
+        return self.pipeline.graph(self.settings.place(), self.settings.mode) if self.pipeline is not None else None
 
     @property
     def argument(self) -> str:

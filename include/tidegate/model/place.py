@@ -62,6 +62,11 @@ def local_path(path: str) -> str:
     return bare
 
 
+def is_relative(path: str) -> bool:
+    """Whether where `path` leads depends on the place that it starts from."""
+    return not is_url(path) and not _FILE.match(path) and not path.startswith("/")
+
+
 def is_url(path: str) -> bool:
     """Whether `path` names an object store, not a local folder."""
     return bool(_SCHEME.match(path)) and not _FILE.match(path)

@@ -322,6 +322,10 @@ class Published(Record, frozen=True, kw_only=True):
 
     id: Id
     tables: dict[str, PublishedTable]
+    home: str | None = None
+    """The pipeline's own folder when this was written. Elsewhere by now: the project was moved, or copied."""
+    paths: dict[str, str] = {}
+    """By sink, the path of its table, where that starts from the setting `data`: it moves with the project."""
 
 
 class Retired(Record, frozen=True, kw_only=True):

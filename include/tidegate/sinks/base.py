@@ -176,6 +176,10 @@ class Sink(ABC):
     def target(self, place: Place) -> str:
         """What is written to, as one absolute string: two sinks on one target are refused."""
 
+    def relative_path(self) -> str | None:
+        """The target's path, if that starts from the setting `data`: then readers find it when the project is moved."""
+        return None
+
     @abstractmethod
     def describe(self) -> Json:
         """The configuration for fingerprints and `explain`; no secrets."""

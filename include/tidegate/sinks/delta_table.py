@@ -13,7 +13,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
 from tidegate.model.names import listed
-from tidegate.model.place import Place
+from tidegate.model.place import Place, is_relative
 from tidegate.model.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
     ExactlyOnceSink,
@@ -101,6 +101,9 @@ class DeltaSink(ExactlyOnceSink):
 
     def target(self, place: Place) -> str:
         return locate(place, self.path).url
+
+    def relative_path(self) -> str | None:
+        return self.path if is_relative(self.path) else None
 
     def stages_in(self, context: SinkContext) -> Location:
         return locate(context.place, self.path)

@@ -120,6 +120,7 @@ def test_each_missing_field_is_refused(name):
     optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
+    optional |= {"home", "paths"} if name == "published" else set()
     optional |= {
         "states",
         "memory",

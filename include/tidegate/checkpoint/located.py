@@ -1,0 +1,71 @@
+"""Where tables lie now that were published earlier: a project may have been moved, or copied, since then."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+
+import msgspec
+
+from tidegate.errors import TidegateError
+from tidegate.gates.quarantine import QUARANTINE, QuarantineSink
+from tidegate.ledger.ledger import Ledger
+from tidegate.model.place import Place, is_url
+from tidegate.model.records import Published, PublishedTable
+from tidegate.pipeline.graph import Graph
+from tidegate.state.table import STATE, state_sink
+from tidegate.tables import Location, locate
+from tidegate.tables.rawlog import read_commit
+
+__all__ = ["located", "relative_paths"]
+
+
+def relative_paths(graph: Graph) -> dict[str, str]:
+    """By sink, the path of its table, where that starts from the setting `data`: such tables move with the project."""
+    paths = ((name, sinking.sink.relative_path()) for name, sinking in graph.sinks.items())
+    return {name: path for name, path in paths if path is not None}
+
+
+def located(published: Published, ledger: Ledger, place: Place, graph: Graph | None = None) -> Published:
+    """The record with the tables' places as of now.
+
+    Of a project that lies elsewhere than when the record was written, what lies at the old place is never looked at: it
+    may be a copy that somebody left, or has gone on with. graph: the pipeline's code, if it is known; of records that
+    do not say where the project lay, only the code tells where else a table can be.
+    """
+    tables = {name: _located(name, published, ledger, place, graph) for name in published.tables}
+    return msgspec.structs.replace(published, tables=tables)
+
+
+def _located(name: str, published: Published, ledger: Ledger, place: Place, graph: Graph | None) -> PublishedTable:
+    table = published.tables[name]
+    if name.startswith(STATE):
+        return msgspec.structs.replace(table, uri=f"{ledger.home}/{state_sink(name).folder}")
+    if name.startswith(QUARANTINE):
+        return msgspec.structs.replace(table, uri=QuarantineSink(name.removeprefix(QUARANTINE)).path(ledger.home))
+    places = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
+    found = next((uri for uri in places if len(places) > 1 and _is_there(table, Location(uri, place.options))), None)
+    return msgspec.structs.replace(table, uri=found or places[0])
+
+
+def _places(name: str, published: Published, ledger: Ledger, place: Place, graph: Graph | None) -> Iterator[str]:
+    """Where a sink's table may lie, the likeliest first."""
+    table, home, path = published.tables[name], published.home, published.paths.get(name)
+    if home is None or home == ledger.home or path is None:
+        yield table.uri
+    if path is not None:
+        yield locate(place, path).url
+        if home is not None and not any(map(is_url, (home, ledger.home, table.uri))):
+            # The code may set `data`, which nobody knows who has no more than the pipeline's name.
+            yield os.path.normpath(os.path.join(ledger.home, os.path.relpath(table.uri, home)))
+    elif home is None and graph is not None and name in graph.sinks:
+        yield graph.sinks[name].sink.target(place)
+
+
+def _is_there(table: PublishedTable, location: Location) -> bool:
+    """Whether this is the table: the version that was published is the very commit."""
+    try:
+        commit = read_commit(location, table.version)
+    except TidegateError:
+        return False
+    return commit is not None and commit.sha == table.log_hash
