@@ -37,6 +37,7 @@ from tidegate.tables import (
     create,
     find_commit,
     handles,
+    log,
     open_table,
     owner_of,
     rawlog,
@@ -45,6 +46,7 @@ from tidegate.tables import (
     verify,
 )
 from tidegate.tables.files import told
+from tidegate.tables.rawlog import read_commit
 
 
 def test_a_table_is_made_as_version_0_with_its_rows_and_both_transactions(tmp_path):
@@ -320,6 +322,30 @@ def test_a_publication_is_found_in_the_history(tmp_path):
     assert first.version == 0
     assert find_commit(table, "tidegate/u1/s", 4) is None
     assert find_commit(table, "tidegate/u1/other", 5) is None
+
+
+def test_in_a_long_history_a_publication_is_found_with_few_reads(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    made(location, (1, "a"), id=2)
+    versions = {2: 0}
+    for id in range(4, 100, 2):
+        if id % 10 == 0:
+            by_foreigner(location, (id, "z"))
+        versions[id] = append(head(location), [], stamp(id)).version
+    table, reads = head(location), []
+    monkeypatch.setattr(log, "read_commit", lambda *asked: reads.append(asked) or read_commit(*asked))
+    for id in range(1, 102):
+        reads.clear()
+        found = find_commit(table, "tidegate/u1/s", id)
+        assert (found.version if found else None) == versions.get(id)
+        assert len(reads) <= 10, f"{len(reads)} of {table.version + 1} commits"
+    reads.clear()
+    assert find_commit(table, "tidegate/u1/other", 5) is None
+    assert not reads, "the table itself says that there is none"
+    for version in range(40):
+        log_file(location, version).unlink()
+    there = [id for id in range(1, 102) if find_commit(table, "tidegate/u1/s", id)]
+    assert there == [id for id, version in versions.items() if version >= 40]
 
 
 def test_names_that_are_prefixes_of_one_another_do_not_see_each_other(tmp_path):
