@@ -54,10 +54,10 @@ def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: 
 
 
 def with_index(wanted: protocol.Wanted | None, ledger: Ledger) -> protocol.Wanted | None:
-    """With the intervals that were completed below the view. To be called when the view has been read."""
+    """With what was completed of it below the view, and overlaps it. To be called when the view has been read."""
     if wanted is None or not wanted.independent:
         return wanted
-    return replace(wanted, indexed=frozenset(ledger.intervals()))
+    return replace(wanted, indexed=frozenset(ledger.intervals_at(wanted.interval)))
 
 
 def refuse_other_kind(graph: Graph, view: View) -> None:

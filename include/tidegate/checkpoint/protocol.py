@@ -95,7 +95,8 @@ class Wanted:
     reprocess: bool = False
     """True: make it once more, even if it is done."""
     indexed: Collection[Interval] = ()
-    """Intervals that were completed below the view. Read after it: what leaves the view is there by then."""
+    """Intervals that were completed below the view: all that overlap it. Read after the view: what leaves that is there
+    by then."""
 
 
 Triggering: TypeAlias = Adopt | Abort | Covered | Misfit | Wait | CreateEntry

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from tidegate.errors import Corrupt
 from tidegate.ledger.asked import Asked
 from tidegate.ledger.records import folder
 from tidegate.ledger.store import Store
 from tidegate.model.codec import decode, sha256
-from tidegate.model.interval import Interval
+from tidegate.model.interval import Interval, moment_key
 from tidegate.model.names import entry_id, entry_name, run_key
 from tidegate.model.records import (
     Ack,
@@ -114,6 +115,21 @@ class Log(Asked):
         To be read behind a view: what leaves the view is in the index by then.
         """
         return [found for name in self.store.names("intervals") if (found := Interval.of_key(name)) is not None]
+
+    def intervals_at(self, interval: Interval) -> list[Interval]:
+        """Of these intervals all that have time in common with this one, and a few around it.
+
+        They are disjoint. So only the last that begins before this one can reach into it, and that is looked for in
+        two steps back before the whole past is listed: what a trigger pays does not grow with the number of intervals.
+        """
+        upto = moment_key(interval.end)
+        for far in _FAR:
+            after = _key_before(interval.start, far * (interval.end - interval.start)) if far is not None else ""
+            names = self.store.names("intervals", after=after, before=upto)
+            found = [each for name in names if (each := Interval.of_key(name)) is not None]
+            if not after or any(each.start < interval.start for each in found):
+                break
+        return found
 
     def filled(self, interval: Interval, before: int | None = None) -> Filled | None:
         """The last checkpoint (below `before`) that the index has for the interval. Read behind a view, likewise."""
@@ -358,6 +374,17 @@ class Log(Asked):
             help="restore the folder from a copy of the storage; never delete entries by hand",
             reason="LEDGER_DAMAGED",
         )
+
+
+_FAR: tuple[int | None, ...] = (1, 32, None)
+"""How many times its own length before an interval the one before it is looked for; None: from the beginning."""
+
+
+def _key_before(moment: datetime, span: timedelta) -> str:
+    try:
+        return moment_key(moment - span)
+    except OverflowError:
+        return ""
 
 
 def _may_be_overtaken(plan: Plan, acks: Mapping[str, Acked]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.ledger.store import CLOCK, Store, parts
+from tidegate.ledger.store import CLOCK, Store, parts, within
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -74,19 +74,21 @@ class ObjectStore(Store):
             except FileNotFoundError:
                 return None
 
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Objects and common prefixes directly below; listed from the hint on, not from the beginning."""
+    def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
+        """Objects and common prefixes directly below; listed from the hint on, not from the beginning, nor further."""
         prefix = f"{_checked(folder)}/" if folder else ""
         found: set[str] = set()
         with self._failures("list", folder):
             if after:
                 for batch in self._client.list(prefix, offset=prefix + after):
                     found |= {meta["path"].removeprefix(prefix).split("/")[0] for meta in batch}
+                    if before is not None and found and max(found) >= before:
+                        break
             else:
                 listed = self._client.list_with_delimiter(prefix)
                 found = {p.rstrip("/").rpartition("/")[2] for p in listed["common_prefixes"]}
                 found |= {meta["path"].rpartition("/")[2] for meta in listed["objects"]}
-        return sorted(name for name in found if name > after)
+        return within(found, after, before)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._failures("write", path):

@@ -12,14 +12,14 @@ import os
 import shutil
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 
-__all__ = ["CLOCK", "LocalStore", "Store"]
+__all__ = ["CLOCK", "LocalStore", "Store", "within"]
 
 _PROBE = "clock.probe"
 
@@ -42,8 +42,8 @@ class Store(ABC):
         """The file's bytes; None if there is no such file. Unavailable or Corrupt if it cannot be read."""
 
     @abstractmethod
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """Names in the folder that sort behind `after`, sorted. A missing folder has none."""
+    def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
+        """Names in the folder that sort behind `after`, and below `before`, sorted. A missing folder has none."""
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
@@ -67,6 +67,11 @@ class Store(ABC):
     def url(self, path: str) -> str:
         """Where Spark finds `path`."""
         return f"{self.root}/{path}"
+
+
+def within(names: Iterable[str], after: str, before: str | None) -> list[str]:
+    """Those between the two, sorted."""
+    return sorted(name for name in names if name > after and (before is None or name < before))
 
 
 def parts(path: str) -> list[str]:
@@ -117,13 +122,13 @@ class LocalStore(Store):
             with os.fdopen(fd, "rb") as file:
                 return file.read()
 
-    def names(self, folder: str, after: str = "") -> list[str]:
+    def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
         with self._failures("list", folder):
             try:
                 found = os.listdir(self._path(folder) if folder else self._root)
             except FileNotFoundError:
                 return []
-        return sorted(name for name in found if name > after and not name.startswith("."))
+        return within((name for name in found if not name.startswith(".")), after, before)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._failures("write", path):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from tidegate.errors import Invalid
 
-__all__ = ["Interval"]
+__all__ = ["Interval", "moment_key"]
 
 _KEY = "%Y%m%dT%H%M%S"
 
@@ -63,7 +63,7 @@ class Interval:
     @property
     def key(self) -> str:
         """As a folder's name: names sort as intervals do."""
-        return "_".join(f"{moment:{_KEY}}.{moment.microsecond:06d}Z" for moment in (self.start, self.end))
+        return f"{moment_key(self.start)}_{moment_key(self.end)}"
 
     @property
     def empty(self) -> bool:
@@ -76,6 +76,11 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{_short(self.start)}/{_short(self.end)}"
+
+
+def moment_key(moment: datetime) -> str:
+    """How the keys of intervals begin that begin then."""
+    return f"{moment:{_KEY}}.{moment.microsecond:06d}Z"
 
 
 def _short(moment: datetime) -> str:

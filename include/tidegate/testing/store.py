@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegate.errors import Unavailable
-from tidegate.ledger.store import Store
+from tidegate.ledger.store import Store, within
 from tidegate.testing.weather import Weather
 
 __all__ = ["FakeStore"]
@@ -77,16 +77,15 @@ class FakeStore(Store):
         found = self.files.get(path)
         return None if found is None else found.data
 
-    def names(self, folder: str, after: str = "") -> list[str]:
+    def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
         """A listing, which may miss what was made a moment ago."""
         self.weather.pause(f"list {folder}/ after {after!r}")
         if self.weather.mishap("list", "lost"):
             raise _unavailable("list", folder)
         now = self.weather.clock()
-        return sorted(
-            name
-            for name, made in self._folders.get(folder, {}).items()
-            if name > after and not self.weather.unseen(folder, name, now - made)
+        there = self._folders.get(folder, {}).items()
+        return within(
+            (name for name, made in there if not self.weather.unseen(folder, name, now - made)), after, before
         )
 
     def replace(self, path: str, data: bytes) -> None:

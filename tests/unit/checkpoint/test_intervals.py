@@ -16,7 +16,7 @@ from tidegate.checkpoint import Coordinator, Covered, condition
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import stamp
 from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, Drain, JobStats
+from tidegate.model.records import Ack, Drain, Filled, JobStats
 from tidegate.runtime.finish import finish
 from tidegate.sources import Files
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
@@ -269,6 +269,61 @@ def test_a_crash_between_publish_and_index_is_made_good(world):
     world.coordinator().publish()
     assert world.ledger.intervals() == [Interval.of(*hour(1))]
     assert world.published("a") == [1]
+
+
+# -- many ----------------------------------------------------------------------------------------------
+
+
+def indexed(world, *intervals: Interval) -> None:
+    """As if all of these had been made: their names are all that is listed."""
+    world.ledger.start()
+    for interval in intervals:
+        Path(world.ledger.home, "intervals", interval.key).mkdir(parents=True)
+
+
+def listed(world, monkeypatch) -> list[int]:
+    """How many names each listing of the index gives, as triggers go on."""
+    names, counted = world.ledger.store.names, []
+
+    def count(folder, *bounds, **named):
+        found = names(folder, *bounds, **named)
+        if folder == "intervals":
+            counted.append(len(found))
+        return found
+
+    monkeypatch.setattr(world.ledger.store, "names", count)
+    return counted
+
+
+def test_what_a_trigger_lists_does_not_grow_with_the_intervals_that_were_made(world, monkeypatch):
+    indexed(world, *(Interval.of(*hour(number)) for number in range(-500, 500)))
+    counted = listed(world, monkeypatch)
+    near = world.ledger.intervals_at
+    assert near(Interval.of(*hour(500))) == [Interval.of(*hour(499))], "the next one"
+    assert Interval.of(*hour(0)) in near(Interval.of(*hour(0))), "one that is made again"
+    assert near(Interval.of(*hour(520))) == [Interval.of(*hour(number)) for number in range(488, 500)]
+    assert sum(counted) < 20
+    world.ledger.index_interval(Filled(**stamp("filled"), id=7, interval=Interval.of(*hour(3)).record, traces={}))
+    again = world.coordinator().trigger("again", interval=hour(3))
+    assert isinstance(again, Covered)
+    assert again.by == 7
+    assert sum(counted) < 24
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_interval_that_overlaps_is_found_however_far_back_it_begins(world, seed):
+    chance, at, made = random.Random(seed), -2000, []
+    for _ in range(60):
+        at += chance.choice((0, 0, 1, 3, 90))
+        hours = chance.choice((1, 1, 1, 5, 200))
+        made.append(Interval.of(*hour(at, hours)))
+        at += hours
+    indexed(world, *made)
+    for _ in range(300):
+        asked = Interval.of(*hour(chance.randint(-2100, at + 100), chance.choice((1, 1, 7, 300))))
+        found = world.ledger.intervals_at(asked)
+        assert {each for each in made if each.overlaps(asked)} == {each for each in found if each.overlaps(asked)}
+    assert world.ledger.intervals_at(Interval(datetime.min.replace(tzinfo=UTC), made[0].start)) == []
 
 
 # -- what does not fit -----------------------------------------------------------------------------------
