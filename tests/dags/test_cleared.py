@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tests.dags import by_hand
 from tests.dags.by_hand import context
@@ -175,3 +175,21 @@ def test_damage_tells_the_hooks_too(made: Made):
     with pytest.raises(AirflowFailException, match="a file is gone"), dag.task_dict["trigger"].at_work(context(dag)):
         raise Corrupt("a file is gone")
     assert [(each.pipeline, each.by, each.failed) for each in told] == [("overtaken", task.run, ())]
+
+
+def test_a_run_that_could_not_plan_tells_the_hooks_and_suspends_nothing(project: Project):
+    made = project.pipeline("unfed", tolerable_failed_checkpoints=0)
+    code = "told = []\npipeline.on_suspended(told.append)\npipeline.hook('broken', on_trigger=lambda it: [])\n"
+    made.dag_file.write_text(made.dag_file.read_text() + code)
+    dag = by_hand.load(str(made.dag_file))
+    told = dag.task_dict["complete"].pipeline.graph().on_suspended[0].__self__
+    for _ in range(2):  # the task is tried again
+        with pytest.raises(AirflowException, match="HOOK_STATE"):
+            dag.task_dict["trigger"].execute(context(dag))
+        assert told == [], "it may be tried again"
+    with pytest.raises(AirflowFailException, match="made no checkpoint, because task trigger is failed"):
+        ended(dag, context(dag), trigger="failed", job_main="upstream_failed")
+    (said,) = told
+    assert (said.pipeline, said.failed, said.suspended) == ("unfed", (), False)
+    assert said.why.startswith("a run could not plan a checkpoint: HOOK_STATE: ")
+    assert coordinator_of(dag, context(dag)).suspended() is None

@@ -262,6 +262,7 @@ def _troubled(seen: Seen) -> Condition | None:
     if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed) or _tried_again(seen):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
+    about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
     help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
     return Condition(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import MAXYEAR, datetime
 from typing import Final
 
-from tidegate.checkpoint import skipping
+from tidegate.checkpoint import skipping, troubles
 from tidegate.checkpoint.condition import Condition, Limits, Seen, condition, look
 from tidegate.checkpoint.past import Past
 from tidegate.ledger.ledger import Ledger
@@ -59,6 +59,7 @@ METRICS: Final[Mapping[str, str]] = {
     "unpublishedCheckpoints": "Completed checkpoints that are not on all tables yet.",
     "unpublishedTables": "Tables of these.",
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
+    "numberOfConsecutivePlanFailures": "Runs in a row that could not even plan a checkpoint.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
     "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
     "intervalGaps": "Of an interval pipeline: stretches of time between its intervals that no checkpoint has made.",
@@ -129,6 +130,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("unpublishedCheckpoints", len(owed))
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
+    yield Metric("numberOfConsecutivePlanFailures", troubles.unplanned(found.seen.trouble, view))
     yield Metric("suspended", int(found.condition.state == "suspended"))
     yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
     yield Metric("intervalGaps", len(found.seen.gaps))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import msgspec
+
 from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
@@ -17,7 +19,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.trouble import Trouble
 from tidegate.model.view import View
 
-__all__ = ["note", "noted", "still_holds"]
+__all__ = ["count_unplanned", "note", "noted", "still_holds", "unplanned"]
 
 LONGEST = 4000
 """Characters of each text that are kept: one may quote a whole query plan."""
@@ -62,6 +64,7 @@ def note(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
             run=run,
             step=step,
             entry=protocol.own_entry(view, run),
+            unplanned=unplanned(ledger.trouble(), view),
             after=view.last_id,
             kind=error.kind,
             reason=error.reason,
@@ -72,12 +75,32 @@ def note(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
         ledger.hint_trouble(trouble)
 
 
+def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
+    """Say that the run has ended, and could plan no checkpoint. None: that is not what it has left word of."""
+    with contextlib.suppress(TidegateError):
+        trouble = ledger.trouble()
+        if trouble is not None and trouble.run == run and trouble.entry is None:
+            counted = msgspec.structs.replace(trouble, unplanned=trouble.unplanned + 1)
+            ledger.hint_trouble(counted)
+            return counted
+    return None
+
+
+def unplanned(trouble: Trouble | None, view: View) -> int:
+    """How many runs in a row could not plan a checkpoint, if none was planned since."""
+    return trouble.unplanned if trouble is not None and _nothing_planned(trouble, view) else 0
+
+
+def _nothing_planned(trouble: Trouble, view: View) -> bool:
+    return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
+
+
 def still_holds(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
     """Whether the log does not know better by now. `owed`: entries that are not on all tables yet.
 
     A trouble with a checkpoint is over when that is decided and published; one without, when another was planned.
     """
     if trouble.entry is None:
-        return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
+        return _nothing_planned(trouble, view)
     entry = view.get(trouble.entry)
     return entry is not None and (entry.open or entry.id in owed)

@@ -358,7 +358,12 @@ def _made_before(task: Task, id: int) -> bool:
 
 def _nothing_planned(task: Task) -> Exception:
     """The run has made no checkpoint: either it was not to have one, or `trigger` failed."""
+    from tidegate.runtime.finish import nothing_planned
+
     why = task.pulled(TRIGGER, "failure")
     state = task.states().get(TRIGGER, "gone")
+    if state != "skipped":
+        nothing_planned(task.coordinator, task.run)
+        task.measure()
     told = f"this run has made no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
     return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)

@@ -29,6 +29,8 @@ class Trouble(Record, frozen=True, kw_only=True):
     what: str
     expected: str
     help: str
+    unplanned: int = 0
+    """So many runs in a row have ended and could not plan a checkpoint."""
 
 
 class Told(Record, frozen=True, kw_only=True):

@@ -93,6 +93,7 @@ class Pipeline:
 
     def on_suspended(self, hook: OnSuspended) -> OnSuspended:
         """Have `hook` called, with a Suspension, when failures or damage have suspended the pipeline: to page somebody.
+        Also when it is not suspended, but more runs in a row than are tolerated could not plan a checkpoint.
 
         At least once, in the process that found it; so it may be called again. What it raises is logged, no more.
         Returns the hook, so that it can be used as a decorator.

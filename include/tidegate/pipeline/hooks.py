@@ -24,7 +24,7 @@ STATE_LIMIT = 65_536
 
 @dataclass(frozen=True)
 class Suspension:
-    """No run plans a checkpoint of the pipeline until somebody says `tidegate resume NAME`."""
+    """The pipeline makes no checkpoints: none is planned until somebody says `tidegate resume NAME`; or none can be."""
 
     pipeline: str
     by: str
@@ -33,6 +33,9 @@ class Suspension:
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first."""
+    suspended: bool = True
+    """False: more runs in a row than `tolerable_failed_checkpoints` allows could not even plan one, for a source, a
+    store or a hook fails. Nobody has to say `resume`: the next run tries again."""
 
 
 OnSuspended = Callable[[Suspension], object]

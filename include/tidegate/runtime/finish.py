@@ -11,17 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate import seams
+from tidegate.checkpoint import troubles
 from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
 from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
 from tidegate.checkpoint.verdicts import REJECTED
-from tidegate.errors import Unavailable
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.model.trouble import Told
 from tidegate.pipeline.hooks import Suspension
 
-__all__ = ["Finished", "end_lower", "finish", "suspended_by", "tell_said", "tell_suspended"]
+__all__ = ["Finished", "end_lower", "finish", "nothing_planned", "suspended_by", "tell_said", "tell_suspended"]
 
 log = logging.getLogger(__name__)
 
@@ -88,15 +89,39 @@ def tell_said(coordinator: Coordinator) -> None:
         ledger.hint_told(Told(**stamp(seams.new_id()), id=found.entry))
 
 
+def nothing_planned(coordinator: Coordinator, run: str) -> None:
+    """A run has ended and could plan no checkpoint, for a source, a store or a hook fails: count it. Once more runs in
+    a row have than `tolerable_failed_checkpoints` allows, the hooks are told.
+
+    That suspends nothing: what was not planned has taken and written nothing, and the next run finds out by itself
+    whether the cause is mended. A suspension would only have somebody say so as well.
+    """
+    trouble = troubles.count_unplanned(coordinator.ledger, run)
+    if trouble is None or trouble.unplanned != coordinator.limits.tolerable_failed_checkpoints + 1:
+        return
+    with contextlib.suppress(TidegateError):
+        if coordinator.suspended() is not None:  # by damage that was found: that is told as what it is
+            return
+    runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"
+    why = f"{runs} could not plan a checkpoint: {trouble.reason}: {trouble.what}"
+    log.error("Pipeline %s makes no checkpoints: %s. The next run tries again", coordinator.graph.name, why)
+    _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
+
+
 def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
-    """Log it and call the pipeline's hooks. A hook that fails is no failure of the checkpoint."""
+    """Log it and call the pipeline's hooks."""
     name = suspension.pipeline
     log.error("Pipeline %s is suspended: %s. When the cause is mended: tidegate resume %s", name, suspension.why, name)
+    _call(coordinator, suspension)
+
+
+def _call(coordinator: Coordinator, suspension: Suspension) -> None:
+    """A hook that fails is no failure of the checkpoint, and changes nothing for the others."""
     for hook in coordinator.graph.on_suspended:
         try:
             hook(suspension)
         except Exception:
-            log.exception("A hook of pipeline.on_suspended has failed; the suspension stands")
+            log.exception("A hook of pipeline.on_suspended has failed; nothing else is changed by that")
 
 
 def end_lower(coordinator: Coordinator, id: int, give_up: GiveUp) -> None:

@@ -18,7 +18,7 @@ from tidegate.checkpoint.publish import Report
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Drain, Plan
 from tidegate.runtime.behind import PASSED_BY
-from tidegate.runtime.finish import end_lower, finish, suspended_by, tell_said
+from tidegate.runtime.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
 from tidegate.runtime.gating import warm_gates
 from tidegate.runtime.run_job import run_job
 from tidegate.runtime.runs import gone, new_run
@@ -166,6 +166,9 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             continue
         except KeyboardInterrupt:
             _cancel_own(coordinator, run)
+            raise
+        except Exception:
+            nothing_planned(coordinator, run)
             raise
         if isinstance(triggered, Covered):
             observer.covered(triggered)

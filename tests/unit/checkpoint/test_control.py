@@ -13,7 +13,7 @@ from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.control import resume, suspend
 from tidegate.errors import Corrupt, Invalid, Rejected
-from tidegate.pipeline.hooks import Suspension
+from tidegate.pipeline.hooks import Suspension, make_hook
 from tidegate.runtime.finish import Finished, finish
 from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 
@@ -261,3 +261,34 @@ def test_the_first_run_that_a_persons_suspension_keeps_from_planning_tells_the_h
     (world.folder / "told.json").write_text("{")
     run()
     assert len(told) == 3, "a hint that is lost costs another call"
+
+
+def test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated(world: World) -> None:
+    """Nothing is suspended by that: the next run finds out by itself whether the cause is mended."""
+
+    def away(*given: object) -> None:
+        raise Invalid("the folder is away", help="mount it", reason="NO_FOLDER")
+
+    world.limit(tolerable_failed_checkpoints=1)
+    world.checkpoint("r1", rows=3)
+    told: list[Suspension] = []
+
+    def run() -> None:
+        coordinator = told_by(world, told.append)
+        coordinator.graph = replace(coordinator.graph, hooks=(make_hook("folder", away, None, None, None, "30 s"),))
+        with pytest.raises(Invalid, match="is away"):
+            run_checkpoints(coordinator, lambda: None, Schedule(checkpoints=1), Observer())  # type: ignore[arg-type]
+
+    run()
+    assert told == [], "one is tolerated"
+    run()
+    why = "2 runs in a row could not plan a checkpoint: NO_FOLDER: the folder is away"
+    assert told == [Suspension("orders", "", why, suspended=False)]
+    run()
+    assert len(told) == 1, "they know"
+    assert (world.ledger.ids(), world.coordinator().suspended()) == ([1], None)
+    world.checkpoint("r2", rows=3)
+    run()
+    assert len(told) == 1, "a checkpoint was planned since: counted anew"
+    run()
+    assert len(told) == 2

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidegate.checkpoint import control
+from tidegate.checkpoint import control, troubles
 from tidegate.checkpoint.condition import Seen, condition
 from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.checkpoint.prometheus import prometheus_text
+from tidegate.errors import Invalid
 from tidegate.model.view import View
 from tidegate.runtime.runs import gone
 
@@ -106,6 +107,18 @@ def test_what_needs_a_person_is_seen(world):
     assert [numbers(world)[name,] for name in names] == [1, 1, 1]
     control.resume(world.ledger, "ann")
     assert [numbers(world)[name,] for name in names] == [0, 0, 0]
+
+
+def test_runs_that_cannot_plan_are_counted_until_one_can(world):
+    world.checkpoint("one", rows=3)
+    for run in ("two", "three"):
+        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))
+        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))  # a task's second try
+        troubles.count_unplanned(world.ledger, run)
+    assert numbers(world)["numberOfConsecutivePlanFailures",] == 2
+    assert troubles.count_unplanned(world.ledger, "a run that was asked for nonsense") is None
+    world.checkpoint("four", rows=3)
+    assert numbers(world)["numberOfConsecutivePlanFailures",] == 0
 
 
 DETAILS = {

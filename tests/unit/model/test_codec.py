@@ -123,6 +123,7 @@ def test_each_missing_field_is_refused(name):
     optional |= {"home", "paths"} if name == "published" else set()
     optional |= {
         "states",
+        "unplanned",
         "memory",
         "gates",
         "pins",
