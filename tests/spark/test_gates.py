@@ -378,9 +378,21 @@ def test_too_many_bad_rows_abort(spark, tmp_path):
     played.feed(BAD)
     ack, outcome = checkpoint(played)
     assert (outcome.state, outcome.reason, outcome.counts) == ("aborted", "GATE_FAILED", True)
-    assert "gate 'checked': 3 of 5 rows are bad, at most 0.5 may be" in outcome.detail
+    assert (
+        "gate 'checked': 3 of 5 rows are bad, at most 0.5 may be; its input is 000001.json of source rows"
+        in outcome.detail
+    )
     assert (ack.sinks, ack.gates["checked"].outcome) == ({}, "abort")
     assert not list(tmp_path.rglob("*.parquet")), "what was staged is removed"
+
+
+def test_of_many_files_that_an_aborting_gate_looked_at_a_few_are_named(spark, tmp_path):
+    played = play(tmp_path, spark)
+    for row in [*GOOD, *BAD, {"id": 9, "v": 9.0}]:
+        played.feed([row])
+    _, outcome = checkpoint(played)
+    named = "000001.json, 000002.json, 000003.json, 000004.json, …, 000008.json (8 files) of source rows"
+    assert outcome.detail.endswith(f"its input is {named}")
 
 
 def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, tmp_path):
@@ -390,6 +402,7 @@ def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, t
     assert (outcome.state, outcome.reason) == ("aborted", "GATE_FAILED")
     assert "once: 2 of 5 rows break it" in outcome.detail
     assert "positive: 1 of 5 rows break it" in outcome.detail
+    assert outcome.detail.endswith("; its input is 000001.json of source rows"), "where to look for them"
     assert played.rows("tables/kept") == []
     assert not list(tmp_path.rglob("tables/**/*.parquet")), "what was staged before it was judged"
     (tmp_path / "include/expectations/rows.yaml").write_text(

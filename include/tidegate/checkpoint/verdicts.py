@@ -37,7 +37,7 @@ def gate_failure(entry: Entry) -> str:
     for acked in entry.acks.values():
         for gate, verdict in acked.ack.gates.items():
             if verdict.outcome == "abort":
-                whys = [verdict.why, *(f"{each.rule}: {each.why}" for each in verdict.broken if each.policy == "abort")]
+                whys = [*(f"{each.rule}: {each.why}" for each in verdict.broken if each.policy == "abort"), verdict.why]
                 told.append(f"gate {gate!r}: " + "; ".join(filter(None, whys)))
     return "; ".join(told)[:2000]
 

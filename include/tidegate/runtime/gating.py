@@ -37,6 +37,9 @@ __all__ = ["Gating", "warm_gates"]
 TOLD = 100
 """So many broken rules are told in a verdict itself; all are in its results."""
 
+FILES = 5
+"""So many files are named of each source whose rows a gate does not let pass."""
+
 _WORST = ("abort", "hold", "quarantine", "warn")
 
 
@@ -186,7 +189,7 @@ class Gating:
         )
         outcome, why = _outcome(judgement.broken), ""
         if outcome == "abort":
-            pass
+            pass  # its rules say why
         elif chosen:
             outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
         elif aside > exact_share(gate.at_most, judgement.rows):
@@ -195,6 +198,8 @@ class Gating:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
         elif outcome != "hold" and aside:
             outcome = "quarantine"
+        if outcome == "abort":
+            why = "; ".join(filter(None, (why, self._input(stage))))
         return Verdict(
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
@@ -206,6 +211,20 @@ class Gating:
             policy=gate.describe(),
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
+
+    def _input(self, stage: Gated) -> str:
+        """Which files the rows may come from, for whoever has to correct one: the checkpoint's input that leads to the
+        gate. Which of several it is, only Spark could tell, where it reads them: stages and shuffles forget it."""
+        told = []
+        for name in self.coordinator.graph.lineage.sources(stage.input):
+            part = self.plan.sources.get(name)
+            if part is None or part.empty:
+                continue
+            files = self.coordinator.graph.sources[name].source.files(self.coordinator.ledger.unpack(part.splits))
+            shown = files if len(files) <= FILES else [*files[: FILES - 1], "…", files[-1]]
+            several = f" ({len(files):,} files)" if len(files) > FILES else ""
+            told.append(f"{', '.join(shown) or part.summary}{several} of source {name}")
+        return f"its input is {'; '.join(told)}" if told else ""
 
     def let_go(self) -> None:
         """Free what was kept in Spark."""

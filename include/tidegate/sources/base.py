@@ -115,6 +115,10 @@ class Source(ABC):
         """The highest moment of this column in the range, in microseconds since 1970. None: only its rows can tell."""
         return None
 
+    def files(self, splits: Json) -> list[str]:
+        """The names of the files that somebody has put there for it, for people. Empty: there are no such."""
+        return []
+
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of the range, lazily. An empty range gives an empty frame with the full schema."""

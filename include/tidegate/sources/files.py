@@ -221,6 +221,10 @@ class Files(Source):
         folder = open_folder(context.place, splits["folder"])
         return highest_micros(folder, [file["name"] for file in splits["files"]], column)
 
+    def files(self, splits: Json) -> list[str]:
+        """Below the pattern's folder."""
+        return [file["name"] for file in splits["files"]]
+
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """The rows of exactly the planned files."""
         folder = open_folder(context.place, splits["folder"])
