@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.known import set_aside
+from tests.ui.known import set_aside, sets_aside
 from tests.ui.test_access import flat, routes
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
@@ -233,7 +233,10 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     act("release", 404, gate="enough", correct=wrong[1])
     act("release", 404, gate="enough", ids=["ff"])
     assert act("release", 409, gate="enough", rules=["none"])["error"]["reason"] == "NO_ROWS"
+    refused = act("release", 404, gate="enough")["error"]
+    assert (refused["reason"], "sets no rows aside" in refused["what"]) == ("NO_SUCH_GATE", True)
     assert world.ledger.requests("enough") == []
+    sets_aside(world)
     told = act("release", gate="enough", ids=[rows[1]], correct={"amount": "2"}, note="a typing error")["told"]
     assert told == "Request 1: 1 rows go on behind the gate with the next checkpoint."
     (made,) = world.ledger.requests("enough")

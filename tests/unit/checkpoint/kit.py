@@ -10,6 +10,7 @@ from pathlib import Path
 from tidegate import Pipeline
 from tidegate.checkpoint import Coordinator
 from tidegate.errors import TidegateError
+from tidegate.gates import Gate
 from tidegate.ledger import Ledger, LocalStore, Store
 from tidegate.model.names import entry_name
 from tidegate.model.place import Place
@@ -77,6 +78,7 @@ class World:
     tables: ToyTables = field(default_factory=lambda: ToyTables(weather=Outages()))
     sinks: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
     """Name to `skip`."""
+    gates: dict[str, Gate] = field(default_factory=dict)
     source: object = None
     bound: int = 3
     padding: int = 0
@@ -105,6 +107,8 @@ class World:
         """A fresh one, as each process has; all state is on storage."""
         pipeline = Pipeline(self.name)
         stream = pipeline.source("in", self.source or ToySource(self.feed, self.bound, self.padding))
+        for name, gate in self.gates.items():
+            stream = stream.gate(gate, name=name)
         for name, skip in self.sinks.items():
             stream.sink(name, ToySink(name, self.tables, skip))
         return Coordinator(pipeline.graph(), self.ledger, self.limits, Place("/"))

@@ -7,15 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.checkpoint.kit import World
-from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.asking import ask
 from tidegate.errors import Rejected
 from tidegate.gates import Gate, GateContext, Judgement
 from tidegate.ledger.ledger import stamp
-from tidegate.model.place import Place
 from tidegate.model.records import Json, Request
-from tidegate.testing.toys import ToySink, ToySource
 
 
 class Aside(Gate):
@@ -38,16 +34,6 @@ class Aside(Gate):
 
 
 class AskedWorld(World):
-    gates: dict[str, Gate]
-
-    def coordinator(self) -> Coordinator:
-        pipeline = Pipeline(self.name)
-        stream = pipeline.source("in", ToySource(self.feed, self.bound))
-        for name, gate in self.gates.items():
-            stream = stream.gate(gate, name=name)
-        stream.sink("out", ToySink("out", self.tables))
-        return Coordinator(pipeline.graph(), self.ledger, self.limits, Place("/"))
-
     def planned(self, run: str, **gates: Gate) -> None:
         """A checkpoint by code with these gates. How it ends is no matter."""
         self.gates = gates
