@@ -327,6 +327,38 @@ def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path
     assert live == {str(path.relative_to(table)) for path in table.rglob("*.parquet")}, "and goes with the last of them"
 
 
+def test_rows_are_not_released_without_the_values_that_they_have(spark, tmp_path, monkeypatch):
+    played = play(tmp_path, spark, on_failure={"critical": "quarantine"})
+    played.feed(BAD)
+    checkpoint(played)
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    (tmp_path / "include/expectations/rows.yaml").write_text(SUITE.replace("column: v", "column: value"))
+    monkeypatch.chdir(tmp_path)
+
+    def renamed(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+        value = pipeline.stage(rows, name="value")(lambda rows: rows.selectExpr("id", "v AS value", "rand() AS mark"))
+        checked = value.gate(Expectations("rows", on_failure={"critical": "quarantine"}), name="checked")
+        checked.sink("renamed", DeltaAppend("tables/renamed"))
+
+    played.build = renamed
+    gate = ("play", "checked")
+    for number, correction in ((1, ()), (2, ("--set", "v=0.5"))):
+        assert cli("quarantine", "release", *gate, "--rule", "positive", *correction)[1]["request"] == 2 * number - 1
+        id = played.coordinator.trigger(f"loses {number}").plan.id
+        with pytest.raises(Invalid, match="releases rows of gate 'checked' with values in v") as caught:
+            run_job(played.coordinator, id, "main", spark)
+        assert caught.value.reason == "VALUES_LOST"
+        played.coordinator.abort(id, "JOB_FAILED")
+        assert f"tidegate quarantine withdraw PIPELINE checked {2 * number - 1}" in caught.value.help
+        assert cli("quarantine", "withdraw", *gate, str(2 * number - 1))[0] == 0
+
+    assert cli("quarantine", "release", *gate, "--rule", "positive", "--null", "v")[1]["rows"] == 1
+    ack, outcome = checkpoint(played)
+    assert (outcome.state, ack.gates["checked"].released) == ("completed", 1)
+    assert [(row["id"], row["value"]) for row in played.rows("tables/renamed")] == [(4, None)]
+
+
 def test_what_is_asked_of_quarantine_is_checked_before_it_is_asked(spark, tmp_path, monkeypatch):
     played = play(tmp_path, spark, on_failure={"critical": "quarantine"})
     played.feed(BAD)

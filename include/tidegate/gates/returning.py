@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from tidegate.errors import Invalid
 from tidegate.gates import quarantine as q
 from tidegate.model.names import quoted
 from tidegate.model.records import Request
@@ -51,10 +52,43 @@ class Returning:
 
         if not self.released:
             return passed
+        self._refuse_lost(passed.columns)
         numbers = [each.number for each in self.requests if each.action == "release"]
         rows = self.rows.where(f.col(_REQUEST).isin(numbers))
         columns = [self._column(rows, field).alias(field.name) for field in passed.schema.fields]
         return passed.unionByName(rows.select(*columns))
+
+    def _refuse_lost(self, there: list[str]) -> None:
+        """Invalid if rows would go on without a value that they have, because the stream has no such column any more:
+        the value that they were set aside with, or that somebody has set. A null that was asked for loses nothing."""
+        from pyspark.sql import functions as f
+
+        known = {*(name.casefold() for name in there), *q.OWN_COLUMNS, _REQUEST}
+        gone = [name for name in self.rows.columns if name.casefold() not in known and name not in known]
+        lost: dict[int, list[str]] = {}
+        for each in self.requests:
+            if each.action != "release" or not gone:
+                continue
+            found = {name for name in gone if each.correct.get(name) is not None}
+            asked = [name for name in gone if name not in each.correct]
+            if asked:
+                mine = self.rows.where(f.col(_REQUEST) == each.number)
+                counts = mine.agg(*(f.count(quoted(name)) for name in asked)).first()
+                assert counts is not None
+                found |= {name for name, count in zip(asked, counts, strict=True) if count}
+            if found:
+                lost[each.number] = sorted(found)
+        if lost:
+            number, gate = next(iter(lost)), self.requests[0].gate
+            columns = ", ".join(dict.fromkeys(name for names in lost.values() for name in names))
+            raise Invalid(
+                f"request {', '.join(map(str, lost))} releases rows of gate {gate!r} with values in {columns}, which "
+                "the stream does not have any more: they would go on without them",
+                expected=f"a stream with {columns}, or rows whose values there are given up",
+                help=f"withdraw it: tidegate quarantine withdraw PIPELINE {gate} {number}; then let the stage in front "
+                f"of the gate give {columns} again, or release with --null {columns.split(', ')[0]}, which gives it up",
+                reason="VALUES_LOST",
+            )
 
     def _column(self, rows: DataFrame, field: Any) -> Column:
         """A column as the stream has it now: corrected, as it was set aside, or null if it is new since."""
