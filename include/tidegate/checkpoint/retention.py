@@ -323,7 +323,9 @@ def _clear_quarantines(coordinator: Coordinator, entry: Entry, remaining: _Remai
         staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
         follows = above.plan.base == entry.id and above.restart is None  # else others between may have marked, too
         if not follows or any(sink.replaces(coordinator.ledger.unpack(payload)) for payload in staged):
-            sink.retire_replaced(entry.id, remaining.ids(but=entry.id), coordinator.context(name))
+            # Nobody goes back to an aborted one; what it rests on is completed, and asked for by its own number.
+            kept = [each.id for each in remaining.entries(but=entry.id) if not each.aborted]
+            sink.retire_replaced(entry.id, kept, coordinator.context(name))
 
 
 def _unneeded(blobs: set[Blob], kept: Iterator[set[Blob]]) -> set[Blob]:
