@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_run import SHOP
@@ -12,6 +15,7 @@ from tests.unit.tables.kit import by_foreigner, kv, rows_of, staged
 from tidegate import seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.targets import find
+from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Ack, JobStats
 from tidegate.pipeline.meaning import meaning_of
@@ -277,3 +281,35 @@ def test_a_table_of_others_to_which_it_has_given_nothing_yet_is_left_alone(folde
     assert DeltaTable(theirs).version() == 1
     assert sorted(key for key, _ in rows_of(locate(run.coordinator.place, "tables/totals"))) == [7, 8]
     assert run.good() == [1]
+
+
+def test_a_table_that_never_takes_what_it_is_owed_is_let_go_of_by_the_command_that_is_told(folder, tidegate):
+    shop = Shop(folder)
+    shop.checkpoint(publish=False)
+    write_deltalake(shop.table.url, pa.table({"other": [1], "k": [9]}), partition_by=["other"])
+    with pytest.raises(Invalid) as stuck:
+        shop.coordinator.publish()
+    command = "rollback MODULE:PIPELINE --to 1 --leave good"
+    assert f"tidegate {command}" in stuck.value.help
+    said = tidegate("rollback", CODE, "--to", "1", "--yes")
+    assert said.code != 0
+    assert "--leave good" in said.err + said.out
+    assert tidegate("rollback", CODE, "--to", "1", "--leave", "good").code == 2, "nobody can answer"
+    dry = tidegate("rollback", CODE, "--to", "1", "--leave", "good", "--dry-run")
+    assert (dry.code, "stays, without what it is owed" in dry.out) == (0, True), dry
+    words = command.replace("MODULE:PIPELINE", CODE).split()
+    said = tidegate(*words, "--yes", "--json")
+    assert said.code == 0, said
+    assert (said.json["rollback"], said.json["tables"]["good"]["how"], said.json["not_yet"]) == (2, "leave", {})
+    assert [row["state"] for row in tidegate("list", "orders", "--json").json["checkpoints"]] == [
+        "rollback",
+        "completed",
+    ]
+    assert DeltaTable(shop.table.url).to_pyarrow_table().to_pylist() == [{"other": 1, "k": 9}], (
+        "the table stays as it is"
+    )
+    del sys.modules["shop"]
+    elsewhere = Shop(folder, SHOP.replace("tables/good", "tables/better"))
+    elsewhere.table = locate(elsewhere.coordinator.place, "tables/better")
+    assert elsewhere.checkpoint() == 3
+    assert elsewhere.rows() == [3], "what was owed to the old table never comes"
