@@ -489,7 +489,8 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
     assert checkpoint(played)[1].state == "completed"
     played.feed(GOOD[:1])
     _, outcome = checkpoint(played)
-    assert outcome.detail == "gate 'rows-at-least': rows: 1 are too few for rows-at-least"
+    read = "its input is 000002.json of source rows"
+    assert outcome.detail == f"gate 'rows-at-least': rows: 1 are too few for rows-at-least; {read}"
     played.feed(GOOD)
     assert checkpoint(played)[1].state == "completed"
     told = sorted((row["id"], row["n"]) for row in played.rows("tables/counts"))
