@@ -334,7 +334,11 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: Airflow, where
 # What broke: where the cause is told, and what to do about it.
 WALK = {
     "bad_rows": (
-        ("4 of 4 rows are bad, at most 0.2 may be", "expect_column_values_to_be_between(file)", "For example: 1"),
+        (
+            "4 of 4 rows are bad, at most 0.2 may be",
+            "00001.json",
+            "For example: expect_column_values_to_be_between(file) 1",
+        ),
         ("correct what writes the source, or the gate's rules and limits", "then let it go on: the button Resume"),
     ),
     "lost_file": (("JOB_FAILED", "00001.json"), ("put them back as they were", "the button Resume")),
