@@ -365,6 +365,27 @@ def test_who_may_go_on_beyond_the_deadline_is_asked_again_and_again():
     assert cancelled == [[]]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_deadline_that_python_ignores_comes_again(monkeypatch):
+    monkeypatch.setattr("tidegate.dag.task.END_S", 0.05)
+    cancelled: list[str] = []
+
+    class Finalized:
+        def __del__(self) -> None:
+            while not cancelled:
+                pass
+
+    def work() -> None:
+        with deadline(0.01, lambda: cancelled.append("once")):
+            Finalized()
+            while True:
+                pass
+
+    with pytest.raises(DeadlinePassed):
+        work()
+    assert len(cancelled) == 2
+
+
 def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):
     with toy_channels():
         story, _ = busy(tmp_path)

@@ -262,6 +262,7 @@ def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], floa
             signal.setitimer(signal.ITIMER_REAL, left[0])
             return
         let_go(cancel)
+        signal.setitimer(signal.ITIMER_REAL, END_S)  # in a finalizer Python ignores what is raised: then once more
         raise DeadlinePassed
 
     before = signal.signal(signal.SIGALRM, over)
