@@ -240,6 +240,7 @@ def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiri
         expiring.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
 
     play, start = Play(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
+    play.limits.num_retained = 10
 
     def at(minutes: int) -> Any:
         return seams.installed(seams.Seams(now=lambda: start + timedelta(minutes=minutes)))
