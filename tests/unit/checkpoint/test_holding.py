@@ -46,12 +46,12 @@ class Holds(Gate):
 
 
 class GatedWorld(World):
-    gates: tuple[Gate, ...] = (Holds(5),)
+    judges: tuple[Gate, ...] = (Holds(5),)
 
     def coordinator(self) -> Coordinator:
         pipeline = Pipeline(self.name)
         stream = pipeline.source("in", ToySource(self.feed, self.bound))
-        for number, gate in enumerate(self.gates, 1):
+        for number, gate in enumerate(self.judges, 1):
             stream = stream.gate(gate, name=f"g{number}")
         for name, skip in self.sinks.items():
             stream.sink(name, ToySink(name, self.tables, skip))
@@ -144,7 +144,7 @@ def test_what_was_chosen_is_for_one_checkpoint(world):
     answer(world.ledger, id, "g1", approve=False, by="ann")
     world.coordinator().complete(id)
     world.coordinator().resume("ann", set_aside=True)
-    world.gates = (Holds(99),)  # the rule was mended meanwhile
+    world.judges = (Holds(99),)  # the rule was mended meanwhile
     world.checkpoint("three")
     ids = world.ledger.ids()
     assert world.ledger.entry(ids[-1]).plan.set_aside
@@ -166,7 +166,7 @@ def test_the_first_answer_counts(world):
 
 @pytest.mark.parametrize(("default", "state"), [("reject", "aborted"), ("approve", "completed")])
 def test_the_time_limit_answers_for_those_who_do_not(world, default, state):
-    world.gates = (Holds(5, hold_for="1 min", unanswered=default),)
+    world.judges = (Holds(5, hold_for="1 min", unanswered=default),)
     id = world.held()
     assert world.coordinator().complete(id).state == "open"
     world.ack_age(id, 61)
@@ -176,7 +176,7 @@ def test_the_time_limit_answers_for_those_who_do_not(world, default, state):
 
 
 def test_each_gate_is_answered_by_itself_or_all_at_once(world):
-    world.gates = (Holds(5), Holds(6))
+    world.judges = (Holds(5), Holds(6))
     id = world.held()
     answer(world.ledger, id, "g2", approve=True, by="ann")
     assert "gate 'g1'," in world.coordinator().complete(id).detail
@@ -232,7 +232,7 @@ def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
 
 def test_a_rejection_tells_the_hooks_also_when_it_was_the_time_limits(world: GatedWorld) -> None:
     """Nobody has answered: so there is nobody else who would know that the pipeline is suspended."""
-    world.gates = (Holds(5, hold_for="1 min"),)
+    world.judges = (Holds(5, hold_for="1 min"),)
     id = world.held()
     world.ack_age(id, 61)
     coordinator = world.coordinator()
@@ -276,7 +276,7 @@ def test_what_was_answered_goes_on_or_ends_like_any_other(world):
 
 
 def test_a_hold_tells_its_rule_and_its_deadline(world):
-    world.gates = (Holds(5, hold_for="1 day"), Holds(6, hold_for=None))
+    world.judges = (Holds(5, hold_for="1 day"), Holds(6, hold_for=None))
     entry = world.ledger.entry(world.held())
     told = told_more(entry)
     assert "Gate g1 holds it because of row: 5 is odd." in told
