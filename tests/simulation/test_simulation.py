@@ -31,7 +31,7 @@ def test_days_are_as_bad_as_they_are_meant_to_be() -> None:
         ("the power fails", 30),
         ("stalls until", 200),
         ("mishap: lost", 300),
-        ("mishap: unclear", 20),
+        ("mishap: unclear", 15),
         ("mishap: unsynced", 15),
         ("makes foreign commit", 50),
         ("meddled in vain", 20),
