@@ -259,6 +259,12 @@ def _repairer(world: LongWorld) -> None:
 def examined(world: LongWorld, *, repair: bool = False) -> list[doctor.Finding]:
     """What the doctor finds. Its looks at the history, and at the logs of sinks' tables, need real ones."""
     settings = SimpleNamespace(root="", storage_options={}, mode="", place=lambda: Place("/"))
-    graph = SimpleNamespace(graph=lambda place, mode: world.graph)
-    target: Any = SimpleNamespace(name="day", ledger=world.coordinator().ledger, settings=settings, pipeline=graph)
+    pipeline = SimpleNamespace(graph=lambda place, mode: world.graph)
+    target: Any = SimpleNamespace(
+        name="day",
+        ledger=world.coordinator().ledger,
+        settings=settings,
+        pipeline=pipeline,
+        graph=lambda: world.graph,
+    )
     return list(doctor._pipeline(target, repair))
