@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.jvm import QUICK
+from tests.spark.cluster import Cluster
 from tests.spark.play import Play, sources
 from tests.waiting import eventually
 from tidegate.errors import Invalid, Unavailable
@@ -253,3 +255,76 @@ def test_a_server_with_another_disk_is_refused_before_anything_is_read(tmp_path:
         shared = Location(str(tmp_path))
         assert ahead.can_stage_ahead(spark.range(1), shared)
         assert workers.usable(spark, shared)
+
+
+# -- real parts: a cluster of which one worker has another disk ------------------------------------------------
+
+
+class HalfBlind(Cluster):
+    """Its second worker has another folder under a path."""
+
+    def __init__(self, home: Path, hidden: Path) -> None:
+        super().__init__(home)
+        self.hidden = hidden
+
+    def _start(self, name: str, role: str, *arguments: str) -> None:
+        start = subprocess.Popen
+
+        def elsewhere(words: list[str], **options: Any) -> Any:
+            hide = f'mount -t tmpfs none "{self.hidden}" && exec "$@"'
+            return start(["unshare", "-m", "sh", "-c", hide, "sh", *words], **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            if name == "worker-2":
+                patched.setattr(subprocess, "Popen", elsewhere)
+            super()._start(name, role, *arguments)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from tests.spark.cluster import Cluster
+from tests.spark.play import Play
+from tests.spark.test_other_disk import ROWS, append
+from tidegate.errors import TidegateError
+from tidegate.runtime import run_job
+
+master, data = sys.argv[1], Path(sys.argv[2])
+conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+builder = SparkSession.builder.master(master)
+for key, value in conf.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+while len(spark._jsc.sc().statusTracker().getExecutorInfos()) < 3:  # the driver is one
+    pass
+play = Play(data, spark, append)
+for _ in range(4):
+    play.feed(ROWS)
+for asks in (True, False):
+    if not asks:  # as if the worker had come later
+        run_job.refuse_other_disks = lambda *_: None
+    try:
+        play.checkpoint()
+    except TidegateError as error:
+        print("refused", error.reason, error.what, flush=True)
+    assert play.ledger.ack(play.ledger.view().last_id, "main") is None
+    play.coordinator.abort(play.ledger.view().last_id, "TEST")
+assert play.rows("tables/out") == []
+spark.stop()
+"""
+
+
+def test_a_cluster_of_which_one_worker_has_another_disk_completes_nothing(tmp_path: Path) -> None:
+    if not _can_unshare():
+        return
+    data, home = tmp_path / "data", tmp_path / "cluster"
+    data.mkdir()
+    home.mkdir()
+    (data / "tables").mkdir()
+    with HalfBlind(home, data / "tables") as cluster:
+        env = environment(SparkSettings(home=home)) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        words = [sys.executable, "-c", DRIVER, cluster.master, str(data)]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=400, check=False)
+    told = [line.split(" ", 2)[1] for line in done.stdout.splitlines() if line.startswith("refused")]
+    assert told == ["OTHER_DISK", "ROWS_MISSING"], done.stdout + done.stderr[-3000:]

@@ -36,7 +36,7 @@ __all__ = ["is_shared", "on_one_machine", "refuse_other_disks", "started_by_tide
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _MARK: Final = "_tidegate_disks"
 _TOKENS: Final = 32
-"""Up to so many tasks of a cluster read one each."""
+"""So many tasks of a cluster write one each."""
 _NOT_FOUND: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
@@ -113,7 +113,10 @@ def _ask(spark: SparkSession, location: Location) -> str | None:
         if on_one_machine(spark):
             return None
         try:
-            written = write_files(frame, {"type": "struct", "fields": []}, location.full(f"{folder}/back"), ())
+            # What is small is read by few tasks; so it is spread, for every machine to write some of it.
+            written = write_files(
+                frame.repartition(_TOKENS), {"type": "struct", "fields": []}, location.full(f"{folder}/back"), ()
+            )
         except Unavailable as error:
             return error.what
         except Exception as error:
