@@ -151,7 +151,7 @@ def test_unfit_input_is_refused_with_the_operator_what_was_expected_and_what_to_
         "'u': by names what has no plain equality: 'm' is map": lambda rows, _: rows.latest(
             by="m", order_by="v", uid="u"
         ),
-        "'u': order_by names 'v desc'": lambda rows, _: rows.latest(by="k", order_by="v desc", uid="u"),
+        "'u': order_by has 'v desc'": lambda rows, _: rows.latest(by="k", order_by="v desc", uid="u"),
         "'u': order_by names 'w'": lambda rows, _: rows.top_n(2, by="k", order_by="w desc", uid="u"),
         "'u': by names 'K'": lambda rows, _: rows.aggregate(by="K", uid="u", n="count(*)"),
         "'u': Spark refuses its expressions": lambda rows, _: rows.window(tumbling="1 h", by="k", uid="u", n="sum(m)"),

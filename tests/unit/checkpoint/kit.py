@@ -32,6 +32,9 @@ class Limits:
     num_retained: int = 100
     tolerable_failed_checkpoints: int = 1_000_000
     min_pause: float = 0.0
+    root: str = "s3://ledger"
+    """Not on a disk of this machine: what is free there is asked for by none of these stories."""
+    data: str = "s3://data"
 
     def record(self) -> Json:
         return {"num_retained": self.num_retained}

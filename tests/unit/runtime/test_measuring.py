@@ -14,7 +14,7 @@ from tests.unit.checkpoint.test_passed_lives import Unaligned, send, take_all
 from tidegate import Pipeline, seams
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.history import live_row
-from tidegate.checkpoint.metrics import metrics
+from tidegate.checkpoint.metrics import figures, metrics
 from tidegate.checkpoint.past import Past
 from tidegate.errors import Rejected
 from tidegate.ledger import Ledger, LocalStore
@@ -179,8 +179,7 @@ def test_metrics_tell_each_source(shop: Shop) -> None:
     for job in ("first", "second", "both"):
         shop.work(id, job, staging=1)
     shop.end(id)
-    found = mock.Mock(last=shop.row(id), restored=None, now=START, counts=mock.MagicMock())
-    found.seen.view.entries, found.seen.owed = (), ()
+    found = figures(shop.ledger, shop.limits, {}, lambda plan: None, START)
     told = {(each.name, *each.labels.values()): each.value for each in metrics(found)}
     assert (told["numRecordsIn", "first"], told["numRecordsIn", "second"]) == (2, 2)
     assert told["checkpointSyncDuration",] == 2000
