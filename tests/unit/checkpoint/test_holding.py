@@ -244,6 +244,24 @@ def test_a_rejection_tells_the_hooks_also_when_it_was_the_time_limits(world: Gat
     assert "nobody answered within 60 s" in told[0].why
 
 
+@pytest.mark.parametrize("approve", [True, False])
+def test_what_was_said_is_durable_before_the_decision_that_follows_from_it(world, monkeypatch, approve):
+    """After a power loss nobody finds a decision without the answer that it rests on."""
+    id = world.held()
+    answer(world.ledger, id, None, approve=approve, by="ann")
+    store, durable = type(world.ledger.store), []
+    real = store.settle
+
+    def settle(self, path):
+        real(self, path)
+        if not world.path(id, "decision.json").exists():
+            durable.append(path)
+
+    monkeypatch.setattr(store, "settle", settle)
+    assert world.coordinator().complete(id).state == ("completed" if approve else "aborted")
+    assert f"checkpoints/{id:08d}/holds/g1.json" in durable
+
+
 # -- beside jobs that have not acked (D5) ----------------------------------------------------------------
 
 

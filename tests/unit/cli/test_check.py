@@ -171,6 +171,12 @@ events.aggregate(by="v", n="count(*)").sink("above", DeltaUpsert("tables/above",
 events.aggregate("""
 
 
+LIKE_IT = """
+others = pipeline.source("others", Generator(rows=1))
+others.aggregate(by="k", n="count(*)").sink("above", DeltaUpsert("tables/above", keys=["k"]))
+events.aggregate("""
+
+
 @pytest.fixture
 def unnamed(folder, tidegate):
     shop = Shop(folder, UNNAMED)
@@ -190,6 +196,15 @@ def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tid
     assert said.code == 0
     assert "state aggregate-events-v is new: it begins with the next checkpoint" in said.json["new"]
     assert not any("left behind" in each for each in said.json["new"])
+
+
+def test_nor_does_one_that_is_just_like_it_but_for_its_input(unnamed, tidegate):
+    written(unnamed, UNNAMED.replace("\nevents.aggregate(", LIKE_IT, 1))
+    added, kept = (each.name for each in find(CODE, {}).pipeline.graph().operators)
+    said = tidegate("check", CODE, "--json")
+    assert said.code == 0
+    assert f"state {added} is new: it begins with the next checkpoint" in said.json["new"]
+    assert not any(f"state {kept} " in each for each in said.json["new"]), "it goes on with what it had"
 
 
 @pytest.mark.parametrize("old", ["aggregate", "aggregate-2"])

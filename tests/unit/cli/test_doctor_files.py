@@ -75,19 +75,33 @@ def test_files_of_states_that_no_checkpoint_names_are_collected_but_for_what_is_
     assert doctor(tidegate)["left over in state.totals"]["state"] == "ok"
 
 
-@pytest.mark.parametrize(("module", "step"), [(doctor_tables, "check_tables"), (doctor_files, "open_table")])
+STEPS = {
+    "tables": (doctor_tables, "check_tables"),
+    "state": (doctor_files, "open_table"),
+    "live": (doctor_files, "live_files"),
+}
+
+
+@pytest.mark.parametrize(("written", "published"), [("tables", "tables"), ("state", "state"), ("tables", "live")])
 def test_the_files_of_a_checkpoint_that_is_made_meanwhile_are_not_taken_for_left_over(
-    shop, tidegate, monkeypatch, module, step
+    shop, tidegate, monkeypatch, written, published
 ):
-    """Beside `doctor --repair` the pipeline lives on: a checkpoint is published between any two of its looks."""
-    real, made = getattr(module, step), []
+    """The pipeline lives on meanwhile: a job ends, its checkpoint is published, between any two of the looks."""
+    made = []
+    acts = [(written, lambda: made.append(shop.acked())), (published, lambda: shop.completed(made[0]))]
 
-    def late(*args):
-        if not made:
-            made.append(shop.checkpoint())
-        return real(*args)
+    def behind(step, real):
+        def look(*args):
+            seen = real(*args)
+            while acts and acts[0][0] == step:
+                acts.pop(0)[1]()
+            return seen
 
-    monkeypatch.setattr(module, step, late)
+        return look
+
+    for step in {written, published}:
+        module, name = STEPS[step]
+        monkeypatch.setattr(module, name, behind(step, getattr(module, name)))
     found = doctor(tidegate, "--repair")
     monkeypatch.undo()
     assert made == [4]

@@ -52,6 +52,10 @@ class Run:
         self.ledger = self.coordinator.ledger
 
     def checkpoint(self, **options):
+        return self.completed(self.acked(**options))
+
+    def acked(self, **options):
+        """Its job is done, and nothing of it is on a table yet."""
         plan = self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
         attempt = f"{plan.attempt}-{seams.new_id()}"
         context = self.coordinator.context("good")
@@ -70,10 +74,13 @@ class Run:
             stats=JobStats(rows={"good": 1}),
         )
         self.ledger.create_ack(ack)
-        assert self.coordinator.complete(plan.id).state == "completed"
+        return plan.id
+
+    def completed(self, id):
+        assert self.coordinator.complete(id).state == "completed"
         self.coordinator.publish()
         self.coordinator.retire()
-        return plan.id
+        return id
 
     def grown(self, plan, attempt):
         """The state with one more file. Long enough to lie beside its record."""
