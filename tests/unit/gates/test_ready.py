@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.gates import Freshness, Gate, GateContext, SchemaDrift, Volume
+from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
+from tidegate.gates.quarantine import quarantine_name
 from tidegate.model.place import Place
+from tidegate.runtime.gating import Gating
 from tidegate.testing.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 
 NOON = "2026-03-01T12:00:00+00:00"
@@ -59,6 +66,20 @@ def test_shares_are_of_the_number_that_is_written_not_of_the_nearest_float():
     assert story(Volume(0.29, after=1), [100, 129]) == [True, True]
     assert story(Volume(0.29, after=1), [100, 71]) == [True, True]
     assert story(Volume(0.29, after=1), [100, 130]) == [True, False]
+
+
+def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path):
+    gate = Expectations("orders", on_failure="quarantine", at_most=0.29)
+    found = Judgement(100, (BrokenRule("r", "quarantine", rows=1),), apart=())
+    coordinator = World(tmp_path).coordinator()
+
+    def outcome(bad: int) -> str:
+        staged = {quarantine_name("checked"): SimpleNamespace(rows=bad)}
+        gating: Any = SimpleNamespace(staged=staged, coordinator=coordinator, _input=lambda _: "")
+        stage: Any = SimpleNamespace(gate=gate, name="checked")
+        return Gating._verdict(gating, stage, found, None, chosen=False).outcome
+
+    assert [outcome(bad) for bad in (28, 29, 30)] == ["quarantine", "quarantine", "abort"]
 
 
 def test_freshness_is_the_age_of_the_newest_row_when_the_checkpoint_was_planned():
