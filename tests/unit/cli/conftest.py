@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,13 +171,14 @@ def project(folder):
 
 
 @pytest.fixture(autouse=True)
-def forgotten_modules():
+def forgotten_modules(tmp_path_factory):
     """A module that a test imported from its own folder is not there for the next, which has the same names."""
     kept = list(sys.path), set(sys.modules)
+    folders = str(tmp_path_factory.getbasetemp())  # not just any folder below /tmp: tidegate itself may be there
     yield
     sys.path[:] = kept[0]
     for name in set(sys.modules) - kept[1]:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(tempfile.gettempdir()):
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
             del sys.modules[name]
 
 
