@@ -256,7 +256,8 @@ def _delete(coordinator: Coordinator, id: int, remaining: _Remaining) -> bool:
     clear_staged(coordinator, entry)
     _clear_states(coordinator, entry, remaining)
     _clear_quarantines(coordinator, entry, remaining)
-    ledger.delete_entry(id, _unneeded(blobs_of(entry), map(blobs_of, remaining.entries(but=id))))
+    unneeded = _unneeded(blobs_of(entry), map(blobs_of, remaining.entries(but=id)))
+    ledger.delete_entry(id, sorted(unneeded, key=lambda blob: blob.path))
     return True
 
 
@@ -287,7 +288,7 @@ def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
 def _clear_channels(coordinator: Coordinator, entry: Entry) -> None:
     """What went from job to job. It is decided what came of it, so nobody takes it any more."""
     streams = {stream for acked in entry.acks.values() for stream in acked.ack.channels}
-    for stream in streams | set(coordinator.graph.channels):
+    for stream in sorted(streams | set(coordinator.graph.channels)):
         channel, context = Channel(stream), coordinator.context(channel_name(stream))
         for attempt in filter(entry.owns, channel.attempts(entry.id, context)):
             channel.discard(context, Staging(entry.id, attempt))
