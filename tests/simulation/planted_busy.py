@@ -1,4 +1,4 @@
-"""Bugs that are planted where checkpoints go past jobs: rules O1 to O4 of design/3b. R4: test_passed_stories."""
+"""Bugs that are planted where checkpoints go past jobs: rules O1 to O4, and R4, of design/3b."""
 
 from __future__ import annotations
 
@@ -104,18 +104,42 @@ def _begin_from_the_newest_ack() -> Patches:
     yield mock.patch.object(overtaking, "progress_of", progress_of)
 
 
+def _acks_below_a_rollback() -> Patches:
+    """R4: behind a rollback a job goes on from what it has acked since."""
+
+    def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
+        found: list[Entry] = []
+        if entry is None or base is None or not progress.is_loose([entry, base]):
+            return found
+        at: Entry | None = base
+        low: int | None = None
+        while at is not None:
+            if at.manifest is not None and low is None:
+                low = lines.lowest_ack(at)
+            if at.plan.base is None or (low is not None and at.id <= low):
+                break
+            at = ledger.entry(at.plan.base)
+            if at is not None:
+                found.append(at)
+        return found
+
+    yield from _line(all_below)
+    yield mock.patch.object(progress, "_counting", lambda line, floor: list(line))
+
+
 def _retire_what_is_rested_on() -> Patches:
     """Retention goes by age, not by what a retained checkpoint goes on from."""
     yield mock.patch.object(retention, "lowest_ack", lambda entry: entry.id)
 
 
 PLANTED_BUSY: dict[str, Plant] = {
-    "O1: whatever it goes on from": Plant(_whatever_it_goes_on_from, 600, (0, 2)),
-    "O1: rest on what was aborted": Plant(_acks_of_what_was_aborted, 600, (0, 2)),
-    "O2: publish the last ack only": Plant(_publish_the_last_ack_only, 600, (15, 115)),
-    "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (145, 218)),
-    "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (15, 22)),
-    "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600, (8, 49)),
-    "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 600, (290, 426)),
+    "O1: whatever it goes on from": Plant(_whatever_it_goes_on_from, 600),
+    "O1: rest on what was aborted": Plant(_acks_of_what_was_aborted, 600),
+    "O2: publish the last ack only": Plant(_publish_the_last_ack_only, 600, (31,)),
+    "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (218,)),
+    "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (31,)),
+    "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600),
+    "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 600, (160,)),
+    "R4: acks below a rollback": Plant(_acks_below_a_rollback, 600, (426,)),
     "retire what is rested on": Plant(_retire_what_is_rested_on, 600),
 }

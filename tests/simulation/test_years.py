@@ -31,6 +31,7 @@ def test_all_of_it_happens() -> None:
         ("create pins/day-", 10),
         ("asks to release", 100),
         ("is killed", 50),
+        (" elsewhere", 10),
     ]:
         assert sum(expected in what for what in told) >= at_least, expected
     assert sum(life.completed for life in lives) >= 400

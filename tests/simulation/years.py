@@ -26,9 +26,10 @@ from tidegate.cli import doctor, doctor_history, doctor_sources, doctor_tables
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.model.place import Place
 from tidegate.model.records import Blob, Json
+from tidegate.sinks.base import Prepared
 from tidegate.sources.base import Planned, SourceContext
 from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource
+from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 STATE = "totals"
 
@@ -50,6 +51,8 @@ class LongClimate(Climate):
     per_day: int
     months: float
     """How often a clock goes wrong by a month."""
+    elsewhere: float
+    """How often a task of Spark's writes to a disk that only its own machine sees."""
 
     def record(self) -> Json:
         return {**super().record(), "retain_per_day": self.per_day}
@@ -73,6 +76,29 @@ class Remembering(ToySource):
             seen = [*([] if merges else seen), {"path": blob.path, "sha": blob.sha, "size": blob.size}]
         end = (planned.end or {}) | {"seen": seen}
         return Planned(end=end, splits=planned.splits, empty=planned.empty, more=planned.more, amount=planned.amount)
+
+
+class Scattered(ToySink):
+    """Each row comes to it. What a task of Spark's has written may lie on the disk of another machine: Spark says that
+    all is well, and here only what lies here is known of. The gate in front has counted the rows, too."""
+
+    adds_each = True
+
+    def __init__(self, name: str, tables: ToyTables, world: LongWorld) -> None:
+        super().__init__(name, tables)
+        self.world = world
+
+    def prepare(self, frame: Any, context: Any, staging: Any) -> Prepared:
+        prepared = super().prepare(frame, context, staging)
+        world = self.world
+        names = (prepared.committable or {"files": []})["files"]
+        if not names or world.calm or not world.climate.elsewhere or not world.dice.chance(world.climate.elsewhere):
+            return prepared
+        lost = world.dice.one_of(names)
+        del self._table.files[lost]
+        world.log(f"writes {lost} elsewhere")
+        here = [name for name in names if name != lost]
+        return Prepared(committable={"files": here} if here else None, rows=len(here), files=len(here))
 
 
 class LongWorld(World):
@@ -122,6 +148,7 @@ class LongWorld(World):
             repairs=dice.one_of([0, 4, 8]),
             per_day=dice.one_of([0, 0, 1, 2]),
             months=dice.one_of([0.0, 0.0, 0.002]),
+            elsewhere=dice.one_of([0.0, 0.0, 0.2]),
         )
         self.graph = self._pipeline().graph()
         self._forked = self._fork().graph()
@@ -137,7 +164,7 @@ class LongWorld(World):
         pipeline = Pipeline("day")
         rows = self._gated(pipeline.source("in", self._source()).apply(Totals(), uid=STATE))
         for name in TABLES:
-            rows.sink(name, ToySink(name, self.tables))
+            rows.sink(name, Scattered(name, self.tables, self))
         return pipeline
 
     def _fork(self) -> Pipeline:

@@ -7,14 +7,15 @@ import pytest
 
 from tests.unit.checkpoint.kit import quietly
 from tidegate import seams
-from tidegate.checkpoint import savepoint
+from tidegate.checkpoint import asking, savepoint
 from tidegate.checkpoint.proposal import examine
 from tidegate.checkpoint.references import blobs_within
 from tidegate.checkpoint.retention import retention_floor
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
-from tidegate.model.records import Retired
+from tidegate.model.records import Request, Retired
 from tidegate.testing.faults import Fault
+from tidegate.testing.toy_gate import ToyGate
 from tidegate.testing.toys import ToySink
 
 WHO = {"attempt": "x", "created": "now"}
@@ -243,6 +244,40 @@ def test_a_side_file_that_was_merged_away_on_a_line_that_was_left_stays_for_thos
                 assert world.ledger.get_blob(blob) == b"names"
     assert left(world) == [*([4] if named else []), 10, 11, 12]
     assert len(os.listdir(world.folder / "blobs")) == 9 + 2 * named, "and nothing else does"
+
+
+def test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_the_rollback(world):
+    """Row 3 is set aside, and checkpoint 4, which has a name, releases it. Then 3 is gone back to, and the request is
+    taken back; 7 takes up another one. As of 6 the row waits, in the file that 3 put there, and 6 can be gone back to.
+    """
+    world.limit(num_retained=3)
+    world.bound = 1
+    world.gates = {"checked": ToyGate(0, 1e9, "approve", 3, world.tables)}
+
+    def asked(**what):
+        request = Request(**WHO, number=1, gate="checked", by="ann", **what)
+        return asking.ask(world.ledger, request).number
+
+    for run in ("one", "two", "three"):
+        world.checkpoint(run, rows=1)
+    (waits,) = world.tables["quarantine.checked"].live()
+    first = asked(action="release", seen=3)
+    world.checkpoint("four", rows=1)
+    assert waits not in world.tables["quarantine.checked"].live()
+    savepoint.create(world.ledger, "released", 4, "ann")
+    world.coordinator().roll_back(3, run="back", by="ann")
+    asked(action="withdraw", withdraws=first)
+    world.checkpoint("six", rows=1)
+    assert waits in world.tables["quarantine.checked"].live()
+    asked(action="release", seen=3)
+    for run in ("seven", "eight"):
+        world.checkpoint(run, rows=1)
+    for _ in range(3):
+        world.coordinator().retire()
+    assert left(world) == [4, 6, 7, 8]
+    assert waits in world.tables["quarantine.checked"].files
+    world.coordinator().roll_back(6, run="back to six", by="ann")
+    assert world.tables["quarantine.checked"].live() == [waits]
 
 
 def test_a_slow_run_whose_base_is_retired_while_it_plans_plans_again(world):

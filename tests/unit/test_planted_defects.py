@@ -1,0 +1,462 @@
+"""Defects that an independent verification found, and bugs that no test noticed then: planted again, one at a time. The
+story that tells of each must fail, for the reason that it tells of.
+
+What a simulated life can meet is planted there (tests/simulation/planted*.py). Here is the rest: names of operators,
+real files and logs, other disks, moved folders, stores that promise nothing, hundreds of tables, ways out for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tidegate.checkpoint import (
+    compatibility,
+    condition,
+    discard,
+    holding,
+    lines,
+    located,
+    progress,
+    protocol,
+    publish_intervals,
+    retention,
+)
+from tidegate.checkpoint.lines import is_loose, lowest_ack
+from tidegate.errors import Unavailable
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.object_store import ObjectStore
+from tidegate.ledger.records import Records
+from tidegate.model.records import Json, Payload
+from tidegate.model.view import Entry
+from tidegate.pipeline import Stream
+from tidegate.pipeline.lineage import Lineage
+from tidegate.runtime import loop, run_job
+from tidegate.runtime.run_job import Attempt
+from tidegate.sinks import delta_restore, delta_table
+from tidegate.sinks.base import WayBack
+from tidegate.sources import Files, files
+from tidegate.tables import Location, Syncing, footers, handles, log, old_logs, rewrite
+from tidegate.tables.journal import Journal
+
+TESTS = Path(__file__).resolve().parents[1]
+Patch = pytest.MonkeyPatch
+
+
+class Defect(NamedTuple):
+    """How it is planted, and who must notice."""
+
+    plant: Callable[[Patch], None]
+    story: str
+    """The id of a test, below tests/."""
+    shows: str
+    """A part of what it says then: it fails for this, not because the plant is a wrong call."""
+
+
+# -- data lost or wrong without a word --------------------------------------------------------------------
+
+
+def _compare_quarantines_with_the_next_one_and_pins(patch: Patch) -> None:
+    """Of states and side files: tests/simulation/planted_years.py."""
+    real = retention._clear_quarantines
+
+    class NextOneAndPins(retention._Remaining):
+        def entries(self, but: int) -> Iterator[Entry]:
+            ledger = self._coordinator.ledger
+            above = next((each for each in super().entries(but) if each.id > but and each.completed), None)
+            spared = (ledger.entry(id) for id in sorted(retention._spared(ledger, ledger.pins()) - {but}))
+            yield from (each for each in (above, *spared) if each is not None)
+
+    def clear(coordinator: Any, entry: Entry, remaining: Any) -> None:
+        real(coordinator, entry, NextOneAndPins(coordinator, remaining._low))
+
+    patch.setattr(retention, "_clear_quarantines", clear)
+
+
+def _called_by_place(patch: Patch) -> None:
+    real = Stream.apply
+
+    def apply(self: Stream, operator: Any, *others: Stream, uid: str | None = None) -> Stream:
+        taken = {stage.name for stage in self.pipeline._stages}
+        places = (operator.kind if number == 1 else f"{operator.kind}-{number}" for number in itertools.count(1))
+        return real(self, operator, *others, uid=uid or next(name for name in places if name not in taken))
+
+    patch.setattr(Stream, "apply", apply)
+
+
+def _by_name_unless_told(patch: Patch) -> None:
+    patch.setitem(Files.__init__.__kwdefaults__, "order", "name")
+
+
+def _put_back_what_is_others(patch: Patch) -> None:
+    """Where nothing of its own is found, the head is taken for the first commit."""
+    real = delta_restore.way_back
+
+    def way_back(snapshot: Any, *given: Any, **more: Any) -> WayBack:
+        found = real(snapshot, *given, **more)
+        if found.exists or not snapshot.version:
+            return found
+        below = delta_restore._version(snapshot, snapshot.version - 1)
+        return WayBack(to=below, version=snapshot.version, foreign=(f"version {snapshot.version}",))
+
+    patch.setattr(delta_table, "way_back", way_back)
+
+
+def _what_lies_there_is_all(patch: Patch) -> None:
+    patch.setattr(footers, "refuse_difference", lambda where, written, found: None)
+
+
+def _nobody_counts(patch: Patch) -> None:
+    patch.setattr(run_job, "refuse_unaccounted", lambda *_: None)
+
+
+# -- stuck without a way out ------------------------------------------------------------------------------
+
+
+def _log_checkpoints_by_delta_rs(patch: Patch) -> None:
+    """Right behind a commit; nobody syncs them."""
+    from deltalake import PostCommitHookProperties
+
+    made = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    patch.setattr(log, "hooks", lambda location: made)
+    patch.setattr(log, "checkpoint_if_due", lambda *_: None)
+
+
+class _Nothing(Exception):
+    """Which nobody raises."""
+
+
+def _let_go_of_no_source(patch: Patch) -> None:
+    real = compatibility._sources
+    patch.setattr(compatibility, "_sources", lambda graph, config, base: real(graph, {}, base))
+
+
+def _stay_where_it_was(patch: Patch) -> None:
+    real = files._Position.of
+
+    def of(start: Any, pattern: Any, context: Any, moved_from: str | None) -> Any:
+        return real(start, pattern, context, None)
+
+    patch.setattr(files._Position, "of", staticmethod(of))
+
+
+def _hold_once_all_jobs_are_done(patch: Patch) -> None:
+    real = protocol.unanswered
+
+    def unanswered(entry: Entry) -> Any:
+        return real(entry) if set(entry.plan.acks) <= set(entry.acks) else ()
+
+    for module in (protocol, holding):
+        patch.setattr(module, "unanswered", unanswered)
+
+
+def _in_the_record_however_many(patch: Patch) -> None:
+    real = Records.pack
+
+    def pack(self: Records, value: Json, parts: int = 1) -> Payload:
+        return real(self, value)
+
+    patch.setattr(Records, "pack", pack)
+
+
+def _where_it_was_written(patch: Patch) -> None:
+    patch.setattr(located, "_located", lambda name, published, *_: published.tables[name])
+
+
+# -- what no test noticed ---------------------------------------------------------------------------------
+
+
+def _rewritten_and_not_synced(patch: Patch) -> None:
+    real = rewrite.rewrite
+
+    def unsynced(table: Any, *given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as lazy:
+            lazy.setattr(Location, "sync", lambda self, paths: None)
+            return real(table, *given)
+
+    patch.setattr("tidegate.sinks.delta_upsert.rewrite", unsynced)
+
+
+def _remove_what_was_merged_in_any_case(patch: Patch) -> None:
+    real = Journal._commit
+
+    def commit(self: Journal, snapshot: Any, new: Any, merged: Sequence[Any], stamp: Any) -> Any:
+        done = real(self, snapshot, new, merged, stamp)
+        self.location.remove_files(file.path for file in merged)
+        return done
+
+    patch.setattr(Journal, "_commit", commit)
+
+
+def _ack_whatever_the_disk_says(patch: Patch) -> None:
+    real = Attempt.do
+
+    def forgiving(part: Any) -> None:
+        finish = part.finish
+
+        def finished(*given: Any) -> None:
+            with contextlib.suppress(Unavailable):
+                finish(*given)
+
+        part.finish = finished
+
+    def do(self: Attempt, *given: Any) -> Any:
+        forgiving(self.operating)
+        forgiving(self.exchange)
+        return real(self, *given)
+
+    patch.setattr(Attempt, "do", do)
+
+
+def _acks_below_a_rollback_count(patch: Patch) -> None:
+    """R4."""
+    patch.setattr(progress, "_counting", lambda line, floor: list(line))
+
+
+def _read_on_below_a_rollback(patch: Patch) -> None:
+    """R4."""
+
+    def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
+        found: list[Entry] = []
+        if entry is None or base is None or not is_loose([entry, base]):
+            return found
+        at: Entry | None = base
+        low: int | None = None
+        while at is not None:
+            if at.manifest is not None and low is None:
+                low = lowest_ack(at)
+            if at.plan.base is None or (low is not None and at.id <= low):
+                break
+            at = ledger.entry(at.plan.base)
+            if at is not None:
+                found.append(at)
+        return found
+
+    patch.setattr(lines.all_below, "__code__", all_below.__code__)  # whoever has imported it already
+
+
+def _claim_without_another_look(patch: Patch) -> None:
+    real = discard._claim
+
+    def claim(ledger: Ledger, last: Entry, ended: Entry) -> bool:
+        return real(ledger, last, ended) or ledger.discarded() is not None
+
+    patch.setattr(discard, "_claim", claim)
+
+
+# ------------------------------------------------------------------------------------------------------------
+
+CHECKPOINT = "unit/checkpoint/test_"
+
+DEFECTS = {
+    "files of a quarantine are compared with the next one and pins": Defect(
+        _compare_quarantines_with_the_next_one_and_pins,
+        f"{CHECKPOINT}retention.py::test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_the"
+        "_rollback",
+        "00000003",
+    ),
+    "an operator is called by its place": Defect(
+        _called_by_place,
+        "unit/pipeline/test_meaning.py::test_an_operator_without_a_uid_is_not_called_by_its_place",
+        "'aggregate' != 'aggregate-rows-k'",
+    ),
+    "whose rows they are is no part of a state's meaning": Defect(
+        lambda patch: patch.setattr(Lineage, "sources", lambda self, name: []),
+        "unit/pipeline/test_meaning.py::test_a_uid_that_is_given_to_another_operator_does_not_take_over_the_state",
+        "its rows come from other, and came from rows",
+    ),
+    "files are read by name unless told otherwise": Defect(
+        _by_name_unless_told,
+        "unit/sources/test_files_planning.py::test_by_default_each_new_file_is_read_whatever_its_name[kept0]",
+        "fg.json",
+    ),
+    "what is passed by is not told": Defect(
+        lambda patch: patch.setattr(files, "_passed_by", lambda *_: None),
+        "unit/sources/test_files_planning.py::test_by_name_a_late_file_is_not_read_and_each_plan_says_so",
+        "None is not None",
+    ),
+    "explain says well": Defect(
+        lambda patch: patch.setattr(condition, "_skipping", lambda seen: None),
+        "unit/cli/test_walk.py::test_a_file_that_the_order_of_names_has_passed_by",
+        "well",
+    ),
+    "a table of others is put back": Defect(
+        _put_back_what_is_others,
+        "unit/cli/test_rollback.py::test_a_table_of_others_to_which_it_has_given_nothing_yet_is_left_alone",
+        "'totals'",
+    ),
+    "what lies in the folder is all that was written": Defect(
+        _what_lies_there_is_all,
+        "unit/runtime/test_accounting.py::test_what_was_written_and_lies_in_another_folder_is_missed",
+        "DID NOT RAISE",
+    ),
+    "nobody counts the rows of a stream": Defect(
+        _nobody_counts,
+        "unit/runtime/test_accounting.py::test_a_checkpoint_of_which_rows_are_elsewhere_is_not_completed",
+        "DID NOT RAISE",
+    ),
+    "a checkpoint of the log is named before it is durable": Defect(
+        _log_checkpoints_by_delta_rs,
+        "unit/tables/test_log_checkpoints.py::test_a_checkpoint_of_the_log_is_durable_before_anything_names_it",
+        "False) is not in list",
+    ),
+    "a torn checkpoint of the log is the end": Defect(
+        lambda patch: patch.setattr(handles, "do_without_torn", lambda location: False),
+        "unit/tables/test_log_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
+        "is torn",
+    ),
+    "one interval holds back all others": Defect(
+        lambda patch: patch.setattr(publish_intervals, "Invalid", _Nothing),
+        f"{CHECKPOINT}intervals.py::test_an_interval_that_cannot_be_replaced_holds_back_no_other",
+        "which rows are to be replaced cannot be told",
+    ),
+    "nobody can let go of a table": Defect(
+        lambda patch: patch.setattr(protocol, "left_by", lambda view, table: 0),
+        f"{CHECKPOINT}let_go.py::test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out",
+        "table b can never be created",
+    ),
+    "no source can ever be removed": Defect(
+        _let_go_of_no_source,
+        "unit/cli/test_check.py::test_a_source_is_let_go_of_when_that_is_allowed",
+        "a source would then begin at its beginning",
+    ),
+    "a folder can never be renamed": Defect(
+        _stay_where_it_was,
+        "unit/sources/test_files_planning.py::test_a_folder_may_be_renamed_if_that_is_said[landing]",
+        "the pattern now starts from folder",
+    ),
+    "a hold counts only once all jobs are done": Defect(
+        _hold_once_all_jobs_are_done,
+        f"{CHECKPOINT}holding.py::test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by"
+        "[overtaken0]",
+        "so nobody ends it because its process is gone",
+    ),
+    "payloads lie in the record, however many": Defect(
+        _in_the_record_however_many,
+        f"{CHECKPOINT}many_tables.py::test_six_hundred_tables_of_many_files_are_one_checkpoint",
+        "ack would have",
+    ),
+    "tables are read where they were when they were written": Defect(
+        _where_it_was_written,
+        "unit/cli/test_moved.py::test_a_moved_project_is_read_where_it_lies_now_and_goes_on[orders]",
+        "TABLE_DAMAGED",
+    ),
+    "runs that cannot plan count nowhere": Defect(
+        lambda patch: patch.setattr(loop, "nothing_planned", lambda *_: None),
+        f"{CHECKPOINT}control.py::test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated",
+        "NO_FOLDER",
+    ),
+    "a store is taken at its word": Defect(
+        lambda patch: patch.setattr(ObjectStore, "refuse_unsafe", lambda self: None),
+        "unit/ledger/test_conditional_put.py::test_nor_does_a_run_make_a_checkpoint_there[ignored]",
+        "DID NOT RAISE",
+    ),
+    "what an upsert writes anew is not synced": Defect(
+        _rewritten_and_not_synced,
+        "unit/sinks/test_upsert_durable.py::test_rewritten_files_are_synced_before_the_log_names_them[order_by]",
+        "/merged-",
+    ),
+    "a journal removes what it merged in a commit that was lost": Defect(
+        _remove_what_was_merged_in_any_case,
+        "unit/tables/test_journal.py::test_a_commit_that_was_lost_removes_only_its_own_file",
+        "is not a readable Parquet file",
+    ),
+    "a state is told before its files are durable": Defect(
+        lambda patch: patch.setattr(Syncing, "finish", lambda self: None),
+        "unit/state/test_durable.py::test_what_cannot_be_made_durable_is_no_state",
+        "DID NOT RAISE",
+    ),
+    "a job acks whatever the disk says": Defect(
+        _ack_whatever_the_disk_says,
+        "unit/state/test_durable.py::test_there_is_no_ack_before_all_is_durable",
+        "DID NOT RAISE",
+    ),
+    "old logs go on their first day": Defect(
+        lambda patch: patch.setattr(old_logs, "YOUNG_S", 0.0),
+        "unit/tables/test_old_logs.py::test_what_is_young_stays_for_whoever_sleeps_there[23]",
+        "oldest first",
+    ),
+    "a day keeps what is claimed already": Defect(
+        lambda patch: patch.setattr(Ledger, "is_kept", lambda self, id: True),
+        f"{CHECKPOINT}ages.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
+        "assert not True",
+    ),
+    "an answer is lost, and what followed from it is not": Defect(
+        lambda patch: patch.setattr(holding, "settle", lambda ledger, entry: None),
+        "simulation/test_stories.py::test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does",
+        "checked",
+    ),
+    "acks below a rollback count": Defect(
+        _acks_below_a_rollback_count,
+        f"{CHECKPOINT}passed_stories.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
+        "assert 2 == 1",
+    ),
+    "what lies below a rollback is read": Defect(
+        _read_on_below_a_rollback,
+        f"{CHECKPOINT}passed_stories.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
+        "== []",
+    ),
+    "the final cancel looks for pins once": Defect(
+        _claim_without_another_look,
+        "unit/cli/test_for_good.py::test_a_name_that_comes_just_before_the_tombstone_keeps_it_all",
+        "[] != [1, 2, 3]",
+    ),
+}
+
+
+class Heard:
+    """What became of each story."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.failed: list[str] = []
+        """What each says: the lines of its report that begin with an E."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            said = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            self.failed.append("\n".join([f"{report.nodeid}, {report.when}", *said]))
+        elif report.when == "call":
+            self.passed.append(report.nodeid)
+
+
+def played(folder: Path, *stories: str) -> Heard:
+    """In this process: what is patched here, is patched there."""
+    heard = Heard()
+    without = ("cacheprovider", "faulthandler", "terminalreporter", "threadexception", "unraisableexception", "xdist")
+    options = ["-s", "-o", "addopts=--import-mode=importlib", f"--basetemp={folder}"]
+    options += [f"-pno:{name}" for name in without]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        pytest.main([*options, *(str(TESTS / story) for story in stories)], plugins=[heard])
+    return heard
+
+
+@pytest.fixture(scope="module")
+def unplanted(tmp_path_factory: pytest.TempPathFactory) -> Heard:
+    """All stories as the code is. First, so that nothing is imported while something is planted, and keeps that."""
+    return played(tmp_path_factory.mktemp("unplanted"), *dict.fromkeys(defect.story for defect in DEFECTS.values()))
+
+
+def test_without_a_defect_every_story_holds(unplanted: Heard) -> None:
+    assert unplanted.failed == []
+    told = {each.partition("[")[0].rpartition("::")[2] for each in unplanted.passed}
+    assert told == {defect.story.partition("[")[0].rpartition("::")[2] for defect in DEFECTS.values()}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_noticed(name: str, unplanted: Heard, tmp_path: Path, monkeypatch: Patch) -> None:
+    defect, before = DEFECTS[name], set(sys.modules)
+    with monkeypatch.context() as patch:
+        defect.plant(patch)
+        heard = played(tmp_path / "played", defect.story)
+    assert heard.failed, f"{defect.story} goes by, and nobody notices"
+    assert all(defect.shows in said and ", call\n" in said for said in heard.failed), "\n".join(heard.failed)
+    own = [name for name in set(sys.modules) - before if name.startswith(("tests", "tidegate"))]
+    assert own == [], "imported while it was planted, so they keep it"
