@@ -24,14 +24,17 @@ from tidegate.model.interval import Interval
 from tidegate.model.records import Filled, Json, PublishedTable
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Sinking
-from tidegate.sinks.base import Head, Publication, SinkContext
+from tidegate.sinks.base import Disowned, Head, Publication, SinkContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
 
-__all__ = ["Pass", "index_interval", "publish_table", "refuse_rewritten"]
+__all__ = ["Pass", "disown", "index_interval", "publish_table", "refuse_rewritten"]
 
 Published = dict[tuple[int, str], PublishedTable]
+
+_TRIES = 10
+"""As often somebody else may have committed meanwhile."""
 
 
 @dataclass
@@ -79,8 +82,35 @@ def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> Pas
             continue
         if done is not None:
             done_here.published[answer.id, sinking.name] = done
-    raise Unavailable(
-        f"sink {sinking.name!r} lost too many races for its table's next version",
+    raise _busy(sinking.name)
+
+
+def disown(coordinator: Coordinator, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
+    """Let go of what a table shows of an interval, which others have rewritten: see Sink.disown. The table first, then
+    the log, as when something is published: a publication in between takes the version."""
+    sinking = coordinator.graph.sinks.get(name)
+    if sinking is None or not coordinator.graph.by_interval:
+        found = f"has no sink {name!r}" if sinking is None else "does not read by data interval"
+        raise Invalid(
+            f"pipeline {coordinator.graph.name!r} {found}",
+            expected=f"one of {', '.join(sorted(coordinator.graph.sinks))}, of a pipeline that reads by data interval",
+            help="`tidegate explain` names the sink and the interval that wait, if any do",
+            reason="NOTHING_TO_DISOWN",
+        )
+    context = coordinator.context(name)
+    for _ in range(_TRIES):
+        head = sinking.sink.head(context)
+        table = _Table(coordinator, sinking, context, head, coordinator.ledger.view(reach=head.last))
+        shown = table.shown_of(interval)
+        done = sinking.sink.disown(interval, shown, head, context, take_out=take_out, look=look)
+        if done is not None:
+            return done
+    raise _busy(name)
+
+
+def _busy(name: str) -> Unavailable:
+    return Unavailable(
+        f"sink {name!r} lost too many races for its table's next version",
         help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
         reason="BUSY_TABLE",
     )
@@ -106,16 +136,22 @@ class _Table:
         """What is to be committed, from records that will still be there after a power loss."""
         entry = self._entry(answer.id)
         self.coordinator.ledger.settle_decision(entry.id)
-        return self._publication(entry, self._replaced(entry, answer.after))
+        assert entry.interval is not None
+        return self._publication(entry, self._replaced(entry.interval, answer.after))
 
-    def _replaced(self, entry: Entry, shown: int | None) -> tuple[int, Json] | None:
-        """The entry of the interval that the table shows, and the trace of its rows there."""
+    def shown_of(self, interval: Interval) -> tuple[int, Json] | None:
+        """The entry of an interval that the table shows, and the trace of its rows there."""
+        ids = [entry.id for entry in self.view.entries if entry.completed and entry.interval == interval]
+        shown = (id for id in reversed(ids) if id <= self.view.settled or self.holds(id))
+        return self._replaced(interval, next(shown, None)) if self.view.entries else None
+
+    def _replaced(self, interval: Interval, shown: int | None) -> tuple[int, Json] | None:
+        """The same, if that entry is known; None: it is none of this view."""
         name = self.sinking.name
         if shown is not None:
             return shown, self.sinking.sink.trace(_committables(self.coordinator, self._entry(shown), name))
-        assert entry.interval is not None
         # Behind the view: what has left the view is in the index.
-        filled = self.coordinator.ledger.filled(entry.interval, before=self.view.entries[0].id)
+        filled = self.coordinator.ledger.filled(interval, before=self.view.entries[0].id)
         return (filled.id, filled.traces[name]) if filled is not None and name in filled.traces else None
 
     def _publication(self, entry: Entry, replaces: tuple[int, Json] | None) -> Publication:

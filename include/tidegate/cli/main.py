@@ -42,6 +42,7 @@ COMMANDS = {
     "check": "will this code go on from the last checkpoint? every reason why not",
     "recover": "what the next run will find, verified; end what is dead, publish what is owed",
     "rollback": "go back to a checkpoint: positions, state and tables",
+    "disown": "let go of an interval's rows that others have rewritten in a table",
     "fork": "begin a new pipeline with what another one held at a checkpoint",
     "savepoint": "checkpoints with names: create, list, show, verify, dispose",
     "suspend": "let no run plan a checkpoint until `resume`",

@@ -20,7 +20,7 @@ from tidegate.runtime.loop import Schedule, run_checkpoints
 from tidegate.runtime.sessions import Sessions, spark_settings
 from tidegate.state.table import STATE
 
-__all__ = ["add_parser", "count", "refuse_submit", "run", "run_loop"]
+__all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_loop"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
     how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
     how_long.add_argument(
         "--interval",
-        type=_interval,
+        type=data_interval,
         action="append",
         metavar="FROM/TO",
         help="make one data interval (UTC), such as 2026-01-01T00:00/2026-01-02T00:00; may be given again",
@@ -100,7 +100,8 @@ def refuse_submit(settings: Settings) -> None:
         )
 
 
-def _interval(text: str) -> tuple[datetime, datetime]:
+def data_interval(text: str) -> tuple[datetime, datetime]:
+    """A data interval, as an option gives it."""
     parts = text.split("/")
     try:
         start, end = (datetime.fromisoformat(part.strip()) for part in parts)

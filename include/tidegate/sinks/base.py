@@ -9,6 +9,7 @@
     publish   after the decision, by anyone, any number      yes: retried until it works
               at least once: in a job, once per attempt      yes: the attempt is retried
     trace     after a publish of an interval                 no
+    disown    by a person, for an interval that is stuck     yes: nothing is changed
     locate    after a publish whose answer was lost          yes: readers wait for the hint
     verify    before anyone relies on a published version    yes: Corrupt
     attempts  when an entry is cleaned up                    yes: cleaned up later
@@ -29,6 +30,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.errors import Invalid
 from tidegate.model.interval import Interval
 from tidegate.model.place import Place
 from tidegate.model.records import Json, PublishedTable, Restored
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AtLeastOnceSink",
+    "Disowned",
     "ExactlyOnceSink",
     "Head",
     "Prepared",
@@ -148,6 +151,18 @@ class Publication:
 
 
 @dataclass(frozen=True)
+class Disowned:
+    """An interval's rows in a target that are let go of: what is published next replaces none of them."""
+
+    version: int | None
+    """The target's version that says so; None: it was only looked at."""
+    rows: int
+    """How many were taken out. None are, if they are left as they are."""
+    files: int
+    """How many of the target's files go."""
+
+
+@dataclass(frozen=True)
 class WayBack:
     """What a rollback finds out about one target before it is decided."""
 
@@ -227,6 +242,28 @@ class Sink(ABC):
 
         replaces: what is there, as in a Publication.
         """
+
+    def disown(
+        self,
+        interval: Interval,
+        replaces: tuple[int, Json] | None,
+        head: Head,
+        context: SinkContext,
+        *,
+        take_out: bool,
+        look: bool = False,
+    ) -> Disowned | None:
+        """Let go of what an interval shows, since others have rewritten it, as the one commit right after `head`.
+
+        take_out: find the rows by their values, and take them out. If not, they stay, or are gone by now. look: only
+        tell. None: somebody else committed first. Rejected: what is there is as it was published.
+        """
+        raise Invalid(
+            f"a sink of kind {self.kind} cannot let go of an interval's rows",
+            expected="a DeltaAppend of an interval pipeline",
+            help="mend the target as its own error says",
+            reason="BY_INTERVAL",
+        )
 
     def stages_in(self, context: SinkContext) -> Location | None:
         """The folder that Spark writes to and this process reads: both must see the same one. None: there is none."""

@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate import seams
+from tidegate.errors import Rejected
 from tidegate.model.interval import Interval
 from tidegate.model.records import Json
 from tidegate.sinks.ahead import Ahead, can_stage_ahead, stage_ahead
-from tidegate.sinks.base import Prepared, Publication, SinkContext, Staging
+from tidegate.sinks.base import Disowned, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.delta_disowned import disown
 from tidegate.sinks.delta_interval import (
     column_problems,
     refuse_outside,
@@ -24,7 +26,7 @@ from tidegate.sinks.delta_interval import (
 )
 from tidegate.sinks.delta_nulls import refuse_nulls
 from tidegate.sinks.delta_spark import append_by_spark
-from tidegate.sinks.delta_table import Batch, DeltaSink, Evolution, staged_result
+from tidegate.sinks.delta_table import MERGED, Batch, DeltaSink, Evolution, staged_result
 from tidegate.sinks.writing import write_files
 from tidegate.tables import (
     Committed,
@@ -194,6 +196,38 @@ class DeltaAppend(DeltaSink):
         snapshot = self.open(context)
         if snapshot is not None and self.interval_column is None:
             replaced_files(snapshot, interval, replaces, context)
+
+    def disown(
+        self,
+        interval: Interval,
+        replaces: tuple[int, Json] | None,
+        head: Head,
+        context: SinkContext,
+        *,
+        take_out: bool,
+        look: bool = False,
+    ) -> Disowned | None:
+        if self.interval_column is not None:
+            raise Rejected(
+                f"sink {context.sink!r} finds the rows of an interval by their {self.interval_column!r}, wherever they "
+                "are: none has to be let go of",
+                help="nothing to do",
+                reason="NOT_REWRITTEN",
+            )
+        snapshot, attempt = self.open(context), seams.new_id()
+        if snapshot is None or snapshot.version != head.version:
+            return None
+        id = replaces[0] if replaces is not None else 0
+        return disown(
+            snapshot,
+            interval,
+            replaces,
+            context,
+            take_out=take_out,
+            look=look,
+            folder=f"{entry_folder(context, id)}/{MERGED}{attempt}",
+            attempt=attempt,
+        )
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return trace_of(file["path"] for each in committables for file in each["files"])

@@ -34,6 +34,7 @@ from tidegate.tables.schema import columns, render
 
 __all__ = [
     "column_problems",
+    "interval_files",
     "is_published",
     "publication_of",
     "refuse_features",
@@ -92,13 +93,31 @@ def replaced_files(
     snapshot: Snapshot, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
 ) -> list[LiveFile]:
     """The interval's files that are live, exactly those that were published; Invalid if others rewrote some."""
-    own, key = f"tidegate/{context.uid}-{context.sink}/", interval.key
-    found = [file for file in live_files(snapshot, containing=f"/{key}/") if file.path.startswith(own)]
-    expected = replaces[1] if replaces is not None else trace_of(())
-    if trace_of(file.path for file in found) != expected:
-        numbers = len(found), int(expected["files"])
-        raise _rewritten(snapshot, interval, replaces[0] if replaces is not None else None, context, *numbers)
-    return found
+    found = interval_files(snapshot, interval, context)
+    id, expected = replaces if replaces is not None else (None, trace_of(()))
+    if trace_of(file.path for file in found) == expected or (not found and _is_disowned(snapshot, interval, id)):
+        return found
+    raise _rewritten(snapshot, interval, id, context, len(found), int(expected["files"]))
+
+
+def interval_files(snapshot: Snapshot, interval: Interval, context: SinkContext) -> list[LiveFile]:
+    """The live files that an interval has staged, as long as others have not put their rows elsewhere."""
+    own = f"tidegate/{context.uid}-{context.sink}/"
+    return [file for file in live_files(snapshot, containing=f"/{interval.key}/") if file.path.startswith(own)]
+
+
+def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool:
+    """Whether somebody has let go of what checkpoint `id` put there for the interval (sinks/delta_disowned.py)."""
+    for version in range(snapshot.version, -1, -1):
+        tags = commit.tags() if (commit := read_commit(snapshot.location, version)) is not None else None
+        if tags is None:
+            break
+        if tags.get("tidegate.checkpoint") == id:
+            if tags.get("tidegate.disowned") == interval.key:
+                return True
+            if tags.get("tidegate.publishes"):
+                break  # where it was published: nobody has let go of it before that
+    return False
 
 
 def _rewritten(
@@ -111,9 +130,10 @@ def _rewritten(
         f"sink {context.sink!r}: of the {expected} files that {whose} put into {snapshot.location.url} for interval "
         f"{interval}, {found} are there{by}. Which rows are to be replaced cannot be told by file",
         expected="the interval's files as they were published: no OPTIMIZE, DELETE or UPDATE by others",
-        help="say which column tells a row's interval: DeltaAppend(…, interval_column='…'); then its rows are found by "
-        "their values, and what waits is published. Or, as long as nothing else was committed since, put the table "
-        "back to the version before, with RESTORE: it takes back all that came later, other intervals' rows, too",
+        help=f"`tidegate disown MODULE:pipeline --sink {context.sink} --interval {interval} --take-out` finds them by "
+        "their values, if others have only moved them (OPTIMIZE), and takes them out; --leave instead says that they "
+        "stay, or that you have deleted them; what waits is published then. For good: say which column tells a row's "
+        "interval, DeltaAppend(…, interval_column='…')",
         reason="INTERVAL_REWRITTEN",
     )
 

@@ -54,7 +54,7 @@ from tidegate.tables.schema import differences
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batch", "DeltaSink", "Evolution", "refuse_unsafe_store"]
+__all__ = ["MERGED", "Batch", "DeltaSink", "Evolution", "refuse_unsafe_store"]
 
 Evolution = Literal["refuse", "add"]
 

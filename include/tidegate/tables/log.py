@@ -77,6 +77,8 @@ class Stamp:
     """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
     through: bool = False
     """By a job, before the decision."""
+    disowns: str = ""
+    """By a person who has let go of an interval's rows: the interval. They are those of checkpoint `id`."""
 
     def tags(self) -> dict[str, Any]:
         """What a table's history shows beside our commit."""
@@ -87,6 +89,7 @@ class Stamp:
             "tidegate.attempt": self.attempt,
             "tidegate.publishes": self.publishes,
             **({"tidegate.through": True} if self.through else {}),
+            **({"tidegate.disowned": self.disowns} if self.disowns else {}),
         }
 
     def transactions(self) -> dict[str, int]:

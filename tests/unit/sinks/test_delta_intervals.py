@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tests.unit.sinks.kit import Published
 from tests.unit.tables.kit import KV, by_foreigner, kv
-from tidegate.errors import Corrupt, Invalid
+from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.model.interval import Interval
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Head, Publication, Staging
@@ -130,12 +130,11 @@ def test_rows_that_others_have_rewritten_are_not_guessed_at(world):
 
 
 def test_what_was_staged_before_others_rewrote_its_rows_is_published_once_the_table_is_put_back(world):
-    """As the refusal says: RESTORE to the version before is a way out that needs no change of the code."""
     world.hour(1, 0, (1, "a"))
     world.hour(2, 1, (2, "b"))
     again = world.publication(3, 1, (4, "d"))
     DeltaTable(world.location.url).optimize.compact()
-    with pytest.raises(Invalid, match="back to the version before, with RESTORE") as caught:
+    with pytest.raises(Invalid, match="cannot be told by file") as caught:
         world.take(again, 1)
     assert caught.value.reason == "INTERVAL_REWRITTEN"
     DeltaTable(world.location.url).restore(1)
@@ -168,3 +167,92 @@ def test_a_table_whose_files_delta_rs_may_not_remove_is_refused(tmp_path):
 
 def test_an_upsert_is_refused_because_its_result_would_depend_on_the_order():
     assert any("cannot replace" in problem for problem in DeltaUpsert("t", keys=["k"]).interval_problems())
+
+
+# -- the way out: rows that are found by their values, or let go of ------------------------------------------
+
+
+def disown(world, number, **options):
+    return world.sink.disown(hour(number), world.shown.get(number), world.head(), world.context, **options)
+
+
+def compacted(world):
+    """Two hours with rows that are alike, and a stranger's; then all are in one file."""
+    world.hour(1, 0, (1, "a"), (7, "same"))
+    world.hour(2, 1, (2, "b"), (7, "same"), (7, "same"))
+    by_foreigner(world.location, (9, "z"))
+    DeltaTable(world.location.url).optimize.compact()
+
+
+def test_rows_that_others_have_compacted_are_taken_out_by_their_values(world):
+    compacted(world)
+    waiting = world.publication(3, 1, (4, "d"))
+    looked = disown(world, 1, take_out=True, look=True)
+    assert (looked.version, looked.rows, world.head().version) == (None, 3, 3)
+    done = disown(world, 1, take_out=True)
+    assert (done.version, done.rows) == (4, 3)
+    assert world.rows() == [(1, "a"), (7, "same"), (9, "z")]
+    world.sink.check_interval(hour(1), world.shown[1], world.context)
+    world.take(waiting, 1)
+    assert world.rows() == [(1, "a"), (4, "d"), (7, "same"), (9, "z")]
+    with pytest.raises(Invalid) as caught:
+        world.hour(4, 0, (5, "e"))
+    assert caught.value.reason == "INTERVAL_REWRITTEN", "the other hour's rows are where they were"
+    assert disown(world, 0, take_out=True).rows == 2, "also behind the first one's going"
+    world.hour(5, 0, (5, "e"))
+    assert world.rows() == [(4, "d"), (5, "e"), (9, "z")]
+
+
+def test_what_is_let_go_of_stays_and_what_comes_next_is_added(world):
+    compacted(world)
+    assert disown(world, 1, take_out=False).rows == 0
+    world.hour(3, 1, (4, "d"))
+    assert world.rows() == [(1, "a"), (2, "b"), (4, "d"), (7, "same"), (7, "same"), (7, "same"), (9, "z")]
+    world.hour(4, 1)
+    assert (4, "d") not in world.rows(), "from there on it is replaced as ever"
+
+
+def test_files_of_the_interval_that_are_left_go_with_it(world):
+    folder = staging_folder(Staging(1, "attempt1", hour(0)), world.context)
+    world.files(folder, kv((1, "a")))
+    files = world.files(folder, kv((2, "b")))  # with the first one
+    batch = staged_result(Batch(columns=KV, files=files, since=None), 2).committable
+    world.take(Publication(1, 0, "publisher-1", None, (batch,), hour(0), None), 0)
+    DeltaTable(world.location.url).delete("k = 1")
+    with pytest.raises(Invalid, match=r"version 1 \(DELETE\) has changed") as caught:
+        disown(world, 0, take_out=True)
+    assert caught.value.reason == "INTERVAL_CHANGED"
+    assert "--leave" in caught.value.help
+    assert world.rows() == [(2, "b")]
+    disown(world, 0, take_out=False)
+    assert world.rows() == []
+    world.hour(2, 0, (3, "c"))
+    assert world.rows() == [(3, "c")]
+
+
+def test_rows_whose_old_files_are_gone_are_not_guessed_at(world):
+    compacted(world)
+    for path in world.location.local("tidegate").rglob("*/00000002/*/*/*.parquet"):
+        path.unlink()
+    with pytest.raises(Invalid, match="VACUUM") as caught:
+        disown(world, 1, take_out=True)
+    assert caught.value.reason == "INTERVAL_CHANGED"
+    assert world.head().version == 3
+
+
+def test_an_interval_that_is_as_it_was_published_is_not_let_go_of(world):
+    world.hour(1, 0, (1, "a"))
+    for take_out in (True, False):
+        with pytest.raises(Rejected, match="as they were published"):
+            disown(world, 0, take_out=take_out)
+        with pytest.raises(Rejected):
+            disown(world, 5, take_out=take_out)
+
+
+def test_who_lets_go_of_rows_of_an_older_version_of_the_table_does_it_again(world):
+    compacted(world)
+    old = world.head()
+    by_foreigner(world.location, (8, "y"))
+    assert world.sink.disown(hour(1), world.shown[1], old, world.context, take_out=True) is None
+    assert disown(world, 1, take_out=True).rows == 3
+    assert world.rows() == [(1, "a"), (7, "same"), (8, "y"), (9, "z")]
