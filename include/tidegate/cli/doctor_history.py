@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tidegate.checkpoint.history import HISTORY, journal_of
 from tidegate.cli.doctor import Finding
+from tidegate.cli.doctor_tables import torn
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
 
@@ -13,7 +14,7 @@ __all__ = ["check_history"]
 
 
 def check_history(target: Target) -> Iterator[Finding]:
-    """One finding about the table of what was settled."""
+    """What there is to say about the table of what was settled."""
     settled = target.ledger.settled()
     if not settled:
         return
@@ -25,6 +26,7 @@ def check_history(target: Target) -> Iterator[Finding]:
     except TidegateError as error:
         yield Finding(target.name, "history", "bad", error.what, advice)
         return
+    yield from torn(target, "log of history", journal.location)
     twice = len(ids) - len(set(ids))
     if twice:
         yield Finding(target.name, "history", "bad", f"{twice} checkpoints are in it more than once", advice)

@@ -21,9 +21,10 @@ from tidegate.pipeline import Sinking
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.delta_table import DeltaSink, refuse_unsafe_store
 from tidegate.tables import Location, StagedFile, missing_files
+from tidegate.tables.log_checkpoints import put_aside, torn_checkpoints
 from tidegate.tables.rawlog import read_commit
 
-__all__ = ["check_tables", "contexts"]
+__all__ = ["check_tables", "contexts", "torn"]
 
 
 def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
@@ -79,7 +80,25 @@ def _versions(target: Target, published: dict[int, Published]) -> Iterator[Findi
         for sink, table in record.tables.items():
             recorded.setdefault((sink, table.uri), {}).setdefault(table.version, (id, table.log_hash))
     for (sink, uri), versions in recorded.items():
-        yield _versions_of(target, sink, Location(uri, target.settings.storage_options), versions)
+        location = Location(uri, target.settings.storage_options)
+        yield _versions_of(target, sink, location, versions)
+        yield from torn(target, f"log of {sink}", location)
+
+
+def torn(target: Target, check: str, location: Location) -> Iterator[Finding]:
+    """Delta's own checkpoint of a log that a crash has torn: done without, or in the way of whoever reads the table."""
+    if files := torn_checkpoints(location):
+        detail = f"{location.url}: {', '.join(files)} cannot be read, so other engines cannot open the table"
+        advice = (
+            "the next publication puts it aside, if the log's commits hold every row; if not, restore it from a copy"
+        )
+        yield Finding(target.name, check, "bad", detail, advice)
+    if files := put_aside(location):
+        detail = (
+            f"{location.url}: a crash, a power loss or a full disk tore Delta's own checkpoint of its log. It is done "
+            f"without, no row is missing, and the next one takes its place; put aside: {', '.join(files)}"
+        )
+        yield Finding(target.name, check, "note", detail, "look after the disk and the machine; delete it if you like")
 
 
 def _versions_of(target: Target, sink: str, location: Location, versions: dict[int, tuple[int, str]]) -> Finding:

@@ -4,8 +4,8 @@ delta-rs makes one right behind a commit and syncs nothing of it. After a power 
 that is empty, torn or gone, and then no engine opens the table, though its commits are all there. So delta-rs makes it
 of links to the log's files in a folder aside; it is copied, synced, and only then named.
 
-Whoever meets one that cannot be read, made by others or before this was so, removes it with what names it, if the rest
-of the log has every row. That is tried aside first, and said.
+Whoever meets one that cannot be read, made by others or before this was so, puts it aside with what names it, if the
+rest of the log has every row. That is tried first, and said: `doctor` tells of it until the next one is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.tables.files import Location, told
 from tidegate.tables.footers import open_parquet
 from tidegate.tables.rawlog import LOG, last_checkpoint, log_path, read_commit
 
-__all__ = ["checkpoint_if_due", "do_without_torn", "sync_checkpoint", "torn_checkpoints"]
+__all__ = ["checkpoint_if_due", "do_without_torn", "put_aside", "sync_checkpoint", "torn_checkpoints"]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ _EVERY = 100
 
 _HINT = "_last_checkpoint"
 _NAME = re.compile(r"([0-9]{20})\.(json|checkpoint\..*?(?:parquet|json))")
+_ASIDE = "torn-"
+"""Begins the names of files that are done without: no engine takes them for a part of the log."""
 _LEFT = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
 
 
@@ -73,22 +75,32 @@ def torn_checkpoints(location: Location) -> list[str]:
 
 
 def do_without_torn(location: Location) -> bool:
-    """Remove what `torn_checkpoints` finds, if the table can be read without it. False: nothing was removed."""
+    """Put aside what `torn_checkpoints` finds, if the table can be read without it. False: nothing was changed."""
     if not (torn := torn_checkpoints(location)) or not _readable_without(location, torn):
         return False
     log.warning(
         "%s: a crash tore Delta's own checkpoint of its log. Its commits hold every row, so it is done without: "
-        "%s is removed, and the next checkpoint takes its place",
+        "%s is put aside, and the next checkpoint takes its place",
         location.url,
         ", ".join(torn),
     )
     try:
-        location.remove_files(torn)  # what names it goes first: a crash in between leaves what is found again
+        for path in torn:  # what names it goes first: a crash in between leaves what is found again
+            there = location.local(path)
+            with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+                os.replace(there, there.with_name(_ASIDE + there.name))
         location.sync([log_path(max(_commits(location)))])
-    except TidegateError as error:
-        log.warning("%s could not be removed (%s): remove it by hand", ", ".join(torn), error)
+    except (OSError, TidegateError) as error:
+        log.warning("%s could not be put aside (%s): remove it by hand", ", ".join(torn), told(error))
         return False
     return True
+
+
+def put_aside(location: Location) -> list[str]:
+    """The files of torn checkpoints that the table is read without, since the last one was made."""
+    if not location.is_local or not location.local(LOG).is_dir():
+        return []
+    return sorted(f"{LOG}/{name}" for name in os.listdir(location.local(LOG)) if name.startswith(_ASIDE))
 
 
 def _make(location: Location, version: int, before: int) -> None:
@@ -105,6 +117,8 @@ def _make(location: Location, version: int, before: int) -> None:
     for left in os.listdir(there):
         if (match := _LEFT.fullmatch(left)) and int(match[1]) < version:
             (there / left).unlink(missing_ok=True)  # somebody died over it
+    for path in put_aside(location):
+        location.local(path).unlink(missing_ok=True)  # this one takes their place
 
 
 def _put(source: Path, target: Path, beside: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tidegate.checkpoint.history import remember
 from tidegate.model.records import Handle
 from tidegate.sinks.base import SinkContext, Staging
+from tidegate.tables import Location, open_table
+from tidegate.tables.opened import _known as opened
 
 SHOP = """
 from tidegate import Pipeline
@@ -194,6 +196,33 @@ def test_a_table_that_is_gone_is_found(history, tidegate):
 def test_an_old_log_file_that_was_cleaned_up_is_only_noted(history, tidegate):
     (history.table / "_delta_log" / f"{0:020d}.json").unlink()
     assert doctor(tidegate, "orders")["orders", "table good"]["state"] == "note"
+
+
+@pytest.mark.parametrize("table", ["good", "history"])
+def test_a_torn_checkpoint_of_a_log_is_told_before_and_after_it_is_done_without(history, tidegate, table):
+    """As long as it stands, and then until the log's next checkpoint takes its place."""
+    from deltalake import DeltaTable
+
+    remember(history.ledger, {})
+    place = str(history.table) if table == "good" else f"{history.ledger.home}/history"
+    DeltaTable(place).create_checkpoint()
+    (torn,) = Path(place, "_delta_log").glob("*.checkpoint.parquet")
+    torn.write_bytes(torn.read_bytes()[:100])
+    if table == "good":
+        found = doctor(tidegate, "orders", code=1)["orders", "log of good"]
+        assert (found["state"], torn.name in found["detail"]) == ("bad", True)
+        opened.clear()
+        assert open_table(Location(place)) is not None
+    else:
+        opened.clear()
+    found = doctor(tidegate, "orders")["orders", f"log of {table}"]
+    assert found["state"] == "note"
+    assert "no row is missing" in found["detail"]
+    assert f"torn-{torn.name}" in found["detail"]
+    DeltaTable(place).create_checkpoint()
+    for left in Path(place, "_delta_log").glob("torn-*"):
+        left.unlink()
+    assert ("orders", f"log of {table}") not in doctor(tidegate, "orders")
 
 
 def staged(history, id, base, size=5):

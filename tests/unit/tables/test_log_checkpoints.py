@@ -11,6 +11,7 @@ from tests.unit.tables.kit import KV, head, log_file, made, rows_of, staged, sta
 from tests.unit.tables.kit import kv as rows
 from tidegate.errors import Corrupt
 from tidegate.tables import append, create, open_table
+from tidegate.tables.log_checkpoints import put_aside
 from tidegate.tables.opened import _known
 
 CHECKPOINT = "_delta_log/00000000000000000002.checkpoint.parquet"
@@ -92,9 +93,15 @@ def test_a_torn_checkpoint_of_the_log_is_done_without_if_the_commits_have_every_
     assert location.url in caplog.text
     assert location.size(CHECKPOINT) is None
     assert location.size(HINT) is None
+    assert location.url in caplog.text
+    files = ["_delta_log/torn-_last_checkpoint"]
+    files = [CHECKPOINT.replace("/", "/torn-"), *files] if how != "gone" else files
+    assert put_aside(location) == files, "whoever looks later is told of it"
+    assert DeltaTable(location.url).version() == 4
     assert append(head(location), [], stamp(6)) is not None
     assert location.size("_delta_log/00000000000000000005.checkpoint.parquet"), "the next commit makes another one"
     assert rows_of(location) == ROWS
+    assert put_aside(location) == [], "from there on it is of no interest any more"
 
 
 def test_an_older_checkpoint_that_is_whole_stands_in_for_commits_that_are_gone(tmp_path):
