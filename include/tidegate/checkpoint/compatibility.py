@@ -8,18 +8,21 @@ inputs' types is only known when they run, so it is judged there (operators/inpu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.checkpoint.contradiction import contradiction
 from tidegate.checkpoint.references import acks_of
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
 from tidegate.gates.quarantine import QUARANTINE
-from tidegate.ledger.ledger import Ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json, Range
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.object_store import ObjectStore
+from tidegate.model.place import Place, is_url, store_of
+from tidegate.model.records import Json, Range, Tried
 from tidegate.model.view import Entry, View
 from tidegate.pipeline.graph import Graph
 from tidegate.pipeline.meaning import refuse_other_meanings, refuse_untold, same_meaning
@@ -108,10 +111,27 @@ def additions(graph: Graph, base: Entry) -> list[str]:
 def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
     """Every target can be published to, before any work is done for it."""
     uid = ledger.start().uid
+    _try_out(graph, ledger, place, uid)
     for name, sinking in graph.tables.items():
         sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home))
     for gated in graph.gates:
         gated.gate.check(GateContext(graph.name, gated.name, place))
+
+
+def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
+    """Each object store once, of the ledger and of tables: also for who began when nobody did so yet."""
+    found: dict[str, Callable[[], None]] = {}
+    if is_url(ledger.home) and isinstance(ledger.store, ObjectStore):
+        found[store_of(ledger.home)] = ledger.store.refuse_unsafe
+    for name, sinking in graph.tables.items():
+        target, context = sinking.sink.target(place), SinkContext(graph.name, uid, name, place, home=ledger.home)
+        if is_url(target):
+            found.setdefault(store_of(target), functools.partial(sinking.sink.try_out, context))
+    if not found or not (new := found.keys() - (tried := ledger.tried())):
+        return
+    for store in sorted(new):
+        found[store]()
+    ledger.hint_tried(Tried(**stamp(seams.new_id()), stores=sorted(tried | new)))
 
 
 def declared_sources(base: Entry | None) -> dict[str, Range]:

@@ -14,12 +14,12 @@ from tidegate.cli.doctor import Finding
 from tidegate.cli.doctor_ledger import still_there
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
-from tidegate.model.place import is_url
+from tidegate.model.place import is_url, store_of
 from tidegate.model.records import Json, Published
 from tidegate.model.view import Entry
 from tidegate.pipeline import Sinking
 from tidegate.sinks.base import SinkContext, Staging
-from tidegate.sinks.delta_table import DeltaSink, refuse_unsafe_store
+from tidegate.sinks.delta_table import refuse_unsafe_store
 from tidegate.tables import Location, StagedFile, missing_files
 from tidegate.tables.log_checkpoints import put_aside, torn_checkpoints
 from tidegate.tables.rawlog import read_commit
@@ -53,21 +53,20 @@ def check_tables(target: Target, entries: Sequence[Entry], repair: bool) -> Iter
     yield from _versions(target, published)
     owed = [entry for entry in entries if not entry.aborted and entry.id not in published]
     yield from _staged(target, owed, published)
+    yield from _stores(target, published)
     for sinking, context in sinks:
-        yield from _store(target, sinking, context)
         yield from _left_over(target, sinking, context, entries, repair)
 
 
-def _store(target: Target, sinking: Sinking, context: SinkContext) -> Iterator[Finding]:
-    """Whether an object store lets only one make each version of a table."""
-    where = sinking.sink.target(context.place)
-    if not isinstance(sinking.sink, DeltaSink) or not is_url(where):
-        return
-    try:
-        refuse_unsafe_store(Location(where, context.place.options))
-        yield Finding(target.name, f"store of {sinking.name}", "ok", f"{where}: creates each file once")
-    except TidegateError as error:
-        yield Finding(target.name, f"store of {sinking.name}", "bad", error.what, error.help)
+def _stores(target: Target, published: dict[int, Published]) -> Iterator[Finding]:
+    """Whether the object stores of tables let only one make each version: each store once."""
+    found = {store_of(at.url): at for _, at in sorted(_locations(target, published).items()) if is_url(at.url)}
+    for store, location in found.items():
+        try:
+            refuse_unsafe_store(location)
+            yield Finding(target.name, f"store {store}", "ok", f"{location.url}: creates each file once")
+        except TidegateError as error:
+            yield Finding(target.name, f"store {store}", "bad", error.what, error.help)
 
 
 # -- what was published --------------------------------------------------------------------------------

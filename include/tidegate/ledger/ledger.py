@@ -32,6 +32,7 @@ from tidegate.model.records import (
     Plan,
     Published,
     Retired,
+    Tried,
 )
 from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked
@@ -294,6 +295,10 @@ class Ledger(Log):
         """Tell whoever looks what a run has met."""
         texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
         self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
+
+    def hint_tried(self, tried: Tried) -> None:
+        """Have nobody try these stores out again."""
+        self.store.replace("tried.json", encode(tried))
 
     def hint_told(self, told: Told) -> None:
         """Have nobody tell the hooks of it again."""

@@ -28,6 +28,7 @@ from tidegate.model.records import (
     Plan,
     Published,
     Retired,
+    Tried,
 )
 from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked, Entry, View
@@ -170,6 +171,11 @@ class Log(Asked):
     def trouble(self) -> Trouble | None:
         """The last error that a run has met and no checkpoint tells of. It may be over long since."""
         return self._read_hint("trouble.json", Trouble)
+
+    def tried(self) -> frozenset[str]:
+        """The object stores that were tried out before this."""
+        found = self._read_hint("tried.json", Tried)
+        return frozenset(found.stores if found is not None else ())
 
     def told(self) -> int:
         """The last entry by which somebody suspended the pipeline and its hooks were told; 0: none, or nobody knows."""

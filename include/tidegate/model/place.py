@@ -72,6 +72,11 @@ def is_url(path: str) -> bool:
     return bool(_SCHEME.match(path)) and not _FILE.match(path)
 
 
+def store_of(url: str) -> str:
+    """The bucket or container, whose objects are all treated alike."""
+    return "/".join(url.split("/")[:3])
+
+
 def _bad_path(path: object, expected: str) -> Invalid:
     return Invalid(
         f"path {without_logins(repr(path))} is not usable",

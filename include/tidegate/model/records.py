@@ -398,6 +398,14 @@ class Latest(Record, frozen=True, kw_only=True):
     id: Id
 
 
+class Tried(Record, frozen=True, kw_only=True):
+    """Object stores that were tried out, and make an object only once. A lost hint has them tried out again."""
+
+    title: ClassVar[str] = "tried.json"
+
+    stores: list[str]
+
+
 class Kept(Record, frozen=True, kw_only=True):
     """Of the entries `low` to `upto`, all decided, so many are completed, and not rolled back. Any old value is true,
     only slower."""

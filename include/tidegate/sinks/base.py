@@ -2,6 +2,7 @@
 
     call      when                                           may it fail?
     check     before a checkpoint is planned                 yes: the checkpoint is declined
+    try_out   once for each object store                     yes: the checkpoint is declined
     ahead     in a job, before a gate judges the rows        yes: they are judged, and prepared, without it
     prepare   in a job, once per attempt, possibly doubled   yes: the attempt is retried
     head      before each publish                            yes: retried until it works
@@ -234,6 +235,9 @@ class Sink(ABC):
     @abstractmethod
     def check(self, context: SinkContext) -> None:
         """Refuse a target that cannot be published to safely (Invalid), before anything is planned."""
+
+    def try_out(self, context: SinkContext) -> None:  # noqa: B027
+        """Refuse a store on which two could both publish the same (Invalid). Asked once for each object store."""
 
     def check_interval(  # noqa: B027
         self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext

@@ -128,6 +128,9 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot is None or snapshot.txn(context.app_id) is None:
             refuse_unsafe_store(locate(context.place, self.path))
 
+    def try_out(self, context: SinkContext) -> None:
+        refuse_unsafe_store(locate(context.place, self.path))
+
     def head(self, context: SinkContext) -> Head:
         snapshot = self.open(context)
         if snapshot is None:

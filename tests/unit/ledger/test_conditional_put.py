@@ -1,15 +1,24 @@
 """A store that cannot promise that an object is made once is refused at the first start, with what to do."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.object_server import ObjectServer
 from tests.unit.checkpoint.kit import World
+from tidegate import Pipeline
+from tidegate.checkpoint.compatibility import check_targets
+from tidegate.cli import doctor_tables
+from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, Invalid
-from tidegate.ledger import Ledger, open_ledger
+from tidegate.ledger import Ledger, LocalStore, open_ledger
+from tidegate.ledger.ledger import stamp
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.model.place import Place
+from tidegate.model.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext
+from tidegate.testing.toys import ToyFeed, ToySource
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,47 @@ def test_a_store_with_conditional_puts_is_tried_out_once(safe):
     assert safe.names == ["root/orders/pipeline.json"]
     safe.treat("ignored")
     assert ledger.start() == begun, "what has begun is not tried out again"
+
+
+def test_a_pipeline_that_began_before_stores_were_tried_out_is_tried_out_once(safe, tmp_path):
+    class OnObjects(World):
+        def store(self):
+            return ObjectStore("s3://bucket/root/orders", safe.options)
+
+    world = OnObjects(tmp_path)
+    world.ledger.start()
+    world.feed_more(9)
+    safe.treat("ignored")
+    refusal_of(lambda: world.trigger("one"))
+    assert [name for name in safe.names if "checkpoints" in name] == [], "refused before anything is planned"
+    safe.treat("kept")
+    assert world.trigger("one") == 1
+    assert world.ledger.tried() == {"s3://bucket"}
+    world.limit(max_concurrent_checkpoints=9)
+    safe.treat("ignored")
+    assert world.trigger("two") == 2, "that costs nothing any more"
+
+
+def test_the_store_of_a_table_is_tried_out_too_if_the_pipeline_began_before(unsafe, tmp_path, monkeypatch):
+    monkeypatch.setattr(DeltaAppend, "check", lambda *_: None)  # it has published there long since
+    pipeline = Pipeline("p")
+    pipeline.source("in", ToySource(ToyFeed())).sink("s", DeltaAppend("t"))
+    place, ledger = Place("s3://bucket/data", unsafe.options), Ledger(LocalStore(tmp_path / "p"), "p")
+    ledger.start()
+    assert "s3://bucket/data/t" in refusal_of(lambda: check_targets(pipeline.graph(place), ledger, place))
+    assert ledger.tried() == frozenset()
+
+
+def test_doctor_says_of_each_store_of_tables_whether_it_keeps_conditions(unsafe, tmp_path):
+    ledger = Ledger(LocalStore(tmp_path / "p"), "p")
+    settings = SimpleNamespace(storage_options=unsafe.options)
+    target = Target("p", "p", settings, ledger, None)
+    table = PublishedTable(uri="s3://bucket/data/t", version=3, log_hash="ab" * 32, rows=1)
+    published = {7: Published(**stamp("a"), id=7, tables={"t": table, "u": table})}
+    (found,) = doctor_tables._stores(target, published)
+    assert (found.check, found.state) == ("store s3://bucket", "bad")
+    unsafe.treat("kept")
+    assert [each.state for each in doctor_tables._stores(target, published)] == ["ok"]
 
 
 def test_a_create_that_the_store_refuses_later_is_no_reason_to_try_again(safe):

@@ -44,6 +44,7 @@ from tidegate.model.records import (
     Restored,
     Retired,
     TablePart,
+    Tried,
     Verdict,
 )
 from tidegate.model.trouble import Told, Trouble
@@ -274,6 +275,7 @@ SAMPLES: dict[str, Record] = {
     "beginning": Beginning(**STAMP, id=42, source="orders", at={"version": 17, "sha": "ab" * 32}),
     "latest": Latest(**STAMP, id=42),
     "told": Told(**STAMP, id=42),
+    "tried": Tried(**STAMP, stores=["s3://ledger", "s3://tables"]),
     "trouble": Trouble(
         **STAMP,
         run="airflow/orders/scheduled__2026-03-01",
@@ -456,6 +458,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "beginning": st.builds(Beginning, **stamps, id=ids, source=texts, at=objects),
     "latest": st.builds(Latest, **stamps, id=ids),
     "told": st.builds(Told, **stamps, id=ids),
+    "tried": st.builds(Tried, **stamps, stores=st.lists(texts, max_size=2)),
     "trouble": st.builds(
         Trouble,
         **stamps,
