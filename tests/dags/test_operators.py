@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tidegate.dag import asset, build_dag, retries
 from tidegate.dag.gates import question
 from tidegate.dag.operators import JobOperator, TriggerOperator
 from tidegate.dag.outcomes import WAITING, as_airflow
-from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline
+from tidegate.dag.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
 from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
@@ -406,9 +407,13 @@ def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(t
     """The deadline passed while Spark shut down: the task was red, and its checkpoint completed."""
     world = World(tmp_path)
     plan = world.ledger.plan(world.trigger("run"))
-    told: list[str] = []
+    told: list[tuple[str, bool]] = []
+    noted: list[str] = []
     task: Any = SimpleNamespace(
-        coordinator=world.coordinator(), settings=SimpleNamespace(spark=SimpleNamespace(mode=mode)), failed=told.append
+        coordinator=world.coordinator(),
+        settings=SimpleNamespace(spark=SimpleNamespace(mode=mode)),
+        failed=lambda why, of_environment: told.append((why, of_environment)),
+        note=lambda step, error: noted.append(error.reason),
     )
 
     def late(*_: object) -> None:
@@ -418,15 +423,42 @@ def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(t
         world.work(plan.id)
         raise DeadlinePassed
 
-    operator: Any = SimpleNamespace(job="main", _run=late, _submit=late)
+    def without_spark(*_: object) -> None:
+        raise SparkNeverReady
+
+    operator: Any = SimpleNamespace(task_id="job_main", job="main", _run=late, _submit=late)
     with pytest.raises(AirflowFailException, match="CHECKPOINT_EXPIRED"):
         JobOperator._work(operator, task, plan)
-    assert told, "word is left for `complete`"
+    assert told[0][1] is False, "word is left for `complete`"
+    operator = SimpleNamespace(task_id="job_main", job="main", _run=without_spark, _submit=without_spark)
+    with pytest.raises(AirflowFailException, match="Spark was not ready for job 'main'"):
+        JobOperator._work(operator, task, plan)
+    assert told[1][1] is True, "that is not the pipeline's fault"
+    assert noted == ["CHECKPOINT_EXPIRED", "SPARK_START"], "whatever an earlier try has met"
     told.clear()
-    operator = SimpleNamespace(job="main", _run=too_late_to_end, _submit=too_late_to_end)
+    operator = SimpleNamespace(task_id="job_main", job="main", _run=too_late_to_end, _submit=too_late_to_end)
     JobOperator._work(operator, task, plan)
     assert not told
     assert world.coordinator().complete(plan.id).state == "completed"
+
+
+def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
+    world = World(tmp_path)
+    plan = world.ledger.plan(world.trigger("run"))
+
+    class Starting:
+        def __call__(self) -> None:
+            raise DeadlinePassed
+
+        def cancel(self) -> None:
+            raise AssertionError("there is nothing to cancel")
+
+    operator: Any = SimpleNamespace(job="main", sessions=lambda task: contextlib.nullcontext(Starting()))
+    task: Any = SimpleNamespace(
+        coordinator=world.coordinator(), step=lambda what: None, more_time=lambda plan, job: lambda: 0.0
+    )
+    with pytest.raises(SparkNeverReady):
+        JobOperator._run(operator, task, plan, 60.0)
 
 
 # -- retries -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import Plans, Special
 from tidegate.checkpoint.proposal import How
 from tidegate.checkpoint.publish_intervals import refuse_rewritten
-from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.errors import ENVIRONMENT, Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.model.names import check_run
@@ -238,7 +238,7 @@ class Coordinator:
             if holding.awaits_person(entry):
                 self.complete(entry.id)  # whoever made it need not be there any more
                 continue
-            reason = "CHECKPOINT_EXPIRED" if self.overdue(entry) else give_up(entry.plan)
+            reason = self.late(entry)[0] if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
             elif not lacking(self.ledger, entry) and self.ledger.expired(entry.plan):
@@ -252,6 +252,15 @@ class Coordinator:
             return False
         waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
+
+    def late(self, entry: Entry) -> tuple[str, str]:
+        """Why an entry is ended that is past its timeout. If there was no Spark for any of its jobs, as far as they
+        have left word, that is not the pipeline's fault."""
+        limit = f"{entry.plan.timeout_s:g} s"
+        trouble = None if entry.acks else self.ledger.trouble()
+        if trouble is not None and trouble.entry == entry.id and trouble.reason in ENVIRONMENT:
+            return protocol.ENVIRONMENT_FAILED, f"no job could begin within {limit}: {trouble.what}"
+        return "CHECKPOINT_EXPIRED", f"not all jobs acked within {limit}"
 
     def counts(self, plan: Plan) -> bool:
         """Whether the id was free because nobody had had it, and not because its entry is retired.
@@ -272,7 +281,7 @@ class Coordinator:
         while True:
             entry, base = self.entry_and_base(id)
             if failure is None and entry is not None and entry.open and self.overdue(entry):
-                failure = ("CHECKPOINT_EXPIRED", f"not all jobs acked within {entry.plan.timeout_s:g} s")
+                failure = self.late(entry)
             below = all_below(self.ledger, entry, base)
             answer = protocol.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
             if isinstance(answer, protocol.Abort):

@@ -60,7 +60,7 @@ def look(coordinator: Coordinator, give_up: GiveUp) -> Recovery:
 
 
 def _reason(coordinator: Coordinator, entry: Entry, give_up: GiveUp) -> str | None:
-    return "CHECKPOINT_EXPIRED" if coordinator.overdue(entry) else give_up(entry.plan)
+    return coordinator.late(entry)[0] if coordinator.overdue(entry) else give_up(entry.plan)
 
 
 def _owed(coordinator: Coordinator, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:

@@ -23,8 +23,8 @@ from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.outcomes import WAITING, as_airflow
-from tidegate.dag.task import Cancelled, DeadlinePassed, Task, deadline, end_anyway, let_go
-from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
+from tidegate.dag.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline, end_anyway, let_go
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
 
 if TYPE_CHECKING:
@@ -213,17 +213,16 @@ class JobOperator(Step):
         do = self._submit if task.settings.spark.mode == "submit" else self._run
         try:
             ack = do(task, plan, left)
-        except DeadlinePassed:
+        except DeadlinePassed as passed:
             # It may have been done in time: a session that is closed, or a driver that ends, takes its time, too.
             with contextlib.suppress(TidegateError):
                 if task.coordinator.ledger.ack(plan.id, self.job) is not None:
                     log.info("Job %s of checkpoint %s is done; what came after it took too long", self.job, plan.id)
                     return
-            late = f"job {self.job!r} was not done within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
-            task.failed(late)
-            raise AirflowFailException(
-                f"CHECKPOINT_EXPIRED: {late}\n  Help: raise `timeout`, or take less input per checkpoint"
-            ) from None
+            late = _late(self.job, plan, ready=not isinstance(passed, SparkNeverReady))
+            task.failed(str(late), of_environment=late.of_environment)
+            task.note(self.task_id, late)  # what an earlier try has met is no cause any more
+            raise AirflowFailException(f"{late.reason}: {late}") from None
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
         log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
 
@@ -235,7 +234,11 @@ class JobOperator(Step):
         warm_gates(task.coordinator.graph)
         with self.sessions(task) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
             task.step("getting Spark ready")
-            return run_job(task.coordinator, plan.id, self.job, sessions(), task.step, task.at_work)
+            try:
+                spark = sessions()
+            except DeadlinePassed:
+                raise SparkNeverReady from None
+            return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.at_work)
 
     def _submit(self, task: Task, plan: Plan, left: float) -> Ack:
         """As an application of its own, by spark-submit."""
@@ -344,6 +347,23 @@ def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     log.info("Checkpoint %s %s%s", plan.id, state, ends)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
+
+
+def _late(job: str, plan: Plan, *, ready: bool) -> TidegateError:
+    """A checkpoint's time is over, and the job is not done. Without Spark that is not the pipeline's fault."""
+    limit = f"within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
+    if ready:
+        return Invalid(
+            f"job {job!r} was not done {limit}",
+            help="raise `timeout`, or take less input per checkpoint",
+            reason="CHECKPOINT_EXPIRED",
+        )
+    return Unavailable(
+        f"Spark was not ready for job {job!r} {limit}",
+        help="look at its server (`tidegate doctor`) and at what the machine is busy with; if it takes longer to "
+        "start, raise `timeout`. The next run takes the same input",
+        reason="SPARK_START",
+    )
 
 
 def _made_before(task: Task, id: int) -> bool:

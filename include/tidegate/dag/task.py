@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
 
-__all__ = ["Cancelled", "DeadlinePassed", "Task", "open_coordinator"]
+__all__ = ["Cancelled", "DeadlinePassed", "SparkNeverReady", "Task", "open_coordinator"]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,10 @@ class Cancelled(KeyboardInterrupt):
 
 class DeadlinePassed(KeyboardInterrupt):
     """The checkpoint's timeout is over."""
+
+
+class SparkNeverReady(DeadlinePassed):
+    """The same, and there was no Spark to work with by then."""
 
 
 def end_anyway(over: threading.Event) -> None:

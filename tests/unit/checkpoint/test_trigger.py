@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
+from tidegate.checkpoint import troubles
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
@@ -193,6 +194,37 @@ def test_completion_itself_gives_up_what_is_past_its_timeout(world):
     outcome = world.coordinator().complete(1)
     assert (outcome.state, outcome.reason) == ("aborted", "CHECKPOINT_EXPIRED")
     assert "600 s" in outcome.detail
+
+
+@pytest.mark.parametrize("by", ["trigger", "completion"])
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("SPARK_START", ("ENVIRONMENT_FAILED", False)), ("SPARK_LOST", ("CHECKPOINT_EXPIRED", True))],
+)
+def test_a_timeout_that_passed_without_spark_is_no_failure_of_the_pipeline(world, by, reason, expected):
+    """As far as its jobs have left word: whatever has met something else since had Spark."""
+    world.feed_more(3)
+    world.trigger("one")
+    troubles.note(world.ledger, "one", "job main", Unavailable("the server did not start", reason=reason))
+    world.age(1, 601)
+    if by == "trigger":
+        assert world.trigger("two") == 2
+    else:
+        outcome = world.coordinator().complete(1)
+        assert (outcome.reason, outcome.counts) == expected
+        assert ("did not start" in outcome.detail) is (not outcome.counts)
+    decision = world.ledger.decision(1)
+    assert (decision.reason, decision.counts) == expected
+
+
+def test_word_of_another_checkpoint_excuses_none(world):
+    world.feed_more(3)
+    world.trigger("one")
+    troubles.note(world.ledger, "one", "job main", Unavailable("the server did not start", reason="SPARK_START"))
+    world.coordinator().abort(1, "TEST")
+    assert world.trigger("two") == 2
+    world.age(2, 601)
+    assert world.coordinator().complete(2).reason == "CHECKPOINT_EXPIRED"
 
 
 def test_the_run_itself_adopts_what_is_past_its_timeout(world):
