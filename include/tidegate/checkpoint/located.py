@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,13 +12,13 @@ from tidegate.errors import TidegateError
 from tidegate.gates.quarantine import QUARANTINE, QuarantineSink
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place, is_url
-from tidegate.model.records import Published, PublishedTable
+from tidegate.model.records import Json, Published, PublishedTable
 from tidegate.pipeline.graph import Graph
 from tidegate.state.table import STATE, state_sink
 from tidegate.tables import Location, locate
 from tidegate.tables.rawlog import read_commit
 
-__all__ = ["located", "relative_paths"]
+__all__ = ["located", "relative_paths", "tables_now"]
 
 
 def relative_paths(graph: Graph) -> dict[str, str]:
@@ -35,6 +36,22 @@ def located(published: Published, ledger: Ledger, place: Place, graph: Graph | N
     """
     tables = {name: _located(name, published, ledger, place, graph) for name in published.tables}
     return msgspec.structs.replace(published, tables=tables)
+
+
+def tables_now(
+    id: int, tables: Mapping[str, Json], ledger: Ledger, place: Place, graph: Graph | None = None
+) -> dict[str, Json]:
+    """What a checkpoint's records, or its row of the history, say of tables: each with its place as of now.
+
+    Of one whose records are retired, the last one that is published tells, if it lay at the same place.
+    """
+    with contextlib.suppress(TidegateError):
+        told = ledger.published(id) or ledger.published(ledger.settled())
+        if told is not None:
+            now = located(told, ledger, place, graph).tables
+            same = {name for name, at in tables.items() if name in now and told.tables[name].uri == at["uri"]}
+            return {name: at | {"uri": now[name].uri} if name in same else at for name, at in tables.items()}
+    return dict(tables)
 
 
 def _located(name: str, published: Published, ledger: Ledger, place: Place, graph: Graph | None) -> PublishedTable:

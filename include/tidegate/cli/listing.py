@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tidegate.checkpoint.control import suspended
+from tidegate.checkpoint.located import tables_now
 from tidegate.cli.documents import ACTS, clock, rows_text, state_of, summary_of
 from tidegate.cli.listing_past import add_filters, asks_for_past, list_past
 from tidegate.cli.output import Output
@@ -101,6 +102,9 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     ids = [id for id in ledger.ids() if args.before is None or id < args.before]
     page = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
     rows = [summary_of(ledger, entry) for entry in page]
+    place, graph = target.settings.place(), target.graph()
+    for row in rows if out.json else ():
+        row["tables"] = tables_now(row["id"], row["tables"], ledger, place, graph)
     more = len(ids) > args.limit
     out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": rows, "more": more})
     if not rows:

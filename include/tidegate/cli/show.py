@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tidegate.checkpoint.history import live_row
+from tidegate.checkpoint.located import tables_now
 from tidegate.cli.documents import clock, seconds_between, size_text, summary_of, summary_of_row
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, find
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         row = row_of_entry(target.ledger, entry)
         summary, records = summary_of(target.ledger, entry), _records(target.ledger, entry)
+    place, graph = target.settings.place(), target.graph()
+    summary["tables"] = tables_now(args.id, summary["tables"], target.ledger, place, graph)
     details = row.pop("details")
     known = {"figures": row, "states": details["states"], "ranges": details["sources"], "retired": entry is None}
     out.document({"pipeline": target.name, **summary, **known, "records": records})

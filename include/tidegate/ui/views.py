@@ -10,11 +10,13 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import condition, control, savepoint
+from tidegate.checkpoint.located import tables_now
 from tidegate.checkpoint.past import MEASURES, Past, Wanted
 from tidegate.checkpoint.verdicts import unanswered
 from tidegate.errors import Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.moments import moment_of
+from tidegate.model.place import Place
 from tidegate.model.records import Json
 from tidegate.ui.pipelines import Known
 
@@ -90,6 +92,7 @@ def checkpoint(known: Known, id: int) -> Json:
     row = past.one(id)
     if row is None:
         raise no_such(known, id)
+    row["details"]["tables"] = _tables(known, past, row)
     names = [each.name for each in savepoint.savepoints(past.ledger) if each.entry == id]
     last, next_ = _neighbours(past, id)
     more = {"savepoints": names, "run_id": _run_id(row["run"]), "before": last, "after": next_}
@@ -202,6 +205,8 @@ def compared(known: Known, before: int, after: int) -> Json:
         if row is None:
             raise no_such(known, id)
     one, other = (row for row in rows if row is not None)
+    for row in (one, other):
+        row["details"]["tables"] = _tables(known, past, row)
     told = {name: {"before": one[name], "after": other[name]} for name in MEASURES}
     pairs = one["details"], other["details"]
     return {
@@ -242,6 +247,7 @@ def way_back(known: Known, to: int) -> Json:
             help="the list shows which are kept",
             reason="NO_TARGET",
         )
+    tables = _tables(known, past, target)
     last = past.newest("completed")
     now = last["details"]["tables"] if last is not None else {}
     return {
@@ -251,10 +257,16 @@ def way_back(known: Known, to: int) -> Json:
         "ended": past.behind(to, "open", "held"),
         "sources": sorted(target["details"]["sources"]),
         "tables": {
-            name: {"now": now.get(name, {}).get("version"), "back_to": at.version, "uri": at.uri}
-            for name, at in sorted(published.tables.items())
+            name: {"now": now.get(name, {}).get("version"), "back_to": at["version"], "uri": at["uri"]}
+            for name, at in sorted(tables.items())
         },
     }
+
+
+def _tables(known: Known, past: Past, row: Json) -> Json:
+    """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
+    tables: Json = row["details"]["tables"]
+    return tables_now(row["id"], tables, past.ledger, Place(known.data, known.options)) if tables else tables
 
 
 # -- small parts ---------------------------------------------------------------------------------------

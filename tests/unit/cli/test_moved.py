@@ -6,13 +6,16 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.unit.cli.test_rollback import CODE, Shop
 from tests.unit.cli.test_run import SHOP
 from tests.unit.tables.kit import by_foreigner
+from tidegate.checkpoint.past import Past
 from tidegate.tables import locate
+from tidegate.ui import views
 
 
 class Moving:
@@ -67,6 +70,16 @@ def test_a_moved_project_is_read_where_it_lies_now_and_goes_on(moving, tidegate,
     found = {f["check"]: (f["state"], f["detail"]) for f in tidegate("doctor", pipeline, "--json").json["findings"]}
     assert found["table good"] == ("ok", f"2 versions of {here} are as published")
     assert not [told for told in found.values() if str(moving.old) in told[1]]
+    shown = tidegate("show", pipeline, "2", "--json").json
+    assert shown["tables"]["good"]["uri"] == here
+    assert here in tidegate("show", pipeline, "2").out
+    assert str(moving.old) not in tidegate("explain", pipeline, "2").out
+    listed = tidegate("list", pipeline, "--json").json["checkpoints"]
+    assert {row["tables"]["good"]["uri"] for row in listed} == {here}
+    known = SimpleNamespace(data=str(moving.new), options={}, past=lambda: Past(shop.coordinator.ledger, {}), card=None)
+    assert views.way_back(known, 1)["tables"]["good"]["uri"] == here
+    compared = views.compared(known, 1, 2)["tables"]["good"]
+    assert {at["uri"] for at in compared.values()} == {here}
     assert shop.checkpoint() == 3
     assert moving.read(pipeline, 3) == (here, [1, 2, 3])
 
