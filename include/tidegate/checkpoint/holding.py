@@ -57,7 +57,7 @@ def _refuse(entry: Entry, gate: str | None) -> None:
         raise Rejected(
             f"checkpoint {entry.id} was {'approved' if said.approve else 'rejected'} at gate {gate!r} by {said.by}",
             expected="a verdict that nobody has answered yet",
-            help="the first answer counts",
+            help="nothing to do: the first answer counts",
             reason="ANSWERED",
         )
     gates = sorted({name for acked in entry.acks.values() for name in acked.ack.gates})

@@ -81,7 +81,12 @@ def is_folder(text: str) -> bool:
 def _folder(args: argparse.Namespace, new: Target) -> Copied:
     """The savepoint that lies in a folder."""
     if args.base is not None:
-        raise Invalid("a savepoint's folder holds one checkpoint", expected="no --from", reason="BAD_CHOICE")
+        raise Invalid(
+            "a savepoint's folder holds one checkpoint",
+            expected="no --from",
+            help="leave --from out; or name a pipeline instead of a folder",
+            reason="BAD_CHOICE",
+        )
     return open_copy(args.pipeline, new.settings.storage_options)
 
 

@@ -32,4 +32,4 @@ def confirm(question: str, out: Output, *, yes: bool) -> None:
         )
     out.line(f"{question} [y/N]", "bold")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Rejected("nothing was changed", reason="NOT_CONFIRMED")
+        raise Rejected("nothing was changed", help="answer y, or give --yes, to have it done", reason="NOT_CONFIRMED")

@@ -235,6 +235,7 @@ def _known(rules: Sequence[str], aside: Aside) -> list[str]:
             raise Invalid(
                 f"no row in quarantine of gate {aside.gate!r} broke a rule {rule!r}",
                 expected=" or ".join(sorted(there)) or "rows in quarantine",
+                help="`tidegate quarantine list` shows which rules were broken",
                 reason="NO_SUCH_RULE",
             )
     return list(rules)

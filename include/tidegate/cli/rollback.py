@@ -107,6 +107,7 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
                 raise Invalid(
                     f"for table {name!r} both --{found[name]} and --{how} are given",
                     expected="one of them",
+                    help="--dry-run shows what each would do to the table",
                     reason="BAD_CHOICE",
                 )
     return found

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise Invalid(
             f"{args.pipeline!r} names no pipeline's code",
             expected="MODULE:pipeline, such as jobs.orders:pipeline",
+            help="name the Python module that declares the pipeline, and the variable that holds it",
             reason="BAD_PIPELINE_ARGUMENT",
         )
     target = find(args.pipeline, args.settings, started=False)
@@ -124,7 +125,11 @@ def count(text: str) -> int:
 
 def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
     if args.reprocess and not args.interval:
-        raise Invalid("--reprocess needs an --interval to make again", reason="NO_INTERVAL")
+        raise Invalid(
+            "--reprocess needs an --interval to make again",
+            help="name the interval: --interval 2026-01-01/2026-01-02",
+            reason="NO_INTERVAL",
+        )
     if args.forever and settings.interval is None:
         raise Invalid(
             "--forever needs an interval, and interval is 'never'",

@@ -100,6 +100,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         raise Invalid(
             "`tidegate up` takes no -D: the tasks of Airflow would not know of it",
             expected="settings in tidegate.toml, in TIDEGATE_* variables or in the pipeline's code",
+            help="write them there, and leave out -D",
             reason="BAD_SETTINGS",
         )
     settings = load_settings()

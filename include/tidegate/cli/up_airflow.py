@@ -135,10 +135,15 @@ class Airflow:
                 return self._call(method, path, body)
             raise Unavailable(
                 f"Airflow answers {error.code} to {method} {path}: {error.read(500).decode(errors='replace')}",
+                help="its log is in the folder that `tidegate up` names at its start; start `tidegate up` again",
                 reason="AIRFLOW_ANSWER",
             ) from error
         except (OSError, ValueError) as error:
-            raise Unavailable(f"Airflow's API server does not answer: {error}", reason="AIRFLOW_SILENT") from error
+            raise Unavailable(
+                f"Airflow's API server does not answer: {error}",
+                help="`tidegate up` starts it again if it has ended; its log is where the start said",
+                reason="AIRFLOW_SILENT",
+            ) from error
 
     def _log_in(self) -> str:
         body = {"username": USER, "password": self._password}

@@ -108,6 +108,7 @@ class Processes:
                 raise Invalid(
                     f"{command[0]} cannot be started: {error.strerror or error}",
                     expected="a program and its arguments",
+                    help="run `make setup` in the project, and start it from its environment (.venv)",
                     reason="NO_SUCH_PROGRAM",
                 ) from error
         child = Child(name, process, identify(process.pid), log)

@@ -288,9 +288,14 @@ class CompleteOperator(Step):
         def wait(why: str) -> None:
             entry, base = task.coordinator.entry_and_base(id)
             if entry is not None and awaits_person(entry):
-                self.wait(task, Rejected(why, reason="HELD"), [id])
+                answer = "answer it on the checkpoint's page, or by `tidegate approve` or `tidegate reject`"
+                self.wait(task, Rejected(why, help=answer, reason="HELD"), [id])
             if entry is not None and base is not None and base.open:
-                held = Rejected(f"checkpoint {id} waits for {base.id}, on which it rests", reason="BASE_IN_PROGRESS")
+                held = Rejected(
+                    f"checkpoint {id} waits for {base.id}, on which it rests",
+                    help=f"nothing, as long as the run of checkpoint {base.id} is at work; `tidegate explain` tells",
+                    reason="BASE_IN_PROGRESS",
+                )
                 self.wait(task, held, [base.id])
 
         with self.sessions(task):

@@ -320,6 +320,7 @@ class Aside:
                 raise Invalid(
                     f"the rows in quarantine of gate {self.gate!r} have no column {column!r}",
                     expected=", ".join(self._fields),
+                    help="`tidegate quarantine show` shows the rows with their columns; correct one of those",
                     reason="NO_SUCH_COLUMN",
                 )
             try:
@@ -333,6 +334,7 @@ class Aside:
                 raise Invalid(
                     f"column {column!r} cannot be {value!r}: {why}",
                     expected=f"a value of type {kind}, such as {_example(kind)}",
+                    help="write it so; what was set aside is unchanged",
                     reason="BAD_VALUE",
                 )
 

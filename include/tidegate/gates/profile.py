@@ -37,6 +37,7 @@ def read_sample(place: Place, path: str, rows: int) -> Any:
         raise Invalid(
             f"{where} cannot be read: {str(error).splitlines()[0]}",
             expected="a Delta table, or files that end in .parquet, .csv, .json or .jsonl",
+            help="name one file, or a folder of files of one kind",
             reason="BAD_SAMPLE",
         ) from error
     return table.slice(0, rows)

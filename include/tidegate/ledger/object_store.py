@@ -170,7 +170,9 @@ class ObjectStore(Store):
                 ) from None
             if isinstance(error, BaseError | OSError):
                 raise Unavailable(
-                    f"cannot {action} {where}: {_first(error)}", help="try again", reason="STORAGE"
+                    f"cannot {action} {where}: {_first(error)}",
+                    help="it is tried again; if it goes on, look at the network, the store itself and storage_options",
+                    reason="STORAGE",
                 ) from None
             raise
 

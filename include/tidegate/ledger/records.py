@@ -47,7 +47,11 @@ class Records:
             unclear = error
         found = self.store.read(path)
         if found is None:
-            raise unclear or Unavailable(f"{self.store.url(path)} exists but cannot be read", reason="STORAGE")
+            raise unclear or Unavailable(
+                f"{self.store.url(path)} exists but cannot be read",
+                help="it is tried again; if it goes on, `tidegate doctor` tells whether the storage keeps its promises",
+                reason="STORAGE",
+            )
         if found == data:  # the attempt id in it is ours alone
             self.store.settle(path)  # what failed may have been the sync: seen is not yet durable
             return Created(record, sha256(data), mine=True)
@@ -146,7 +150,7 @@ class Stamp(TypedDict):
 def stamp(attempt: str) -> Stamp:
     """The fields that every record has: who wrote it, and when by the writer's clock."""
     if not attempt:
-        raise Invalid("a record needs the attempt id of its writer")
+        raise Invalid("a record needs the attempt id of its writer", help="give it: seams.new_id() makes one")
     return {"attempt": attempt, "created": seams.now().isoformat(timespec="milliseconds")}
 
 

@@ -177,6 +177,7 @@ def make_hook(
         raise Invalid(
             f"hook {name!r} has timeout {timeout!r}",
             expected='a duration above 0, such as "30 s" or "2 min"',
+            help="say how long it may take at most, or leave timeout out",
             reason="BAD_PIPELINE",
         )
     return Hook(name, on_trigger, on_prepare, on_restore, on_reset, seconds)
@@ -189,6 +190,7 @@ def once_each(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
         raise Invalid(
             f"two hooks are named {twice[0]!r}",
             expected="a name of its own for each: its state is found by it",
+            help="rename the one that is new: the other one's state stays with it",
             reason="BAD_PIPELINE",
         )
     return tuple(hooks)

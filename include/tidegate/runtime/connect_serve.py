@@ -48,5 +48,9 @@ def _token(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise Invalid(f"{file} cannot be read: {error}", help="Let the user of the server read it.") from None
     if not _TOKEN.fullmatch(token):
-        raise Invalid(f"{file} holds no token.", expected="16 to 512 letters, digits and . _ ~ + / = -, on one line")
+        raise Invalid(
+            f"{file} holds no token.",
+            expected="16 to 512 letters, digits and . _ ~ + / = -, on one line",
+            help="Write one there.",
+        )
     return token

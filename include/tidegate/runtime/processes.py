@@ -30,7 +30,9 @@ class ProcessId:
         match value:
             case {"pid": int(pid), "start": str(start)} if pid > 1:
                 return cls(pid, start)
-        raise Invalid(f"This is no process: {value!r}.", expected='{"pid": number, "start": text}')
+        raise Invalid(
+            f"This is no process: {value!r}.", expected='{"pid": number, "start": text}', help="Remove that record."
+        )
 
     def to_json(self) -> dict[str, object]:
         return {"pid": self.pid, "start": self.start}

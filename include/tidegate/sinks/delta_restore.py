@@ -37,6 +37,8 @@ from tidegate.tables import (
 
 __all__ = ["go_back", "way_back", "went_past"]
 
+_NO_WAY_BACK = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
+
 
 def way_back(
     snapshot: Snapshot, to: int | None, known: PublishedTable | None, context: SinkContext, *, rewrites: bool
@@ -52,7 +54,7 @@ def way_back(
         found = _version_then(snapshot, to, known, context)
         problems += _gone(snapshot, found)
     except TidegateError as error:
-        return WayBack(version=snapshot.version, problems=(*problems, error.what))
+        return WayBack(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
     since = found.version if found is not None else -1
     foreign = foreign_commits(snapshot, since, _ours(context))
     blocked = "it replaces rows, also those that others have written" if rewrites else ""
@@ -127,6 +129,7 @@ def _version_then(
         raise Rejected(
             f"{snapshot.location.url}: its log does not tell any more which version checkpoint {to} made: commit files "
             "are gone, or the table was made again",
+            help=_NO_WAY_BACK,
             reason="LOG_CLEANED",
         )
     return PublishedTable(uri=snapshot.location.url, version=done.version, log_hash=done.log_hash)
@@ -142,6 +145,7 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
             raise Rejected(
                 f"{snapshot.location.url}: its log does not tell any more what was there before this pipeline: commit "
                 f"{version} is gone",
+                help=_NO_WAY_BACK,
                 reason="LOG_CLEANED",
             )
         if commit.txn(owner) == number:  # one of the same name that was here before is another one
@@ -150,6 +154,7 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
         raise Rejected(
             f"{snapshot.location.url} says that this pipeline has published to it, and none of its commits does: the "
             "table was made again or copied",
+            help=_NO_WAY_BACK,
             reason="LOG_CLEANED",
         )
     return first

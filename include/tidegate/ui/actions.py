@@ -279,5 +279,5 @@ def _answer(ledger: Ledger, asked: AskedAnswer, by: str, *, yes: bool) -> Done:
     said = holding.answer(ledger, asked.checkpoint, asked.gate, approve=yes, by=by, note=asked.note)
     told = ", ".join(f"gate {each.gate}: {'approved' if each.approve else 'rejected'} by {each.by}" for each in said)
     if any(each.approve is not yes for each in said):
-        raise Rejected(f"somebody was faster: {told}", help="the first answer counts", reason="ANSWERED")
+        raise Rejected(f"somebody was faster: {told}", help="nothing to do: the first answer counts", reason="ANSWERED")
     return Done(told=f"Checkpoint {asked.checkpoint}: {told}.")
