@@ -1,8 +1,10 @@
-"""What linters do not look at: hosts and paths, fault points, heavy imports, reasons for skips."""
+"""What linters do not look at: hosts and paths, fault points, cited rules, heavy imports, reasons for skips."""
 
 import ast
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -100,6 +102,49 @@ def test_every_fault_point_is_in_the_product():
 
 def test_every_fault_point_has_a_crash_test():
     assert sorted(set(FAULT_POINTS) - literals("tests/crash/")) == []
+
+
+def test_every_fault_point_is_a_step_of_the_crash_matrix():
+    steps = set(re.findall(r"^\| ([A-Z]\d+) ", text("docs/reliability.md"), re.MULTILINE))
+    assert {point.split(".")[0] for point in FAULT_POINTS} <= steps
+
+
+# -- the protocol's rules --------------------------------------------------------------------------
+
+RULES = re.compile(r"\b[TJDPROGCWX]\d\b")
+INVARIANTS = re.compile(r"\bI[1-9]\b")
+
+
+@cache
+def prose(name: str) -> str:
+    """The comments and docstrings of a file, and what its asserts say; nothing if it cannot cite anything."""
+    if not (RULES.search(text(name)) or INVARIANTS.search(text(name))):
+        return ""
+    tokens = tokenize.generate_tokens(io.StringIO(text(name)).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    nodes = list(ast.walk(tree(name)))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
+    messages = [ast.unparse(node.msg) for node in nodes if isinstance(node, ast.Assert) and node.msg is not None]
+    return "\n".join(comments + docstrings + messages)
+
+
+def test_every_rule_that_the_code_cites_is_on_the_page_of_the_protocol():
+    defined = set(re.findall(r"^- \*\*([A-Z]\d+)\*\*", text("docs/protocol.md"), re.MULTILINE))
+    cited = {f"{name}: {code}" for name in python(LIBRARY, "tests/") for code in RULES.findall(prose(name))}
+    assert len(defined) > 40
+    assert len(cited) > 40
+    assert sorted(each for each in cited if each.split(": ")[1] not in defined) == []
+
+
+def test_every_invariant_that_a_test_cites_is_on_the_page_of_reliability():
+    defined = set(re.findall(r"^- \*\*(I\d+)\*\*", text("docs/reliability.md"), re.MULTILINE))
+    cited = {f"{name}: {code}" for name in python(LIBRARY, "tests/") for code in INVARIANTS.findall(prose(name))}
+    assert sorted(each for each in cited if each.split(": ")[1] not in defined) == []
+
+
+def test_no_file_refers_to_a_page_outside_the_repository():
+    assert lines_that_match(re.compile(r"\bdesign(/|: ?)\d"), but=("tests/test_tidy.py",)) == []
 
 
 # -- imports ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 __all__ = ["FAULT_POINTS", "Seams", "fault", "installed", "monotonic", "new_id", "now", "sleep"]
 
 FAULT_POINTS: dict[str, str] = {
-    # Crash matrix of design/5: "<step>.<what>.before" stops with nothing done, ".after" with it done
+    # Crash matrix of docs/reliability.md: "<step>.<what>.before" stops with nothing done, ".after" with it done
     # and the caller not yet told. A point without a crash test fails tests/test_tidy.py.
     "S1.entry.before": "the checkpoint's id is still free",
     "S1.entry.after": "plan.json exists (S2: it is the plan; never computed again)",

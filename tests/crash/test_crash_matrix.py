@@ -1,4 +1,4 @@
-"""The crash matrix of design/5: at every step, killed, failed, answer lost, or overtaken while it hangs.
+"""The crash matrix of docs/reliability.md: at every step, killed, failed, answer lost, or overtaken while it hangs.
 
 The story of each: two checkpoints go well. In the third, something happens at one point. Then the next runs come,
 as they would from a scheduler, and read everything that has landed. Afterwards both tables must equal a pure-Python

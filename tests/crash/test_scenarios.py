@@ -1,4 +1,4 @@
-"""Scenarios of design/5 that need a whole pipeline, by number. The others stand beside what they test:
+"""Scenarios of docs/reliability.md that need a whole pipeline, by number. The others stand beside what they test:
 3, 6, 8, 15, 18, 19, 20 under tests/unit; 4, 5, 10, 23 with the tables; 16 and 19 with the sources.
 """
 

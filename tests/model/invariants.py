@@ -1,4 +1,4 @@
-"""What must hold in every state, and on the way from one state to the next (design/5, I1 to I8)."""
+"""What must hold in every state, and on the way from one state to the next (docs/reliability.md, I1 to I8)."""
 
 from __future__ import annotations
 

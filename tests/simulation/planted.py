@@ -1,6 +1,6 @@
 """Bugs that are planted into the real code, one at a time. The simulation must find each within some days.
 
-Each is a way in which somebody could get a rule of design/3b wrong. The names say what is broken.
+Each is a way in which somebody could get a rule of docs/protocol.md wrong. The names say what is broken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs that are planted where checkpoints go past jobs: rules O1 to O4, and R4, of design/3b."""
+"""Bugs that are planted where checkpoints go past jobs: rules O1 to O4, and R4, of docs/protocol.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that wait for a person: who answers, and what happens when nobody does (design: 3b-protocol.md, D5).
+"""Checkpoints that wait for a person: who answers, and what happens when nobody does (docs/protocol.md, D5).
 
 The answer is one record, created if absent. So a click in Airflow, a command and the time limit race on it, and
 whoever loses obeys it.

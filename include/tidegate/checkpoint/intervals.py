@@ -1,4 +1,4 @@
-"""A run's data interval at the trigger: what it asks for, and why it may get nothing (design: 3b-protocol.md, 8).
+"""A run's data interval at the trigger: what it asks for, and why it may get nothing (docs/protocol.md, section 8).
 
 An *interval pipeline* plans by the run's interval and nothing else. Its intervals are independent: made in any
 order, several at once, each again if somebody asks for it. All others are *continuous*: there an interval only

@@ -1,4 +1,4 @@
-"""How far each job is, where a checkpoint may go past one that is busy (design: 3b-protocol.md, section 7). Pure.
+"""How far each job is, where a checkpoint may go past one that is busy (docs/protocol.md, section 7). Pure.
 
     the line      an entry, and below it what it rests on, down to where a job's last ack may lie
     held          what the last completed manifest of the line says: each job's ack, and what it had not taken by then

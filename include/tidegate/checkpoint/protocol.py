@@ -2,7 +2,7 @@
 
 No I/O, no clock, no randomness: the coordinator carries the answers out, the model in tests/model
 explores every interleaving of them, the simulator runs them on a broken store. Read beside
-design/3b-protocol.md; rule names (T3, D2, P2 …) are its own.
+docs/protocol.md, which defines the rules by their codes (T3, D2, P2 …).
 
 What must hold, and where it comes from:
 

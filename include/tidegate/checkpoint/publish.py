@@ -1,4 +1,4 @@
-"""Publish: bring every table up to what is completed (design: 3b-protocol.md, section 5).
+"""Publish: bring every table up to what is completed (docs/protocol.md, section 5).
 
 The rule. For each table, again and again: read where the table stands, *then* read the log, ask the
 protocol what comes next, and commit that at exactly the next version of the table. If anybody else

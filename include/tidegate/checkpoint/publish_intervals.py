@@ -1,4 +1,4 @@
-"""Publish the checkpoints of an interval pipeline (design: 3b-protocol.md, section 8).
+"""Publish the checkpoints of an interval pipeline (docs/protocol.md, section 8).
 
 The rule. For each table, again and again: read where the table stands, *then* read the log. Of each interval the
 highest completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next

@@ -1,6 +1,6 @@
 """Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
 
-The rule (design: 3b-protocol.md, section 10). An entry may go when it lies below the last `num_retained`
+The rule (docs/protocol.md, section 10). An entry may go when it lies below the last `num_retained`
 completed ones that can be gone back to (what was rolled back does not count), below all that these have in flight,
 and below everything that is still open or owed, and nobody has pinned it, or what rests on it; nor may it be young,
 or kept by its day (checkpoint/ages.py). First its tombstone is created, then log and pins are read again: if anything

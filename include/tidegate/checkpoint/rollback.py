@@ -1,4 +1,4 @@
-"""Go back to a checkpoint: positions, state, every table, as one entry of the log (design: 3b-protocol.md, R2 to R4).
+"""Go back to a checkpoint: positions, state, every table, as one entry of the log (docs/protocol.md, R2 to R4).
 
     examine    what it would do, and every reason why it cannot; nothing is touched
     end        whatever is still open is aborted, until nothing is

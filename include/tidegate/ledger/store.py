@@ -1,7 +1,7 @@
 """Bytes under names: what the ledger asks of storage, and how a local folder gives it.
 
 Everything that counts rests on one call, `create`: it makes a file only if there is none, whole or not
-at all, and durable before it answers. Listings only propose; a create settles (design: 3b, W1 to W3).
+at all, and durable before it answers. Listings only propose; a create settles (docs/protocol.md, W1 to W3).
 """
 
 from __future__ import annotations

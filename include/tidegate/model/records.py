@@ -1,4 +1,4 @@
-"""Every record of the ledger, written once and never changed (design: 3b-protocol.md, section 1).
+"""Every record of the ledger, written once and never changed (docs/protocol.md, section 1).
 
     pipeline.json            PipelineRecord   uid of the pipeline, made at its first start (model/identity.py)
     forking.json             PipelineRecord   the same, while the pipeline is being forked from another one

@@ -1,4 +1,4 @@
-"""A store in memory that can do what real ones do at their worst (design: 3b, section 11).
+"""A store in memory that can do what real ones do at their worst (docs/protocol.md, section 11).
 
 It keeps apart what can be seen from what is durable: a file that was linked but whose folder was not
 synced yet is read by everybody, and is gone after `power_loss`.

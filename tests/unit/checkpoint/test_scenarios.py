@@ -1,4 +1,4 @@
-"""The scenarios of design/5 that need no Spark and no Delta, by their numbers."""
+"""The scenarios of docs/reliability.md that need no Spark and no Delta, by their numbers."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -225,7 +225,7 @@ def test_a_log_folder_without_a_readable_table_is_corrupt_never_a_fresh_table(tm
         open_table(location)
 
 
-# Scenario 4 of design/5: power loss leaves a zero-length head, which both engines read as an empty version.
+# Scenario 4 of docs/reliability.md: power loss leaves a zero-length head, which both engines read as an empty version.
 def test_scenario_4_a_zero_length_head_is_corrupt(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
