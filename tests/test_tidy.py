@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.checkpoint.condition import REASONS
 from tidegate.seams import FAULT_POINTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,6 +146,40 @@ def test_every_invariant_that_a_test_cites_is_on_the_page_of_reliability():
 
 def test_no_file_refers_to_a_page_outside_the_repository():
     assert lines_that_match(re.compile(r"\bdesign(/|: ?)\d"), but=("tests/test_tidy.py",)) == []
+
+
+# -- reasons of aborts -----------------------------------------------------------------------------
+
+
+def named_reasons(name: str) -> Iterator[str]:
+    """The reasons that a file writes into decisions that abort: given by word, or by the name of a constant."""
+    constants = {
+        target.id: node.value.value
+        for each in python(LIBRARY)
+        for node in tree(each).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.isupper()
+    }
+    places = {"Abort": 1, "abort": 1, "_aborted": 1}
+    for node in ast.walk(tree(name)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func).rpartition(".")[2]
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "reason" and "ecision" in called]
+        if called in places and len(node.args) > places[called]:
+            given.append(node.args[places[called]])
+        for each in given:
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value
+            elif isinstance(each, ast.Name) and each.id in constants:
+                yield constants[each.id]
+
+
+def test_explain_knows_every_reason_of_an_abort():
+    found = {reason for name in python(LIBRARY) for reason in named_reasons(name)}
+    assert {"CONTROL", "TOO_LATE", "ACK_VOID", "GATE_FAILED", "CANCELLED"} <= found
+    assert sorted(found - set(REASONS)) == []
 
 
 # -- imports ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.config import KEYS, duration_text, load_settings
+from tidegate.config.keys import DESCRIPTIONS
 from tidegate.errors import Invalid
 
 CANARY = "hunter2-canary"
@@ -30,6 +31,13 @@ def refusal(project, toml="", **layers):
 
 
 # -- layers ----------------------------------------------------------------------------------------
+
+
+def test_every_setting_says_what_it_does_in_one_sentence():
+    assert list(DESCRIPTIONS) == list(KEYS)
+    for key in KEYS.values():
+        assert key.description[0].isupper(), key.name
+        assert key.description.endswith("."), key.name
 
 
 def test_defaults_hold_without_any_layer(project):

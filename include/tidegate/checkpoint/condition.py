@@ -45,6 +45,9 @@ REASONS = {
     "STOPPED": "somebody cancelled the pipeline",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
+    "ACK_VOID": "it was built on an attempt at a job that does not count, because another attempt does",
+    "TOO_LATE": "its process was paused for so long that its number had been used and retired before",
+    "CONTROL": "it is no checkpoint but an act, such as a suspension, which takes a number and never completes",
 }
 """What an abort's reason code means."""
 

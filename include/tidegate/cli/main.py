@@ -173,6 +173,7 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in nested:
         for below in action.choices.values():
+            below.epilog = below.epilog or _examples_of(below.prog, parser.epilog or "")
             _finish(below, run)
     if nested:
         return
@@ -191,6 +192,12 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
         )
     if "--debug" not in taken:
         shared.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def _examples_of(command: str, epilog: str) -> str:
+    """Of a command's examples, those of one of its verbs."""
+    lines = [line for line in epilog.splitlines() if line.strip().startswith(f"{command} ")]
+    return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines]) if lines else ""
 
 
 def _version() -> str:

@@ -32,7 +32,8 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate quarantine list orders\n"
         "  tidegate quarantine show orders checked --rule positive\n"
         "  tidegate quarantine release orders checked --checkpoint 7 --set amount=0\n"
-        "  tidegate quarantine discard orders checked --id 3f2a --yes",
+        "  tidegate quarantine discard orders checked --id 3f2a --yes\n"
+        "  tidegate quarantine withdraw orders checked 2",
     )
     below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = below.add_parser("list", help="how many rows wait, by gate, and what was asked for")

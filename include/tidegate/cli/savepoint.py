@@ -48,7 +48,10 @@ def add_parser(subparsers: Any) -> None:
         "  tidegate rollback jobs.orders:pipeline --to before-prices\n"
         "  tidegate savepoint create orders before-prices --copy ./copies/before-prices\n"
         "  tidegate savepoint create jobs.orders:pipeline before-prices --new --copy ./copies/before-prices\n"
-        "  tidegate savepoint verify ./copies/before-prices",
+        "  tidegate savepoint verify ./copies/before-prices\n"
+        "  tidegate savepoint list orders\n"
+        "  tidegate savepoint show orders before-prices\n"
+        "  tidegate savepoint dispose orders before-prices --yes",
     )
     below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, help in VERBS.items():

@@ -14,7 +14,7 @@ __all__ = ["add_parser", "run"]
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
-    keys = "\n".join(f"  {key.name:<28} {key.expected}" for key in KEYS.values())
+    keys = "\n".join(f"  {key.name}: {key.expected}\n      {key.description}" for key in KEYS.values())
     parser = subparsers.add_parser(
         "config",
         help="the effective settings and where each came from",

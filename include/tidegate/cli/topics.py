@@ -114,7 +114,9 @@ def _settings() -> Iterator[str]:
     yield "From tidegate.toml, then TIDEGATE_… variables, then Pipeline(…), then -D key=value; later wins."
     yield "`tidegate config` shows the values that count here, and where each comes from."
     for key in KEYS.values():
-        yield f"  {key.name:<32} {key.expected}; by default {key.default!r}; {key.variable}"
+        yield f"  {key.name}"
+        yield f"      {key.description}"
+        yield f"      {key.expected}; by default {key.default!r}; {key.variable}"
 
 
 def _records() -> Iterator[str]:

@@ -15,7 +15,18 @@ from typing import Any
 from tidegate.model.masking import has_login
 from tidegate.model.place import is_url
 
-__all__ = ["ENV_PREFIX", "KEYS", "MODES", "RETENTIONS", "Bad", "Key", "duration_text", "parse_entry", "seconds_in"]
+__all__ = [
+    "DESCRIPTIONS",
+    "ENV_PREFIX",
+    "KEYS",
+    "MODES",
+    "RETENTIONS",
+    "Bad",
+    "Key",
+    "duration_text",
+    "parse_entry",
+    "seconds_in",
+]
 
 ENV_PREFIX = "TIDEGATE_"
 
@@ -42,6 +53,11 @@ class Key:
     parse: Callable[[object], Any]
     table: bool = False
     secret: bool = False
+
+    @property
+    def description(self) -> str:
+        """What it does, in one sentence."""
+        return DESCRIPTIONS[self.name]
 
     @property
     def variable(self) -> str:
@@ -240,3 +256,85 @@ KEYS: Mapping[str, Key] = {
         Key("spark.conf", {}, 'a table of Spark settings, "spark.…" = value', _entry, table=True),
     )
 }
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "mode": (
+        "Whether rows become visible with the checkpoint's decision, each exactly once, or as soon as a job has "
+        "written them, when a failure may leave some of them twice."
+    ),
+    "interval": "How often a checkpoint is made; `never` leaves it to runs that somebody triggers.",
+    "initial_delay": "By how much every scheduled run starts later, to spread pipelines over the interval.",
+    "gaps": (
+        "Whether time that no interval of an interval pipeline covers is reported (`told`) or accepted (`expected`)."
+    ),
+    "timeout": (
+        "How long a checkpoint may take from its plan until all jobs have acknowledged it; after that it is aborted."
+    ),
+    "min_pause": (
+        "The least time between the completion of a checkpoint and the next scheduled one; needs "
+        "`max_concurrent_checkpoints = 1`."
+    ),
+    "max_concurrent_checkpoints": "How many checkpoints may be open at the same time.",
+    "unaligned": "Whether a checkpoint may complete without waiting for a job that is still busy with an earlier one.",
+    "aligned_timeout": "With `unaligned`, how long a checkpoint waits for a busy job before it goes past it.",
+    "tolerable_failed_checkpoints": (
+        "How many checkpoints in a row may fail; one more suspends the pipeline until somebody resumes it."
+    ),
+    "retention": (
+        "What is kept after a cancel or a drain: everything, everything unless it was cancelled, or only savepoints."
+    ),
+    "num_retained": "How many completed checkpoints stay available for a rollback.",
+    "retain_for": "Completed checkpoints younger than this stay, beyond `num_retained`.",
+    "retain_per_day": (
+        "How many of the last checkpoints of each UTC day stay, of those that `num_retained` and `retain_for` "
+        "would let go."
+    ),
+    "retain_days": "For how many days `retain_per_day` keeps checkpoints, counting only days that have any.",
+    "savepoint_interval": "How often the last checkpoint becomes a savepoint by itself; `never` makes none.",
+    "savepoints_retained": "How many of the periodic savepoints stay; older ones are disposed of.",
+    "prefer_checkpoint_for_recovery": (
+        "If the last checkpoint is damaged, whether recovery proposes an ordinary checkpoint rather than a newer "
+        "savepoint."
+    ),
+    "max_parallelism": (
+        "The number of key groups that keyed state is split into; it cannot change once the pipeline has state."
+    ),
+    "allow_non_restored_state": (
+        "Whether the code may drop a source, a sink or an operator whose state or rows the last checkpoint still holds."
+    ),
+    "watermark": (
+        "How much older than its source's newest row a row may be before it is late, for sources that do not say."
+    ),
+    "idle_timeout": (
+        "After how long without new rows a source stops holding back event time; `never` lets it hold back for good."
+    ),
+    "max_unpublished": (
+        "How many completed checkpoints may wait for a table that does not answer before no new one is planned; by"
+        " default `num_retained`."
+    ),
+    "restart.strategy": (
+        "How Airflow retries a failed job: after growing delays, after a fixed delay, evenly spaced up to a "
+        "failure rate, or not at all."
+    ),
+    "restart.attempts": (
+        "How many times a failed job is retried; with `failure_rate`, how many retries are allowed in each "
+        "`restart.per`."
+    ),
+    "restart.delay": "How long to wait before the first retry; with `fixed`, before each.",
+    "restart.max_delay": "The longest wait between retries with `exponential`.",
+    "restart.per": "With `failure_rate`, the time in which at most `restart.attempts` retries happen.",
+    "root": "Where the ledger is: a folder or an object store with one folder for each pipeline.",
+    "data": "Where relative paths of sources and sinks start.",
+    "storage_options": "Options and credentials for object stores; they are never recorded or shown.",
+    "spark.mode": (
+        "Where jobs run: on a shared Spark Connect server, inside the task's own process, or as an application of "
+        "their own through spark-submit."
+    ),
+    "spark.remote": "The Spark Connect server to use; without it tidegate starts one on this machine.",
+    "spark.master": "The Spark master: `local[N]` on this machine, or the cluster that `spark.mode = submit` uses.",
+    "spark.memory": "The memory of the Spark driver that tidegate starts.",
+    "spark.idle_timeout": "After how long without clients the Spark server that tidegate started ends itself.",
+    "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
+    "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
+}
+"""What each setting does: shown by `tidegate help settings` and `tidegate config --help`."""

@@ -1,5 +1,6 @@
 """The command line as a whole: usage, exit codes, JSON, errors, untrusted text, what is imported."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -24,6 +25,23 @@ def test_every_command_has_help_with_an_example(tidegate, command):
     assert "example" in said.out
     assert f"  tidegate {command} " in said.out
     assert said.err == ""
+
+
+def verbs_of(parser, words=()):
+    """Every command and verb that can be run, as words."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield words
+    for action in nested:
+        for word, below in action.choices.items():
+            yield from verbs_of(below, (*words, word))
+
+
+@pytest.mark.parametrize("words", list(verbs_of(cli.build_parser())), ids=" ".join)
+def test_every_verb_has_help_with_an_example_of_its_own(tidegate, words):
+    said = tidegate(*words, "--help")
+    assert said.code == 0
+    assert f"\n  tidegate {' '.join(words)}" in said.out.partition("example")[2]
 
 
 @pytest.mark.parametrize(
