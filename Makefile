@@ -26,7 +26,7 @@ lint: setup ## ruff, mypy and import-linter; changes nothing
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## measure against the rivals (docs/benchmarks.md). NAME=append, all without
+bench: setup ## measure against the rivals. NAME=append, all without
 	$(BIN)/python -m tests.bench $(NAME)
 
 fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=years, busy, hours or aside for other days
