@@ -102,7 +102,7 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     ids = [id for id in ledger.ids() if args.before is None or id < args.before]
     page = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
     rows = [summary_of(ledger, entry) for entry in page]
-    place, graph = target.settings.place(), target.graph()
+    place, graph = target.settings.place(), target.sound_graph()
     for row in rows if out.json else ():
         row["tables"] = tables_now(row["id"], row["tables"], ledger, place, graph)
     more = len(ids) > args.limit

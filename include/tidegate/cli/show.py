@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         row = row_of_entry(target.ledger, entry)
         summary, records = summary_of(target.ledger, entry), _records(target.ledger, entry)
-    place, graph = target.settings.place(), target.graph()
+    place, graph = target.settings.place(), target.sound_graph()
     summary["tables"] = tables_now(args.id, summary["tables"], target.ledger, place, graph)
     details = row.pop("details")
     known = {"figures": row, "states": details["states"], "ranges": details["sources"], "retired": entry is None}

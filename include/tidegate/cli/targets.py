@@ -43,6 +43,13 @@ class Target:
         """What its code declares; None if only its name was given."""
         return self.pipeline.graph(self.settings.place(), self.settings.mode) if self.pipeline is not None else None
 
+    def sound_graph(self) -> Graph | None:
+        """The same, and None if something is wrong with it: to look at what was made takes no sound code."""
+        try:
+            return self.graph()
+        except Invalid:
+            return None
+
     @property
     def argument(self) -> str:
         """How other commands name it: by its name, unless its code says where the ledger is."""
