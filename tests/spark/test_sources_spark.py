@@ -185,6 +185,44 @@ def test_a_value_that_would_be_changed_on_the_way_in_is_refused(
     assert kept.count() == 3
 
 
+WHOLE = "m decimal(38,2), by map<string,decimal(12,2)>, o array<struct<m: decimal(38,0)>>"
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ('{"m": 1.005}', "m 1.005"),
+        ('{"m": 12345678901234567890123456789012345.678}', "m 12345678901234567890123456789012345.678"),
+        ('{"m": 1234567890123456789012345678901234567}', "m 1234567890123456789012345678901234567"),
+        ('{"m": 15e-3}', "m 15e-3"),
+        ('{"m": "many"}', "m many"),
+        ('{"by": {"EUR": 1.50, "CHF": 1.005}}', "by {EUR -> 1.50"),
+        ('{"o": [{"m": 1}, {"m": 0.5}]}', "o [{1}, {0.5}]"),
+    ],
+)
+def test_decimals_of_38_digits_and_those_in_maps_are_not_rounded_either(
+    spark: SparkSession, context: SourceContext, landing: Path, bad: str, told: str
+) -> None:
+    good = [
+        '{"m": 123456789012345678901234567890123456.78, "by": {"EUR": 1.50}, "o": [{"m": 7.0}, null]}',
+        '{"m": 1.500, "by": {"EUR": null}, "o": [{"m": null}]}',
+        '{"m": 1500e-3}',
+        '{"m": 0E-10}',
+        '{"m": -7}',
+        "{}",
+    ]
+    (landing / "a.json").write_text("\n".join(good))
+    read_back = read(spark, Files("landing/*.json", schema=WHOLE), context).collect()
+    totals = ["123456789012345678901234567890123456.78", "1.50", "1.50", "0.00", "-7.00"]
+    assert [row.m for row in read_back] == [*map(Decimal, totals), None]
+    assert (read_back[0].by, read_back[0].o[0].m) == ({"EUR": Decimal("1.50")}, Decimal(7))
+    (landing / "b.json").write_text(f"{bad}\n")
+    frame = read(spark, Files("landing/*.json", schema=WHOLE), context)
+    assert f"a value that its column cannot hold in {landing}/b.json: {told}" in refusal(frame).what
+    kept = read(spark, Files("landing/*.json", schema=WHOLE, on_corrupt="keep"), context)
+    assert (kept.count(), kept.where("_corrupt_record is not null").count()) == (len(good) + 1, 1)
+
+
 def test_a_csv_value_that_would_be_changed_is_refused_and_so_are_bytes_that_are_no_text(
     spark: SparkSession, context: SourceContext, landing: Path
 ) -> None:

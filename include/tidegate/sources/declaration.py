@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.model.place import is_url
 from tidegate.sources.ddl import DdlError, parse_ddl
+from tidegate.sources.exact import is_read_as_text
 from tidegate.sources.folder import Pattern, is_ignored
 from tidegate.sources.options import option_problems
 from tidegate.sources.template import is_template, template_problems
@@ -64,7 +65,7 @@ def files_problems(source: Files) -> list[str]:
         found.append(f"moved_from is {source.moved_from!r}; it must be the folder in which these files were before")
     if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
         found.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
-    return found + _corrupt_problems(source, columns) + _option_problems(source)
+    return found + _corrupt_problems(source, columns) + _option_problems(source, columns)
 
 
 def _pattern_problems(pattern: object) -> list[str]:
@@ -107,10 +108,18 @@ def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
     return []
 
 
-def _option_problems(source: Files) -> list[str]:
+def _option_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
     if not isinstance(source.options, Mapping):
         return [f"options is {source.options!r}; it must be a mapping like {{'header': 'true'}}"]
-    return option_problems(source.options, source.format)
+    found = option_problems(source.options, source.format)
+    if any(str(name).lower() == "locale" for name in source.options) and source.format != "parquet":
+        found += [
+            f"column {name!r} is {kind}, which option 'locale' does not go together with: decimals of 38 digits are "
+            f"read as text; declare 37 digits at most, or take the option out"
+            for name, kind in columns.items()
+            if is_read_as_text(kind)
+        ]
+    return found
 
 
 def _similar(word: str, known: Mapping[str, object]) -> str:
