@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tidegate.checkpoint.answers import PassedBy, RunJob, Stop, Wait
-from tidegate.checkpoint.barriers import ALIGNED, Alignment, Barrier, Consume, Event, Mode, Overtake, TimeUp
 from tidegate.checkpoint.progress import progress_of
 from tidegate.model.records import Handle
 from tidegate.model.view import Entry
@@ -35,15 +34,12 @@ def on_job_behind(
     busy = min((each.id for each in behind if each.id not in gone), default=None)
     if any(not progress.is_at(maker, entry.id) for maker in after):
         return Wait((entry.id,))
-    may = entry.plan.overtaking if job in entry.overtakable else None
-    state = Alignment(frozenset(after), Mode.of(may.after_s) if may is not None else ALIGNED, busy_with=busy)
-    events: list[Event] = [Barrier(entry.id, maker) for maker in after]
-    _, actions = state.after(*([TimeUp(entry.id)] if time_up else []), *events)
-    if Consume(entry.id) in actions:
+    if busy is None:
         return RunJob(mine)
-    if Overtake(entry.id) in actions:
+    overtaking = entry.plan.overtaking if job in entry.overtakable else None
+    if overtaking is not None and (time_up or overtaking.after_s <= 0):
         return PassedBy(entry.id, busy)
-    return Wait((busy,) if busy is not None else (entry.id,))
+    return Wait((busy,))
 
 
 def unfinished(line: Sequence[Entry], job: str, mine: Handle | None) -> list[Entry]:

@@ -44,7 +44,6 @@ from tidegate.checkpoint.answers import (
     Stop,
     Wait,
 )
-from tidegate.checkpoint.barriers import Barrier, Take, Tracker
 from tidegate.checkpoint.overtaking import on_job_behind
 from tidegate.checkpoint.progress import is_loose, missing, progress_of
 from tidegate.checkpoint.verdicts import REJECTED, Held, gate_failure, rejection, unanswered
@@ -269,7 +268,7 @@ def on_job(
     waits_for_rollback = base is not None and base.restart is not None and base.open
     if loose and not waits_for_rollback:
         return on_job_behind(line, job, after, gone, time_up=time_up, beyond=beyond)
-    if not _due(entry, after):
+    if any(other not in entry.acks for other in after):
         return Wait((entry.id,))
     if base is None:
         return RunJob(prev=None)
@@ -278,18 +277,6 @@ def on_job(
     if prev is None and new:
         return RunJob(prev=None)  # the job is new since then
     return RunJob(prev) if prev else Wait((base.id,))
-
-
-def _due(entry: Entry, after: Sequence[str]) -> bool:
-    """Whether all that belongs to the entry is there. At least once it is counted: what else is there is taken, too.
-
-    The tracker is shown this entry's barriers only, because whoever asks has one entry in hand: so it says the same as
-    the first line does. It is asked all the same: it is what the tests of counting have proved.
-    """
-    if entry.plan.through is None or not after:
-        return all(other in entry.acks for other in after)
-    barriers = [Barrier(entry.id, other) for other in after if other in entry.acks]
-    return Take(entry.id) in Tracker(frozenset(after)).after(*barriers)[1]
 
 
 def last_ack(base: Entry, job: str) -> Handle | None:

@@ -249,11 +249,6 @@ class Operator(ABC):
         """
         return None
 
-    @property
-    def arity(self) -> int:
-        """How many streams it takes."""
-        return 1
-
     def pin(self, context: SourceContext) -> Json | None:
         """What is read beside the streams, such as a table's version, for all attempts: asked when a checkpoint is
         planned, without a JVM. None: nothing."""

@@ -73,10 +73,6 @@ class IntervalJoin(Operator):
         return self.on
 
     @property
-    def arity(self) -> int:
-        return 2
-
-    @property
     def parts(self) -> tuple[str, ...]:
         return ("left", "right")
 
@@ -193,10 +189,6 @@ class LatestJoin(Operator):
     @property
     def told_by(self) -> list[str]:
         return self.on
-
-    @property
-    def arity(self) -> int:
-        return 2
 
     @property
     def parts(self) -> tuple[str, ...]:
