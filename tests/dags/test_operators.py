@@ -28,18 +28,17 @@ from tidegate import Pipeline, seams
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
-from tidegate.dag import asset, build_dag, retries
+from tidegate.dag import asset, build_dag
+from tidegate.dag import build as retries
 from tidegate.dag.gates import question
-from tidegate.dag.operators import JobOperator, TriggerOperator
-from tidegate.dag.outcomes import WAITING, as_airflow
+from tidegate.dag.operators import WAITING, JobOperator, TriggerOperator, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
 from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
-from tidegate.model.act import Act
-from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
+from tidegate.model.records import Ack, Act, BrokenRule, Hold, JobStats, Payload, Verdict
 from tidegate.pipeline.picture import picture
 from tidegate.runtime.runs import new_run
 from tidegate.seams import new_id

@@ -17,7 +17,8 @@ from tests.simulation.climate import Climate
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import TABLES, Violation, World
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Coordinator, Covered, GiveUp, Triggered
+from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.model.records import Json, Plan
 from tidegate.runtime import run_job as running

@@ -10,7 +10,8 @@ from typing import Any
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import EPOCH, TABLES, Violation, World
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Coordinator, Covered, GiveUp, Triggered
+from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
 from tidegate.model.interval import Interval
 from tidegate.testing.toys import ToyCommit, ToyIntervals, ToySink
 

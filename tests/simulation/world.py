@@ -15,7 +15,8 @@ from greenlet import getcurrent, greenlet
 from tests.simulation.climate import Climate, climate_of
 from tests.simulation.dice import Dice
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Coordinator, Covered, GiveUp, Triggered
+from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.place import Place

@@ -22,7 +22,9 @@ from tests.simulation.shelves import Totals, states_in_memory
 from tests.simulation.world import FORK, TABLES, World
 from tidegate import Pipeline
 from tidegate.checkpoint import savepoint
-from tidegate.cli import doctor, doctor_history, doctor_sources, doctor_tables
+from tidegate.cli import doctor, doctor_tables
+from tidegate.cli import doctor as doctor_history
+from tidegate.cli import doctor as doctor_sources
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.model.place import Place
 from tidegate.model.records import Blob, Json

@@ -20,9 +20,8 @@ from tidegate.gates.catalogue import CATALOGUE, How
 from tidegate.gates.judge import judge, plain, split, tell_of_files
 from tidegate.gates.leaves import Count
 from tidegate.gates.library import compile_suite, warm
-from tidegate.gates.shown import shown
 from tidegate.gates.suite import Suite, read_suite
-from tidegate.gates.telling import text, texts_of
+from tidegate.gates.telling import shown, text, texts_of
 from tidegate.model.codec import decode_json, encode_json
 from tidegate.model.place import Place
 from tidegate.sinks import DeltaAppend

@@ -36,7 +36,7 @@ from tidegate.ledger.records import Records
 from tidegate.model.records import Json, Payload
 from tidegate.model.view import Entry
 from tidegate.pipeline import Stream
-from tidegate.pipeline.lineage import Lineage
+from tidegate.pipeline.graph import Lineage
 from tidegate.runtime import loop, run_job
 from tidegate.runtime.run_job import Attempt
 from tidegate.sinks import delta_restore, delta_table

@@ -31,7 +31,7 @@ from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = [
     "PUT_BACK",
@@ -80,17 +80,17 @@ def refuse(found: Sequence[Invalid], id: int) -> None:
         )
 
 
-def check(coordinator: Coordinator, base: Entry) -> list[TidegateError]:
+def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
     """All of it: also what a trigger or a publisher would find out before or after its plan."""
-    graph, config = coordinator.graph, coordinator.limits.record()
-    found: list[TidegateError] = [*_raised(coordinator.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
-    found += refusals(graph, coordinator.ledger, config, base)
+    graph, config = pipeline.graph, pipeline.limits.record()
+    found: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
+    found += refusals(graph, pipeline.ledger, config, base)
     for name in graph.tables:
-        found += _raised(lambda name=name: _check_target(coordinator, name))  # type: ignore[misc]
+        found += _raised(lambda name=name: _check_target(pipeline, name))  # type: ignore[misc]
     for gated in graph.gates:
-        context = GateContext(graph.name, gated.name, coordinator.place)
+        context = GateContext(graph.name, gated.name, pipeline.place)
         found += _raised(lambda gated=gated, context=context: gated.gate.check(context))  # type: ignore[misc]
-    return [*found, *_other_tables(coordinator, base), *_owed_to_removed(coordinator, base)]
+    return [*found, *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
 
 
 def additions(graph: Graph, base: Entry) -> list[str]:
@@ -253,35 +253,35 @@ def _other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
     yield from _raised(lambda: refuse_other_kind(graph, View((base,))))
 
 
-def _check_target(coordinator: Coordinator, name: str) -> None:
-    coordinator.graph.tables[name].sink.check(coordinator.context(name))
+def _check_target(pipeline: PipelineContext, name: str) -> None:
+    pipeline.graph.tables[name].sink.check(pipeline.context(name))
 
 
-def _other_tables(coordinator: Coordinator, base: Entry) -> Iterator[TidegateError]:
+def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
     """Where something was published, it is published still: another table knows nothing of it."""
-    if coordinator.ledger.published(base.id) is None:
+    if pipeline.ledger.published(base.id) is None:
         return
-    for name, sinking in coordinator.graph.tables.items():
+    for name, sinking in pipeline.graph.tables.items():
         after = protocol.after_publish([base.manifest], name) if base.manifest is not None else None
         if after is None:
             continue
         try:
-            head = sinking.sink.head(coordinator.context(name))
+            head = sinking.sink.head(pipeline.context(name))
         except Invalid:
             continue  # told already
         if head.last is None:
             why = f"the table should hold checkpoint {after}, it holds None"
-            yield contradiction(coordinator, View((base,)), sinking, None, why)
+            yield contradiction(pipeline, View((base,)), sinking, None, why)
 
 
-def _owed_to_removed(coordinator: Coordinator, base: Entry) -> Iterator[Invalid]:
+def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:
     """A sink may go once its table has everything."""
-    if base.manifest is None or coordinator.ledger.published(base.id) is not None:
+    if base.manifest is None or pipeline.ledger.published(base.id) is not None:
         return
-    if may_lose(coordinator.limits.record()):
+    if may_lose(pipeline.limits.record()):
         return
     for name, part in base.manifest.tables.items():
-        if name not in coordinator.graph.tables and protocol.owes(part) and not name.startswith(STATE):
+        if name not in pipeline.graph.tables and protocol.owes(part) and not name.startswith(STATE):
             yield Invalid(
                 f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
                 expected=f"sink {name!r}, until everything that is completed is published on its table",

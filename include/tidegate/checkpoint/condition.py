@@ -17,8 +17,7 @@ from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.interval import Interval
 from tidegate.model.place import is_url
-from tidegate.model.records import Decision, Plan
-from tidegate.model.trouble import Trouble
+from tidegate.model.records import Decision, Plan, Trouble
 from tidegate.model.view import Entry, View
 
 __all__ = [

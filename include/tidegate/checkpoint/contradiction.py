@@ -9,18 +9,18 @@ from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.model.view import Entry, View
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph import Sinking
 
 __all__ = ["contradiction"]
 
 
-def contradiction(coordinator: Coordinator, view: View, sinking: Sinking, last: int | None, why: str) -> TidegateError:
+def contradiction(pipeline: PipelineContext, view: View, sinking: Sinking, last: int | None, why: str) -> TidegateError:
     """Damage; or, if the table knows nothing of the pipeline and is another one than readers were told of, a sink that
     was moved: that is the code's fault, and nothing is broken."""
-    target = sinking.sink.target(coordinator.place)
-    before = next((uri for entry in reversed(view.entries) if (uri := _told(coordinator, entry, sinking.name))), None)
-    if last is None and before is not None and before != target and sinking.name in coordinator.graph.sinks:
+    target = sinking.sink.target(pipeline.place)
+    before = next((uri for entry in reversed(view.entries) if (uri := _told(pipeline, entry, sinking.name))), None)
+    if last is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
         return Invalid(
             f"sink {sinking.name!r} has published to {before} so far; {target} knows nothing of that",
             expected=f"the table that it published to before: {before}",
@@ -39,9 +39,9 @@ def contradiction(coordinator: Coordinator, view: View, sinking: Sinking, last: 
     )
 
 
-def _told(coordinator: Coordinator, entry: Entry, table: str) -> str | None:
+def _told(pipeline: PipelineContext, entry: Entry, table: str) -> str | None:
     """Where readers were told that the table lies."""
-    told = coordinator.ledger.published(entry.id) if entry.completed else None
+    told = pipeline.ledger.published(entry.id) if entry.completed else None
     if told is None or table not in told.tables:
         return None
-    return located(told, coordinator.ledger, coordinator.place).tables[table].uri
+    return located(told, pipeline.ledger, pipeline.place).tables[table].uri

@@ -22,7 +22,7 @@ from tidegate.model.records import Control, Decision, Drain, Plan
 from tidegate.model.view import Entry, View
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = [
     "FINISHED",
@@ -226,18 +226,18 @@ def refuse_for_good(ledger: Ledger, view: View) -> None:
     )
 
 
-def refuse_suspended(coordinator: Coordinator, view: View) -> None:
+def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     """T4: from the log just listed. A suspension that comes later takes the id that the plan wanted."""
-    refuse_for_good(coordinator.ledger, view)
-    found = suspended(view, coordinator.limits.tolerable_failed_checkpoints)
+    refuse_for_good(pipeline.ledger, view)
+    found = suspended(view, pipeline.limits.tolerable_failed_checkpoints)
     if found is None:
         return
-    name = coordinator.graph.name
+    name = pipeline.graph.name
     if found.failed:
         what = (
             f"pipeline {name!r} is suspended: its last {len(found.failed)} checkpoint"
             f"{'s' if len(found.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
-            f"{coordinator.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
+            f"{pipeline.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
         )
     else:
         states = {"suspend": "is suspended", "stop": "was stopped", "cancel": "was cancelled", "drain": "was finished"}
@@ -264,13 +264,13 @@ def _behind_end(name: str, view: View) -> str:
     )
 
 
-def refuse(coordinator: Coordinator, view: View, kind: str) -> None:
+def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
     """T4: the pre-checks. Nothing is planned behind what may be the last checkpoint before it is decided."""
-    refuse_suspended(coordinator, view)
+    refuse_suspended(pipeline, view)
     if ending := tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None):
         raise busy(ending)
     if kind == "scheduled":
-        _refuse_early(coordinator, view, coordinator.limits.min_pause)
+        _refuse_early(pipeline, view, pipeline.limits.min_pause)
 
 
 def busy(ids: tuple[int, ...], held: str = "") -> Rejected:
@@ -291,13 +291,13 @@ def busy(ids: tuple[int, ...], held: str = "") -> Rejected:
     )
 
 
-def _refuse_early(coordinator: Coordinator, view: View, pause_s: float) -> None:
+def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None:
     """At least `pause_s` between the end of a checkpoint and the next one, by the store's clock.
 
     A clock that went back tells nothing: then nobody waits.
     """
     last = view.last_completed
-    age = coordinator.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
+    age = pipeline.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
     if last is None or age is None or not 0 <= age < pause_s:
         return
     early = Rejected(

@@ -25,8 +25,7 @@ from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.ledger.records import folder as entry_folder
 from tidegate.model.codec import encode, sha256
-from tidegate.model.identity import Claimed, Copy
-from tidegate.model.records import Latest, Payload, Pin
+from tidegate.model.records import Claimed, Copy, Latest, Payload, Pin
 from tidegate.state.table import state_sink
 from tidegate.state.whole import as_one_file
 from tidegate.tables import Location

@@ -28,22 +28,22 @@ from tidegate.sinks.base import Publication
 from tidegate.state.table import STATE, state_sink
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["discard", "go_on"]
 
 
-def go_on(coordinator: Coordinator, view: View) -> None:
+def go_on(pipeline: PipelineContext, view: View) -> None:
     """A run of a pipeline that was cancelled for good makes no checkpoint; it removes what is left, if it can."""
     if control.for_good(view) is not None:
         with contextlib.suppress(TidegateError):
-            publish.publish_owed(coordinator)
-            discard(coordinator)
+            publish.publish_owed(pipeline)
+            discard(pipeline)
 
 
-def discard(coordinator: Coordinator) -> list[int] | None:
+def discard(pipeline: PipelineContext) -> list[int] | None:
     """Remove what can be removed now; answers with the entries that are gone. None: it was not cancelled for good."""
-    ledger = coordinator.ledger
+    ledger = pipeline.ledger
     ended = control.for_good(ledger.view())
     if ended is None or ended.control is None:
         return None
@@ -53,23 +53,23 @@ def discard(coordinator: Coordinator) -> list[int] | None:
     if last is None or view.settled < last.id:
         return []  # tables come first: what they are owed lies in what would be removed
     _unpin(ledger, [pin for pin in ledger.pins() if pin.kind == "day"])
-    gone = _retire(coordinator, last.id)
+    gone = _retire(pipeline, last.id)
     if _left(ledger, last, _pinned(ledger)):
         return gone
     _unpin(ledger, _of_rollbacks(ledger))  # these say what the last one went back to, so they go behind all others
-    gone += _retire(coordinator, last.id)
+    gone += _retire(pipeline, last.id)
     if not _left(ledger, last, _pinned(ledger)) and _claim(ledger, last, ended):
-        _clear(coordinator, last)
+        _clear(pipeline, last)
     return gone
 
 
-def _retire(coordinator: Coordinator, last: int) -> list[int]:
+def _retire(pipeline: PipelineContext, last: int) -> list[int]:
     """All that is not pinned. Again as long as that changes: pins of what is gone are found to be of no use."""
     gone: list[int] = []
     before: list[int] = []
-    while (there := coordinator.ledger.ids(before=last)) != before:
+    while (there := pipeline.ledger.ids(before=last)) != before:
         before = there
-        gone += retention.retire_but_last(coordinator)
+        gone += retention.retire_but_last(pipeline)
     return gone
 
 
@@ -105,15 +105,15 @@ def _claim(ledger: Ledger, last: Entry, ended: Entry) -> bool:
     return last.id not in _pinned(ledger)
 
 
-def _clear(coordinator: Coordinator, last: Entry) -> None:
+def _clear(pipeline: PipelineContext, last: Entry) -> None:
     """What the last checkpoint names and no savepoint does. Its states' tables show nothing from then on."""
-    ledger = coordinator.ledger
-    retention.clear_staged(coordinator, last)
+    ledger = pipeline.ledger
+    retention.clear_staged(pipeline, last)
     spared = [entry for id in sorted(_pinned(ledger)) if (entry := ledger.entry(id)) is not None]
     mine = states_as_of(ledger, last)
     assert last.manifest is not None
     for name in filter(lambda name: name.startswith(STATE), last.manifest.tables):
-        sink, context = state_sink(name), coordinator.context(name)
+        sink, context = state_sink(name), pipeline.context(name)
         sink.clear(Publication(last.id, last.plan.generation, seams.new_id(), None, ()), context)
         kept = [
             ledger.unpack(found) for entry in spared if (found := states_as_of(ledger, entry).get(name)) is not None

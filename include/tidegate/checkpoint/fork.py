@@ -33,14 +33,15 @@ from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.model.codec import fingerprint
-from tidegate.model.identity import Origin, PipelineRecord
 from tidegate.model.records import (
     Ack,
     Decision,
     JobStats,
     Json,
     Latest,
+    Origin,
     Pin,
+    PipelineRecord,
     Plan,
     Published,
     PublishedTable,
@@ -52,13 +53,13 @@ from tidegate.state.table import STATE, state_sink
 from tidegate.tables.copying import copy_files
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph import Graph
 
 __all__ = ["fork", "forked_already", "look"]
 
 
-def look(held: Held, to: Coordinator) -> Held:
+def look(held: Held, to: PipelineContext) -> Held:
     """What the new pipeline would begin with; or every reason why it cannot be. Nothing is touched."""
     _refuse_same(held.parent, to)
     _refuse_finished(held)
@@ -70,7 +71,7 @@ def look(held: Held, to: Coordinator) -> Held:
     return taken
 
 
-def fork(held: Held, to: Coordinator, copied: Copied | None = None, *, claims: bool = False) -> PipelineRecord:
+def fork(held: Held, to: PipelineContext, copied: Copied | None = None, *, claims: bool = False) -> PipelineRecord:
     """Make the pipeline of `to` from what was looked at. Again, for the same checkpoint: it goes on, or is done.
 
     copied: the folder that the checkpoint lies in, if it is a copy. claims: the folder is the new pipeline's, to be
@@ -100,7 +101,7 @@ def fork(held: Held, to: Coordinator, copied: Copied | None = None, *, claims: b
     return claimed
 
 
-def forked_already(copied: Copied, to: Coordinator, *, claims: bool) -> bool:
+def forked_already(copied: Copied, to: PipelineContext, *, claims: bool) -> bool:
     """Whether the pipeline is there, made from this folder: what is left to do is to remove it, if it was claimed.
 
     Rejected: another pipeline has claimed the folder.
@@ -119,7 +120,7 @@ def forked_already(copied: Copied, to: Coordinator, *, claims: bool) -> bool:
 # -- what may not be ---------------------------------------------------------------------------------------
 
 
-def _refuse_same(parent: Ledger, to: Coordinator) -> None:
+def _refuse_same(parent: Ledger, to: PipelineContext) -> None:
     if parent.home == to.ledger.home:
         raise Invalid(
             f"pipeline {parent.pipeline!r} cannot be forked into itself",
@@ -140,7 +141,7 @@ def _refuse_finished(held: Held) -> None:
         )
 
 
-def _refuse_their_tables(held: Held, to: Coordinator) -> None:
+def _refuse_their_tables(held: Held, to: PipelineContext) -> None:
     """No sink of the new pipeline publishes to a table that the old one has published to."""
     last, pipeline = held.parent.view().last_completed, held.origin.pipeline
     commits = {*held.entry.plan.commits, *(last.plan.commits if last is not None else ())}
@@ -232,7 +233,7 @@ def _pin(held: Held, claimed: PipelineRecord) -> Pin:
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _recorded(held: Held, claimed: PipelineRecord, to: Coordinator) -> Entry | None:
+def _recorded(held: Held, claimed: PipelineRecord, to: PipelineContext) -> Entry | None:
     """The first entry of the new log, with all its records: those that are there already count.
 
     None: somebody else has made the fork meanwhile. It may have gone on so far that this entry is retired.
@@ -272,7 +273,7 @@ def _refuse_lost(ledger: Ledger) -> None:
         )
 
 
-def _plan(held: Held, claimed: PipelineRecord, to: Coordinator) -> Plan:
+def _plan(held: Held, claimed: PipelineRecord, to: PipelineContext) -> Plan:
     """A checkpoint that reads nothing. What was asked of the parent's quarantines stays there."""
     then, config = held.entry.plan, to.limits.record()
     declared = [name for name in declared_sources(held.entry) if name in to.graph.sources]
@@ -315,7 +316,7 @@ def _ack(held: Held, plan: Plan, name: str, graph: Graph) -> Ack:
     )
 
 
-def _publish(entry: Entry, claimed: PipelineRecord, to: Coordinator) -> None:
+def _publish(entry: Entry, claimed: PipelineRecord, to: PipelineContext) -> None:
     """Its states are on their tables before the log begins: so it begins like one whose older entries are retired."""
     tables = {name: _published(entry, name, claimed, to) for name in _owed(entry)}
     to.ledger.create_published(Published(**stamp(seams.new_id()), id=entry.id, tables=tables))
@@ -327,7 +328,7 @@ def _owed(entry: Entry) -> Iterator[str]:
     return (name for name, part in entry.manifest.tables.items() if part.committables)
 
 
-def _published(entry: Entry, name: str, claimed: PipelineRecord, to: Coordinator) -> PublishedTable:
+def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineContext) -> PublishedTable:
     assert entry.manifest is not None
     assert entry.decision is not None
     sink, context = state_sink(name), _ours(claimed, name, to)
@@ -347,10 +348,10 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: Coordinator
     return found
 
 
-def _theirs(held: Held, name: str, to: Coordinator) -> SinkContext:
+def _theirs(held: Held, name: str, to: PipelineContext) -> SinkContext:
     """Who the parent is to one of its tables."""
     return SinkContext(held.origin.pipeline, held.origin.uid, name, to.place, home=held.parent.home)
 
 
-def _ours(claimed: PipelineRecord, name: str, to: Coordinator) -> SinkContext:
+def _ours(claimed: PipelineRecord, name: str, to: PipelineContext) -> SinkContext:
     return SinkContext(claimed.name, claimed.uid, name, to.place, home=to.ledger.home)

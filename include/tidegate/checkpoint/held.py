@@ -13,8 +13,7 @@ from tidegate.checkpoint.proposal import unreadable
 from tidegate.checkpoint.references import acks_of, blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.identity import Origin
-from tidegate.model.records import Ack, Blob, Payload
+from tidegate.model.records import Ack, Blob, Origin, Payload
 from tidegate.model.view import Entry
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink

@@ -21,8 +21,7 @@ from tidegate.checkpoint.references import states_of
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.model.moments import moment_of
-from tidegate.model.records import Amount, Json, Payload
-from tidegate.model.stats import sum_of
+from tidegate.model.records import Amount, Json, Payload, sum_of
 from tidegate.model.view import Entry
 from tidegate.sinks.channel import Sent
 from tidegate.state.record import StateTable

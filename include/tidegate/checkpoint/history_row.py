@@ -14,8 +14,7 @@ import msgspec
 from tidegate.checkpoint.progress import behind
 from tidegate.config.settings import masked
 from tidegate.model.moments import moment_of
-from tidegate.model.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict
-from tidegate.model.stats import sum_of
+from tidegate.model.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict, sum_of
 from tidegate.model.view import Entry
 
 __all__ = ["HistoryRow", "StateSize", "details_of", "row_of", "state_name", "verdicts_of"]
@@ -68,7 +67,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     align_seconds: float | None
     """Between the first ack that a job takes from and the last, of the job that had to wait longest."""
     sync_seconds: float | None
-    """The longest sync part of a job (model/stats.py)."""
+    """The longest sync part of a job (model/records.py)."""
     process_seconds: float | None
     """Reading, computing, state and gates, of the slowest job."""
     stage_seconds: float | None

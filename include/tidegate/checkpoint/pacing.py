@@ -12,7 +12,7 @@
 Where a checkpoint lasts as long as it should, the next one takes as much, whatever is held for the fixed time: so a
 wrong guess of it costs steps, and nothing goes back and forth.
 
-What it goes by is in the plan, with what it decided (model/pace.py): so it needs no history, and can be explained.
+What it goes by is in the plan, with what it decided (model/records.py): so it needs no history, and can be explained.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from typing import Final
 
 from tidegate.config.keys import KEYS
 from tidegate.model.moments import moment_of
-from tidegate.model.pace import Pace, Timed
-from tidegate.model.records import Json
+from tidegate.model.records import Json, Pace, Timed
 from tidegate.model.view import Entry, View
 from tidegate.sources.adaptive import Adaptive
 

@@ -17,7 +17,7 @@ from tidegate.config.keys import KEYS
 from tidegate.errors import Invalid, Rejected
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.ledger.ledger import Ledger
 
 __all__ = ["PERIODIC", "keep_periodically"]
@@ -26,18 +26,18 @@ PERIODIC = "periodic-"
 """How the names of these savepoints begin."""
 
 
-def keep_periodically(coordinator: Coordinator) -> str | None:
+def keep_periodically(pipeline: PipelineContext) -> str | None:
     """Name the last checkpoint that is on all tables, if it is time; answers with the name. Any process, any time.
 
     Two at the same moment make the same one, for its name is the checkpoint's number. What is one too many goes with
     the next. Without the setting nothing is made and none is disposed of.
     """
-    settings = coordinator.limits.record()
+    settings = pipeline.limits.record()
     every, most = (
         KEYS[name].parse(settings.get(name, KEYS[name].default))
         for name in ("savepoint_interval", "savepoints_retained")
     )
-    ledger = coordinator.ledger
+    ledger = pipeline.ledger
     if every is None or not (newest := ledger.view().settled):
         return None
     own = [each for each in savepoints(ledger) if each.name.startswith(PERIODIC)]

@@ -20,7 +20,7 @@ from tidegate.sinks.base import Sink, WayBack
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unreadable"]
 
@@ -68,38 +68,40 @@ class Proposal:
     """Tables that must be given the target first, or what came behind it."""
 
 
-def examine(coordinator: Coordinator, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
+def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
     """What a rollback to checkpoint `to` would do. Every record, version, hash and file that it needs is looked at."""
-    view = view or coordinator.ledger.view(reach=to)
-    target, base = _target(coordinator, to, view)
-    _refuse_unknown_choices(coordinator, base, choices)
+    view = view or pipeline.ledger.view(reach=to)
+    target, base = _target(pipeline, to, view)
+    _refuse_unknown_choices(pipeline, base, choices)
     try:
-        found = _examined(coordinator, view, target, base, choices)
+        found = _examined(pipeline, view, target, base, choices)
     except Corrupt:
-        if coordinator.ledger.is_kept(to):
+        if pipeline.ledger.is_kept(to):
             raise
-        raise claimed(coordinator, to) from None  # retention took it away while it was looked at
-    if found.problems and not coordinator.ledger.is_kept(to):
-        raise claimed(coordinator, to)
+        raise claimed(pipeline, to) from None  # retention took it away while it was looked at
+    if found.problems and not pipeline.ledger.is_kept(to):
+        raise claimed(pipeline, to)
     return found
 
 
-def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]) -> Proposal:
-    problems = list(unreadable(coordinator.ledger, target)) or list(_lost_in_flight(coordinator, target))
-    changes = [] if problems else list(_changes(coordinator, view, target, base, choices))
+def _examined(
+    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+) -> Proposal:
+    problems = list(unreadable(pipeline.ledger, target)) or list(_lost_in_flight(pipeline, target))
+    changes = [] if problems else list(_changes(pipeline, view, target, base, choices))
     lacking = []
     for change in changes:
         if change.how == "leave":
             continue
         problems += change.way.problems
         problems += _undecided(change, choices)
-        if change.way.lacks or (not change.way.exists and _owed_since(coordinator, target, base, change.table)):
+        if change.way.lacks or (not change.way.exists and _owed_since(pipeline, target, base, change.table)):
             lacking.append(change.table)
-    problems += _removed(coordinator, target, base, choices)
-    before = coordinator.ledger.rollbacks()
+    problems += _removed(pipeline, target, base, choices)
+    before = pipeline.ledger.rollbacks()
     above = [
         entry
-        for entry in _between(coordinator.ledger, target.id, view)
+        for entry in _between(pipeline.ledger, target.id, view)
         if entry.restart is None and rolled_back_by(entry.id, before) is None
     ]
     return Proposal(
@@ -116,17 +118,17 @@ def _examined(coordinator: Coordinator, view: View, target: Entry, base: Entry, 
 # -- the target --------------------------------------------------------------------------------------------
 
 
-def _target(coordinator: Coordinator, to: int, view: View) -> tuple[Entry, Entry]:
+def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entry]:
     """The checkpoint to go back to, and the last completed one; or why that cannot be."""
-    ledger, name = coordinator.ledger, coordinator.graph.name
-    if coordinator.graph.by_interval:
+    ledger, name = pipeline.ledger, pipeline.graph.name
+    if pipeline.graph.by_interval:
         raise Invalid(
             f"pipeline {name!r} reads by data interval: its checkpoints do not rest on each other",
             expected="a pipeline that reads whatever is new",
             help="make the interval again, with corrected input or code: its rows are replaced",
             reason="BY_INTERVAL",
         )
-    last, target = view.last_completed, coordinator.real_entry(to)
+    last, target = view.last_completed, pipeline.real_entry(to)
     if target is None or not target.completed or last is None:
         what = "is not there (retired, or never made)" if target is None else "was not completed"
         there = [id for id in ledger.ids() if (d := ledger.decision(id)) is not None and d.outcome == "completed"]
@@ -138,7 +140,7 @@ def _target(coordinator: Coordinator, to: int, view: View) -> tuple[Entry, Entry
         )
     never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
     if not ledger.is_kept(to):
-        raise claimed(coordinator, to)
+        raise claimed(pipeline, to)
     if never:
         raise Rejected(
             f"checkpoint {to} of pipeline {name!r} was rolled back before it was on every table",
@@ -149,10 +151,10 @@ def _target(coordinator: Coordinator, to: int, view: View) -> tuple[Entry, Entry
     return target, last
 
 
-def claimed(coordinator: Coordinator, to: int) -> Rejected:
+def claimed(pipeline: PipelineContext, to: int) -> Rejected:
     """Why a checkpoint that retention has claimed is no target."""
     return Rejected(
-        f"checkpoint {to} of pipeline {coordinator.graph.name!r} is claimed by retention",
+        f"checkpoint {to} of pipeline {pipeline.graph.name!r} is claimed by retention",
         expected="a checkpoint that is retained",
         help="choose another one; num_retained says how many are kept",
         reason="RETIRED",
@@ -185,13 +187,13 @@ def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
     return ((stream, payload) for each in left for stream, payload in each.channels.items())
 
 
-def _lost_in_flight(coordinator: Coordinator, target: Entry) -> Iterator[str]:
+def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
     """Files of channels that would be read again, and are gone."""
     from tidegate.sinks.channel import Channel, Sent, channel_name
 
     for stream, payload in _waiting(target):
-        sent = msgspec.convert(coordinator.ledger.unpack(payload), Sent)
-        if gone := Channel(stream).gone(sent, coordinator.context(channel_name(stream))):
+        sent = msgspec.convert(pipeline.ledger.unpack(payload), Sent)
+        if gone := Channel(stream).gone(sent, pipeline.context(channel_name(stream))):
             yield f"channel {stream!r}: {len(gone)} files that were in flight are gone, first {gone[0]!r}"
 
 
@@ -207,55 +209,53 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 
 
 def _changes(
-    coordinator: Coordinator, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
 ) -> Iterator[Change]:
     """What happens to each table that the pipeline has."""
     assert target.manifest is not None
     assert base.manifest is not None
-    told = coordinator.ledger.published(target.id)
-    states = _states(coordinator.ledger, target)
+    told = pipeline.ledger.published(target.id)
+    states = _states(pipeline.ledger, target)
     for name in base.manifest.tables:
-        sinking = coordinator.graph.tables.get(name)
+        sinking = pipeline.graph.tables.get(name)
         if choices.get(name) == "leave" and name not in (target.plan.through or ()):
-            yield Change(name, "leave", held=_held(coordinator, view, name))
+            yield Change(name, "leave", held=_held(pipeline, view, name))
             continue
         if sinking is None:
             continue  # nothing was put there since, or it is a problem
         if name in (target.plan.through or ()):
-            yield _stays(coordinator, name, sinking.sink)
+            yield _stays(pipeline, name, sinking.sink)
             continue
         to = protocol.after_publish([target.manifest], name)
         known: PublishedTable | None = told.tables.get(name) if told is not None else None
         state = states.get(name)
-        held: list[Json] = [coordinator.ledger.unpack(state)] if state is not None else []
+        held: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
         try:
-            way = sinking.sink.way_back(to, known, held, coordinator.context(name))
+            way = sinking.sink.way_back(to, known, held, pipeline.context(name))
         except Unavailable:
             raise
         except TidegateError as error:
-            also = (
-                f"; mend that, or choose --leave {name} (it stays as it is)" if name in coordinator.graph.sinks else ""
-            )
+            also = f"; mend that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
             way = WayBack(problems=(f"{error.what}{also}",))
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
 
 
-def _held(coordinator: Coordinator, view: View, name: str) -> int | None:
+def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
     """The last checkpoint that a table holds: it says so itself, or the log told when it was published."""
-    sinking = coordinator.graph.tables.get(name)
+    sinking = pipeline.graph.tables.get(name)
     if sinking is not None:
         with contextlib.suppress(TidegateError):
-            return sinking.sink.head(coordinator.context(name)).last
+            return sinking.sink.head(pipeline.context(name)).last
     for entry in reversed(view.entries):
-        told = coordinator.ledger.published(entry.id) if entry.completed else None
+        told = pipeline.ledger.published(entry.id) if entry.completed else None
         if told is not None and name in told.tables and entry.manifest is not None:
             return protocol.after_publish([entry.manifest], name)
     return None
 
 
-def _stays(coordinator: Coordinator, name: str, sink: Sink) -> Change:
+def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> Change:
     """A table to which jobs had written themselves: which of its rows were there by then is no checkpoint's to tell."""
-    through = replace(coordinator.context(name), through=True)
+    through = replace(pipeline.context(name), through=True)
     version = sink.head(through).version
     return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
 
@@ -283,13 +283,13 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     )
 
 
-def _removed(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[str]:
+def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[str]:
     """Tables that have got something since, and that the code no longer has."""
     assert base.manifest is not None
     for name in base.manifest.tables:
         if choices.get(name) == "leave":
             continue
-        if name not in coordinator.graph.tables and _owed_since(coordinator, target, base, name):
+        if name not in pipeline.graph.tables and _owed_since(pipeline, target, base, name):
             state = name.startswith(STATE)
             what = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
             yield f"{what} is not in the code any more, but has been published since: put it back first" + (
@@ -297,16 +297,16 @@ def _removed(coordinator: Coordinator, target: Entry, base: Entry, choices: Mapp
             )
 
 
-def _owed_since(coordinator: Coordinator, target: Entry, base: Entry, table: str) -> bool:
+def _owed_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
     """Whether an entry behind the target makes a commit on the table."""
     assert base.manifest is not None
     last = protocol.after_publish([base.manifest], table)
     return last is not None and last > target.id
 
 
-def _refuse_unknown_choices(coordinator: Coordinator, base: Entry, choices: Mapping[str, How]) -> None:
+def _refuse_unknown_choices(pipeline: PipelineContext, base: Entry, choices: Mapping[str, How]) -> None:
     assert base.manifest is not None
-    names = sorted(coordinator.graph.sinks)
+    names = sorted(pipeline.graph.sinks)
     removed = [name for name in base.manifest.tables if not name.startswith((STATE, QUARANTINE))]
     for name, how in choices.items():
         if how == "leave" and name in removed:

@@ -27,7 +27,7 @@ from tidegate.sinks.base import Publication
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["Report", "publish_or_wait", "publish_owed", "way_out"]
 
@@ -55,13 +55,13 @@ class Report:
         return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
 
 
-def publish_owed(coordinator: Coordinator) -> Report:
+def publish_owed(pipeline: PipelineContext) -> Report:
     """One pass over all tables. One that cannot be published to holds back only itself (P4).
 
     What does not pass by itself is raised once all others are done: it needs a person, and going on would hide it.
     """
     report = Report()
-    view = coordinator.ledger.view()
+    view = pipeline.ledger.view()
     last = view.last_completed
     if last is None or last.manifest is None:
         return report
@@ -71,25 +71,25 @@ def publish_owed(coordinator: Coordinator) -> Report:
         report.settled = {entry.id for entry in view.entries if entry.completed}
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
     for table in tables:
-        sinking = coordinator.graph.tables.get(table)
+        sinking = pipeline.graph.tables.get(table)
         try:
             if sinking is None:
-                _refuse_orphan(coordinator, view, table)
+                _refuse_orphan(pipeline, view, table)
             elif report.settled is not None:
-                made = publish_intervals.publish_table(coordinator, sinking, LOST_RACES)
+                made = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
                 report.published |= made.published
                 report.settled &= made.settled
                 for id, why in made.blocked.items():
                     report.blocked.setdefault(id, why)
-                    run = next(entry.plan.run for entry in coordinator.ledger.view().entries if entry.id == id)
-                    troubles.note(coordinator.ledger, run, f"publishing to {table}", why)
+                    run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
+                    troubles.note(pipeline.ledger, run, f"publishing to {table}", why)
             else:
-                _publish_table(coordinator, sinking, report)
+                _publish_table(pipeline, sinking, report)
         except TidegateError as error:
-            if protocol.still_owed(view, table) and (way := way_out(coordinator, view, table)) not in error.help:
+            if protocol.still_owed(view, table) and (way := way_out(pipeline, view, table)) not in error.help:
                 error.help = f"{error.help}; {way}" if error.help else way
             report.stuck[table] = error
-    _tell(coordinator, report)
+    _tell(pipeline, report)
     for stuck in report.stuck.values():
         if not isinstance(stuck, Unavailable):
             raise stuck
@@ -101,7 +101,7 @@ def _let_go(view: View, table: str) -> bool:
     return bool(protocol.left_by(view, table)) and not protocol.still_owed(view, table)
 
 
-def way_out(coordinator: Coordinator, view: View, table: str) -> str:
+def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
     """What a person can do if a sink's table never takes what it is owed; empty for tables that are not a sink's."""
     last = view.last_completed
     if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
@@ -112,43 +112,43 @@ def way_out(coordinator: Coordinator, view: View, table: str) -> str:
     )
 
 
-def publish_or_wait(coordinator: Coordinator, interval: Interval | None = None) -> None:
+def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> None:
     """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
     waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
 
     interval: what the caller wants to make. If that is what a table does not take, the error says what to do."""
-    report = publish_owed(coordinator)
+    report = publish_owed(pipeline)
     for id, why in report.blocked.items():
-        entry = coordinator.ledger.entry(id)
+        entry = pipeline.ledger.entry(id)
         if interval is not None and entry is not None and entry.interval == interval:
             raise why
     if not report.stuck:
         return
     table, error = next(iter(report.stuck.items()))
-    back = [entry.id for entry in coordinator.ledger.view().entries if entry.restart is not None and entry.completed]
-    if back and coordinator.ledger.published(back[-1]) is None:
+    back = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
+    if back and pipeline.ledger.published(back[-1]) is None:
         raise Rejected(
             f"rollback {back[-1]} is not on table {table!r} yet: {error}",
             expected="every table to be put back before anything new is read",
             help="repair that table; it is put back as soon as it answers",
             reason="ROLLBACK_UNPUBLISHED",
         ) from error
-    if report.unpublished >= coordinator.limits.max_unpublished:
+    if report.unpublished >= pipeline.limits.max_unpublished:
         raise Rejected(
             f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
-            expected=f"fewer than max_unpublished = {coordinator.limits.max_unpublished}",
+            expected=f"fewer than max_unpublished = {pipeline.limits.max_unpublished}",
             help="repair that table; nothing is lost, everything is published as soon as it answers",
             reason="TOO_MANY_UNPUBLISHED",
         ) from error
 
 
-def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -> None:
+def _publish_table(pipeline: PipelineContext, sinking: Sinking, report: Report) -> None:
     """P1 to P3 for one table, until it has everything."""
-    context = coordinator.context(sinking.name)
+    context = pipeline.context(sinking.name)
     contradicted: list[int | None] = []
     for _ in range(LOST_RACES):
         head = sinking.sink.head(context)
-        view = coordinator.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
+        view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         answer = protocol.on_publish(view, sinking.name, head.last)
         if isinstance(answer, protocol.Nothing):
             report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)
@@ -156,13 +156,13 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head.last in contradicted:
-                raise contradiction(coordinator, view, sinking, head.last, answer.why)
+                raise contradiction(pipeline, view, sinking, head.last, answer.why)
             contradicted = [head.last]
             continue
         entry = view.get(answer.id)
         assert entry is not None
         try:
-            publication = _publication(coordinator, entry, sinking.name, answer.after)
+            publication = _publication(pipeline, entry, sinking.name, answer.after)
             act = sinking.sink.publish if publication.restore is None else sinking.sink.go_back
             done = act(publication, head, context)
         except TidegateError:
@@ -179,9 +179,9 @@ def _publish_table(coordinator: Coordinator, sinking: Sinking, report: Report) -
     )
 
 
-def _publication(coordinator: Coordinator, entry: Entry, table: str, after: int | None) -> Publication:
+def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
     """What `entry` makes visible on one table, from records that will still be there after a power loss."""
-    coordinator.ledger.settle_decision(entry.id)
+    pipeline.ledger.settle_decision(entry.id)
     assert entry.manifest is not None
     assert entry.decision is not None
     return Publication(
@@ -189,15 +189,15 @@ def _publication(coordinator: Coordinator, entry: Entry, table: str, after: int 
         generation=entry.plan.generation,
         attempt=entry.decision.attempt,
         after=after,
-        committables=tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables)),
+        committables=tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables)),
         restore=entry.manifest.tables[table].restore,
         target=entry.restart.target if entry.restart is not None else 0,
     )
 
 
-def _tell(coordinator: Coordinator, report: Report) -> None:
+def _tell(pipeline: PipelineContext, report: Report) -> None:
     """Hints for readers: published.json per checkpoint, then latest.json. Nothing is decided by them."""
-    view = coordinator.ledger.view()
+    view = pipeline.ledger.view()
     settled: int | None = None
     told: Published | None = None
     below = True
@@ -209,7 +209,7 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
             break
         if not entry.completed:
             continue
-        known = coordinator.ledger.published(entry.id)
+        known = pipeline.ledger.published(entry.id)
         if known is None and view.rolled_back_by(entry.id) is not None:
             continue  # it never will be
         if known is None and _waits_for(entry, report.stuck):
@@ -217,17 +217,17 @@ def _tell(coordinator: Coordinator, report: Report) -> None:
         elif not report.unpublished:
             try:
                 if entry.plan.by_interval and known is None:
-                    publish_intervals.index_interval(coordinator, entry)
-                told = known or _publish_hint(coordinator, view, entry, told, report)
+                    publish_intervals.index_interval(pipeline, entry)
+                told = known or _publish_hint(pipeline, view, entry, told, report)
             except Unavailable:
                 break  # readers wait for the hint, nobody else does
             settled = entry.id if below else settled
     if settled is not None and settled > view.settled:
-        coordinator.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
+        pipeline.ledger.hint(Latest(**stamp(seams.new_id()), id=settled))
 
 
 def _publish_hint(
-    coordinator: Coordinator, view: View, entry: Entry, before: Published | None, report: Report
+    pipeline: PipelineContext, view: View, entry: Entry, before: Published | None, report: Report
 ) -> Published:
     """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before.
 
@@ -237,18 +237,18 @@ def _publish_hint(
     tables = {}
     for name, part in entry.manifest.tables.items():
         found = report.published.get((entry.id, name))
-        sinking = coordinator.graph.tables.get(name)
+        sinking = pipeline.graph.tables.get(name)
         if protocol.left_by(view, name) >= entry.id:
             continue  # nothing came there
         if found is None and protocol.owes(part) and sinking is not None:
-            found = sinking.sink.locate(entry.id, coordinator.context(name))
+            found = sinking.sink.locate(entry.id, pipeline.context(name))
         if not protocol.owes(part):
             found = part.through or (before.tables.get(name) if before is not None else None)
         if found is not None:
             tables[name] = found
-    home, paths = coordinator.ledger.home, relative_paths(coordinator.graph)
+    home, paths = pipeline.ledger.home, relative_paths(pipeline.graph)
     published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
-    coordinator.ledger.create_published(published)
+    pipeline.ledger.create_published(published)
     return published
 
 
@@ -257,12 +257,12 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
     return any(protocol.owes(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables)
 
 
-def _refuse_orphan(coordinator: Coordinator, view: View, table: str) -> None:
+def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
     """A sink that was removed from the code while something is still owed to its table: unless that is let go of."""
-    if may_lose(coordinator.limits.record()):
+    if may_lose(pipeline.limits.record()):
         return
     for id in protocol.still_owed(view, table):
-        if coordinator.ledger.published(id) is None:
+        if pipeline.ledger.published(id) is None:
             raise Invalid(
                 f"sink {table!r} is not in the pipeline any more, but checkpoint {id} still owes it rows",
                 expected=f"sink {table!r}, until everything that is completed is published on its table",

@@ -27,7 +27,7 @@ from tidegate.pipeline.graph import Sinking
 from tidegate.sinks.base import Disowned, Head, Publication, SinkContext
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["Pass", "disown", "index_interval", "publish_table", "refuse_rewritten"]
 
@@ -48,17 +48,17 @@ class Pass:
     """Those whose interval cannot be replaced as the table is, and why. The other intervals' went on."""
 
 
-def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> Pass:
+def publish_table(pipeline: PipelineContext, sinking: Sinking, tries: int) -> Pass:
     """Publish on one table until it shows all that is completed, but for intervals that it does not take as it is:
     these wait until somebody has done what their error says."""
-    context = coordinator.context(sinking.name)
+    context = pipeline.context(sinking.name)
     done_here = Pass()
     contradicted: list[Head] = []
     while tries > 0:
         tries -= 1
         head = sinking.sink.head(context)
-        view = coordinator.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
-        table = _Table(coordinator, sinking, context, head, view)
+        view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
+        table = _Table(pipeline, sinking, context, head, view)
         answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds, done_here.blocked)
         if isinstance(answer, protocol.Nothing):
             done_here.settled = {entry.id for entry in view.entries if entry.completed} - done_here.blocked.keys()
@@ -66,7 +66,7 @@ def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> Pas
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
-                raise contradiction(coordinator, view, sinking, head.last, answer.why)
+                raise contradiction(pipeline, view, sinking, head.last, answer.why)
             contradicted = [head]
             continue
         try:
@@ -85,22 +85,22 @@ def publish_table(coordinator: Coordinator, sinking: Sinking, tries: int) -> Pas
     raise _busy(sinking.name)
 
 
-def disown(coordinator: Coordinator, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
+def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
     """Let go of what a table shows of an interval, which others have rewritten: see Sink.disown. The table first, then
     the log, as when something is published: a publication in between takes the version."""
-    sinking = coordinator.graph.sinks.get(name)
-    if sinking is None or not coordinator.graph.by_interval:
+    sinking = pipeline.graph.sinks.get(name)
+    if sinking is None or not pipeline.graph.by_interval:
         found = f"has no sink {name!r}" if sinking is None else "does not read by data interval"
         raise Invalid(
-            f"pipeline {coordinator.graph.name!r} {found}",
-            expected=f"one of {', '.join(sorted(coordinator.graph.sinks))}, of a pipeline that reads by data interval",
+            f"pipeline {pipeline.graph.name!r} {found}",
+            expected=f"one of {', '.join(sorted(pipeline.graph.sinks))}, of a pipeline that reads by data interval",
             help="`tidegate explain` names the sink and the interval that wait, if any do",
             reason="NOTHING_TO_DISOWN",
         )
-    context = coordinator.context(name)
+    context = pipeline.context(name)
     for _ in range(_TRIES):
         head = sinking.sink.head(context)
-        table = _Table(coordinator, sinking, context, head, coordinator.ledger.view(reach=head.last))
+        table = _Table(pipeline, sinking, context, head, pipeline.ledger.view(reach=head.last))
         shown = table.shown_of(interval)
         done = sinking.sink.disown(interval, shown, head, context, take_out=take_out, look=look)
         if done is not None:
@@ -120,9 +120,9 @@ class _Table:
     """A table as of one version, and the log as of a moment after that."""
 
     def __init__(
-        self, coordinator: Coordinator, sinking: Sinking, context: SinkContext, head: Head, view: View
+        self, pipeline: PipelineContext, sinking: Sinking, context: SinkContext, head: Head, view: View
     ) -> None:
-        self.coordinator = coordinator
+        self.pipeline = pipeline
         self.sinking = sinking
         self.context = context
         self.head = head
@@ -135,7 +135,7 @@ class _Table:
     def publication(self, answer: protocol.Publish) -> Publication:
         """What is to be committed, from records that will still be there after a power loss."""
         entry = self._entry(answer.id)
-        self.coordinator.ledger.settle_decision(entry.id)
+        self.pipeline.ledger.settle_decision(entry.id)
         assert entry.interval is not None
         return self._publication(entry, self._replaced(entry.interval, answer.after))
 
@@ -149,9 +149,9 @@ class _Table:
         """The same, if that entry is known; None: it is none of this view."""
         name = self.sinking.name
         if shown is not None:
-            return shown, self.sinking.sink.trace(_committables(self.coordinator, self._entry(shown), name))
+            return shown, self.sinking.sink.trace(_committables(self.pipeline, self._entry(shown), name))
         # Behind the view: what has left the view is in the index.
-        filled = self.coordinator.ledger.filled(interval, before=self.view.entries[0].id)
+        filled = self.pipeline.ledger.filled(interval, before=self.view.entries[0].id)
         return (filled.id, filled.traces[name]) if filled is not None and name in filled.traces else None
 
     def _publication(self, entry: Entry, replaces: tuple[int, Json] | None) -> Publication:
@@ -161,7 +161,7 @@ class _Table:
             generation=entry.plan.generation,
             attempt=entry.decision.attempt,
             after=self.head.last,
-            committables=_committables(self.coordinator, entry, self.sinking.name),
+            committables=_committables(self.pipeline, entry, self.sinking.name),
             interval=entry.interval,
             replaces=replaces,
         )
@@ -172,36 +172,36 @@ class _Table:
         return entry
 
 
-def refuse_rewritten(coordinator: Coordinator, view: View, interval: Interval) -> None:
+def refuse_rewritten(pipeline: PipelineContext, view: View, interval: Interval) -> None:
     """Before planning: can what the interval shows be replaced? Asked only where all that is completed is published;
     elsewhere it shows when this checkpoint is published."""
     done = [entry for entry in view.entries if entry.completed and entry.interval == interval]
-    if done and coordinator.ledger.published(done[-1].id) is None:
+    if done and pipeline.ledger.published(done[-1].id) is None:
         return
-    filled = coordinator.ledger.filled(interval, before=view.entries[0].id) if view.entries and not done else None
-    for name, sinking in coordinator.graph.sinks.items():
+    filled = pipeline.ledger.filled(interval, before=view.entries[0].id) if view.entries and not done else None
+    for name, sinking in pipeline.graph.sinks.items():
         replaces: tuple[int, Json] | None = None
         if done and done[-1].manifest is not None and name in done[-1].manifest.tables:
-            replaces = done[-1].id, sinking.sink.trace(_committables(coordinator, done[-1], name))
+            replaces = done[-1].id, sinking.sink.trace(_committables(pipeline, done[-1], name))
         elif filled is not None and name in filled.traces:
             replaces = filled.id, filled.traces[name]
-        sinking.sink.check_interval(interval, replaces, coordinator.context(name))
+        sinking.sink.check_interval(interval, replaces, pipeline.context(name))
 
 
-def index_interval(coordinator: Coordinator, entry: Entry) -> None:
+def index_interval(pipeline: PipelineContext, entry: Entry) -> None:
     """Note where the interval was completed, before any hint lets readers begin above the entry."""
     assert entry.manifest is not None
     assert entry.interval is not None
-    sinks = coordinator.graph.sinks
+    sinks = pipeline.graph.sinks
     traces = {
-        name: sinks[name].sink.trace(_committables(coordinator, entry, name))
+        name: sinks[name].sink.trace(_committables(pipeline, entry, name))
         for name in entry.manifest.tables
         if name in sinks
     }
     filled = Filled(**stamp(seams.new_id()), id=entry.id, interval=entry.interval.record, traces=traces)
-    coordinator.ledger.index_interval(filled)
+    pipeline.ledger.index_interval(filled)
 
 
-def _committables(coordinator: Coordinator, entry: Entry, table: str) -> tuple[Json, ...]:
+def _committables(pipeline: PipelineContext, entry: Entry, table: str) -> tuple[Json, ...]:
     assert entry.manifest is not None
-    return tuple(map(coordinator.ledger.unpack, entry.manifest.tables[table].committables))
+    return tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables))

@@ -19,7 +19,7 @@ from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.model.view import Entry, View, rolled_back_by
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator, GiveUp
+    from tidegate.checkpoint.context import GiveUp, PipelineContext
 
 __all__ = ["Recovery", "look"]
 
@@ -44,31 +44,31 @@ class Recovery:
     """What would no longer count then."""
 
 
-def look(coordinator: Coordinator, give_up: GiveUp) -> Recovery:
+def look(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
     """Every record, version, hash and file that the next run rests on is looked at."""
-    view = coordinator.ledger.view()
+    view = pipeline.ledger.view()
     last = view.last_completed
-    dead = {entry.id: why for entry in view.still_open() if (why := _reason(coordinator, entry, give_up))}
+    dead = {entry.id: why for entry in view.still_open() if (why := _reason(pipeline, entry, give_up))}
     alive = tuple(entry.id for entry in view.still_open() if entry.id not in dead)
-    if last is None or coordinator.graph.by_interval:
+    if last is None or pipeline.graph.by_interval:
         return Recovery(last.id if last else None, dead, alive, {}, ())
-    owed, problems = _owed(coordinator, view)
-    problems += _damage(coordinator, last)
-    instead = next(_whole(coordinator, view, last.id), None) if problems else None
-    lost = _between(coordinator, view, instead, last.id) if instead is not None else ()
+    owed, problems = _owed(pipeline, view)
+    problems += _damage(pipeline, last)
+    instead = next(_whole(pipeline, view, last.id), None) if problems else None
+    lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
     return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, lost)
 
 
-def _reason(coordinator: Coordinator, entry: Entry, give_up: GiveUp) -> str | None:
-    return coordinator.late(entry)[0] if coordinator.overdue(entry) else give_up(entry.plan)
+def _reason(pipeline: PipelineContext, entry: Entry, give_up: GiveUp) -> str | None:
+    return pipeline.late(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
 
 
-def _owed(coordinator: Coordinator, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:
     """What each table lacks, and what of that cannot be published: its staged files are gone."""
     owed: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
-    for name, sinking in coordinator.graph.tables.items():
-        context = coordinator.context(name)
+    for name, sinking in pipeline.graph.tables.items():
+        context = pipeline.context(name)
         try:
             head = sinking.sink.head(context)
         except Unavailable:
@@ -82,7 +82,7 @@ def _owed(coordinator: Coordinator, view: View) -> tuple[dict[str, tuple[int, ..
         for entry in entries:
             assert entry.manifest is not None
             part = entry.manifest.tables[name]
-            gone = sinking.sink.gone([coordinator.ledger.unpack(each) for each in part.committables], context)
+            gone = sinking.sink.gone([pipeline.ledger.unpack(each) for each in part.committables], context)
             if gone:
                 problems.append(
                     f"table {name!r}: {len(gone)} files of checkpoint {entry.id} are gone, first {gone[0]!r}"
@@ -99,31 +99,31 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def _damage(coordinator: Coordinator, last: Entry) -> list[str]:
+def _damage(pipeline: PipelineContext, last: Entry) -> list[str]:
     """What of the checkpoint that is gone on from is not as it was written."""
-    keep = dict.fromkeys(coordinator.graph.sinks, "keep")  # nothing is put back, so others' commits do not matter
+    keep = dict.fromkeys(pipeline.graph.sinks, "keep")  # nothing is put back, so others' commits do not matter
     try:
-        return list(examine(coordinator, last.id, keep).problems)  # type: ignore[arg-type]
+        return list(examine(pipeline, last.id, keep).problems)  # type: ignore[arg-type]
     except (Corrupt, Rejected) as error:
         return [error.what]
 
 
-def _whole(coordinator: Coordinator, view: View, below: int) -> Iterator[int]:
+def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[int]:
     """Older checkpoints that one could go back to, the newest first; savepoints last, if the settings say so."""
-    settings, key = coordinator.limits.record(), KEYS["prefer_checkpoint_for_recovery"]
+    settings, key = pipeline.limits.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
-    named = {each.entry for each in savepoints(coordinator.ledger)} if prefers else set()
-    for id in sorted(coordinator.ledger.ids(before=below), key=lambda id: (id in named, -id)):
+    named = {each.entry for each in savepoints(pipeline.ledger)} if prefers else set()
+    for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
-            found = examine(coordinator, id, {}, view)
+            found = examine(pipeline, id, {}, view)
         except (Corrupt, Rejected):
             continue
         if not found.problems and not found.lacking:
             yield id
 
 
-def _between(coordinator: Coordinator, view: View, low: int, high: int) -> tuple[int, ...]:
-    before = coordinator.ledger.rollbacks()
-    entries = ((id, view.get(id) or coordinator.ledger.entry(id)) for id in range(low + 1, high + 1))
+def _between(pipeline: PipelineContext, view: View, low: int, high: int) -> tuple[int, ...]:
+    before = pipeline.ledger.rollbacks()
+    entries = ((id, view.get(id) or pipeline.ledger.entry(id)) for id in range(low + 1, high + 1))
     counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, before) is None)
     return tuple(id for id, entry in counted if entry.completed and entry.restart is None)

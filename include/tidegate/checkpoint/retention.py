@@ -36,7 +36,7 @@ from tidegate.sinks.channel import Channel, channel_name
 from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["LOGS_EVERY", "clear_staged", "release", "retire_but_last", "retire_old"]
 
@@ -44,18 +44,18 @@ LOGS_EVERY = 50
 """With every so many entries, old log files of states' tables go, too: Delta's own checkpoints come every 100."""
 
 
-def retire_old(coordinator: Coordinator) -> list[int]:
+def retire_old(pipeline: PipelineContext) -> list[int]:
     """Retire what is below the floor; answers with the ids that are gone now."""
-    return _retire_old(coordinator, lambda: coordinator.limits.num_retained, Ages.of(coordinator.limits.record()))
+    return _retire_old(pipeline, lambda: pipeline.limits.num_retained, Ages.of(pipeline.limits.record()))
 
 
-def retire_but_last(coordinator: Coordinator) -> list[int]:
+def retire_but_last(pipeline: PipelineContext) -> list[int]:
     """Retire all but the last completed one and what is pinned, whatever the settings keep."""
-    return _retire_old(coordinator, lambda: 1, Ages())
+    return _retire_old(pipeline, lambda: 1, Ages())
 
 
-def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -> list[int]:
-    ledger = coordinator.ledger
+def _retire_old(pipeline: PipelineContext, most: Callable[[], int], ages: Ages) -> list[int]:
+    ledger = pipeline.ledger
     pins = ledger.pins()
     kept = _kept(ledger, most(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, kept, most()))
@@ -66,24 +66,24 @@ def _retire_old(coordinator: Coordinator, most: Callable[[], int], ages: Ages) -
     old = [id for id in old if id not in pinned]
     if old:
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
-    remaining = _Remaining(coordinator, kept.low if kept is not None else 1)
+    remaining = _Remaining(pipeline, kept.low if kept is not None else 1)
     # In order: no hole but for pins.
-    gone = list(itertools.takewhile(lambda id: _retire(coordinator, id, most, remaining), old))
+    gone = list(itertools.takewhile(lambda id: _retire(pipeline, id, most, remaining), old))
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     if kept is not None and any(id % LOGS_EVERY == 0 for id in gone):
-        _forget_logs(coordinator, kept.low)
+        _forget_logs(pipeline, kept.low)
     return gone
 
 
-def _forget_logs(coordinator: Coordinator, low: int) -> None:
+def _forget_logs(pipeline: PipelineContext, low: int) -> None:
     """Of the tables that are our own, the history before the lowest retained entry. What is pinned needs none of it:
     its records name all its files."""
-    stood = coordinator.ledger.published(low)
+    stood = pipeline.ledger.published(low)
     for name, at in stood.tables.items() if stood is not None else ():
-        if (sinking := coordinator.graph.tables.get(name)) is not None:
+        if (sinking := pipeline.graph.tables.get(name)) is not None:
             with contextlib.suppress(TidegateError):
-                sinking.sink.forget(at, coordinator.context(name))
+                sinking.sink.forget(at, pipeline.context(name))
 
 
 def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
@@ -178,27 +178,27 @@ def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bo
     return decision.outcome == "completed" and rolled_back_by(id, rollbacks) is None
 
 
-def release(coordinator: Coordinator, entry: Entry) -> None:
+def release(pipeline: PipelineContext, entry: Entry) -> None:
     """Remove what the attempts of an aborted entry staged. A failure leaves files that nobody names."""
     try:
-        coordinator.ledger.settle_decision(entry.id)  # W2: an abort that a power loss takes back is none
+        pipeline.ledger.settle_decision(entry.id)  # W2: an abort that a power loss takes back is none
     except TidegateError:
         return
-    for name, sinking in coordinator.graph.tables.items():
+    for name, sinking in pipeline.graph.tables.items():
         with contextlib.suppress(TidegateError):
-            context = coordinator.context(name)
+            context = pipeline.context(name)
             for attempt in filter(entry.owns, sinking.sink.attempts(entry.id, context)):
                 sinking.sink.discard(context, Staging(entry.id, attempt))
     with contextlib.suppress(TidegateError):
-        _clear_channels(coordinator, entry)
+        _clear_channels(pipeline, entry)
 
 
 class _Remaining:
     """The entries that stay when one goes. Each is read once in a clean-up, and only if somebody asks for it."""
 
-    def __init__(self, coordinator: Coordinator, low: int) -> None:
+    def __init__(self, pipeline: PipelineContext, low: int) -> None:
         """low: from here on all are there."""
-        self._coordinator = coordinator
+        self._pipeline = pipeline
         self._low = low
         self._decided: dict[int, Entry] = {}
 
@@ -207,33 +207,33 @@ class _Remaining:
 
         What is made from now on rests on one of these, so what it shares with the one that goes that one names, too.
         """
-        ledger = self._coordinator.ledger
+        ledger = self._pipeline.ledger
         listed = {*ledger.ids(), *range(self._low, ledger.view().last_id + 1)} - {but}
         return sorted(listed, key=lambda id: (id < but, id))
 
     def entries(self, but: int) -> Iterator[Entry]:
         """These entries, as far as they are there."""
         for id in self.ids(but):
-            entry = self._decided.get(id) or self._coordinator.real_entry(id)
+            entry = self._decided.get(id) or self._pipeline.real_entry(id)
             if entry is not None:
                 if entry.decision is not None:
                     self._decided[id] = entry
                 yield entry
 
 
-def _retire(coordinator: Coordinator, id: int, most: Callable[[], int], remaining: _Remaining) -> bool:
+def _retire(pipeline: PipelineContext, id: int, most: Callable[[], int], remaining: _Remaining) -> bool:
     """Claim and delete one entry below the floor. False: it stays for now, or somebody else is at it."""
     try:
-        return _claim(coordinator, id, most) and _delete(coordinator, id, remaining)
+        return _claim(pipeline, id, most) and _delete(pipeline, id, remaining)
     except Unavailable:
         return False  # next time
 
 
-def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
-    ledger = coordinator.ledger
+def _claim(pipeline: PipelineContext, id: int, most: Callable[[], int]) -> bool:
+    ledger = pipeline.ledger
     if ledger.retired(id):
         return id not in _spared(ledger, ledger.pins())
-    entry = coordinator.real_entry(id)
+    entry = pipeline.real_entry(id)
     if entry is None:
         return True  # what a zombie wrote behind the deletion
     if entry.open:
@@ -245,38 +245,38 @@ def _claim(coordinator: Coordinator, id: int, most: Callable[[], int]) -> bool:
     return id < retention_floor(ledger, most(), pins) and id not in _spared(ledger, pins)
 
 
-def _delete(coordinator: Coordinator, id: int, remaining: _Remaining) -> bool:
-    ledger = coordinator.ledger
-    entry = coordinator.real_entry(id)
+def _delete(pipeline: PipelineContext, id: int, remaining: _Remaining) -> bool:
+    ledger = pipeline.ledger
+    entry = pipeline.real_entry(id)
     if entry is None:  # broken off behind the plan: side files and staged ones are gone already
         ledger.delete_entry(id, ())
         return True
     if entry.open:
         return False
-    clear_staged(coordinator, entry)
-    _clear_states(coordinator, entry, remaining)
-    _clear_quarantines(coordinator, entry, remaining)
+    clear_staged(pipeline, entry)
+    _clear_states(pipeline, entry, remaining)
+    _clear_quarantines(pipeline, entry, remaining)
     unneeded = _unneeded(blobs_of(entry), map(blobs_of, remaining.entries(but=id)))
     ledger.delete_entry(id, sorted(unneeded, key=lambda blob: blob.path))
     return True
 
 
-def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
+def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
     """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
     entry was rolled back before it was there. And what went from job to job."""
-    _clear_channels(coordinator, entry)
+    _clear_channels(pipeline, entry)
     without = set(entry.plan.acks) - set(entry.acks) if entry.completed else set()
     if without - set(entry.overtakable):
         return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
-    rolled_back = rolled_back_by(entry.id, coordinator.ledger.rollbacks()) is not None
+    rolled_back = rolled_back_by(entry.id, pipeline.ledger.rollbacks()) is not None
     named = entry.manifest.jobs.values() if entry.manifest is not None else ()
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
     late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
-    late -= void_attempts(coordinator.ledger, entry)  # what is left is live by another one
-    for name, sinking in coordinator.graph.tables.items():
-        if coordinator.graph.job_of(name) in without:
+    late -= void_attempts(pipeline.ledger, entry)  # what is left is live by another one
+    for name, sinking in pipeline.graph.tables.items():
+        if pipeline.graph.job_of(name) in without:
             continue
-        context, sink = coordinator.context(name), sinking.sink
+        context, sink = pipeline.context(name), sinking.sink
         never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             if attempt in late:
@@ -285,24 +285,24 @@ def clear_staged(coordinator: Coordinator, entry: Entry) -> None:
             remove(context, Staging(entry.id, attempt))
 
 
-def _clear_channels(coordinator: Coordinator, entry: Entry) -> None:
+def _clear_channels(pipeline: PipelineContext, entry: Entry) -> None:
     """What went from job to job. It is decided what came of it, so nobody takes it any more."""
     streams = {stream for acked in entry.acks.values() for stream in acked.ack.channels}
-    for stream in sorted(streams | set(coordinator.graph.channels)):
-        channel, context = Channel(stream), coordinator.context(channel_name(stream))
+    for stream in sorted(streams | set(pipeline.graph.channels)):
+        channel, context = Channel(stream), pipeline.context(channel_name(stream))
         for attempt in filter(entry.owns, channel.attempts(entry.id, context)):
             channel.discard(context, Staging(entry.id, attempt))
 
 
-def _clear_states(coordinator: Coordinator, entry: Entry, remaining: _Remaining) -> None:
+def _clear_states(pipeline: PipelineContext, entry: Entry, remaining: _Remaining) -> None:
     """State files that the entry names and none that remains does: compaction has replaced them since."""
-    ledger = coordinator.ledger
+    ledger = pipeline.ledger
     for name, payload in states_named(entry).items() if entry.completed else ():
-        sinking = coordinator.graph.tables.get(name)
+        sinking = pipeline.graph.tables.get(name)
         if sinking is not None and isinstance(sinking.sink, StateSink):
             states = (states_named(each).get(name) for each in _with_states(ledger, remaining.entries(but=entry.id)))
             kept = (ledger.unpack(state) for state in states if state is not None)
-            sinking.sink.retire_files(ledger.unpack(payload), kept, coordinator.context(name))
+            sinking.sink.retire_files(ledger.unpack(payload), kept, pipeline.context(name))
 
 
 def _with_states(ledger: Ledger, entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -312,21 +312,21 @@ def _with_states(ledger: Ledger, entries: Iterator[Entry]) -> Iterator[Entry]:
     return (each for each in entries if not each.aborted and (discarded is None or discarded.id != each.id))
 
 
-def _clear_quarantines(coordinator: Coordinator, entry: Entry, remaining: _Remaining) -> None:
+def _clear_quarantines(pipeline: PipelineContext, entry: Entry, remaining: _Remaining) -> None:
     """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states,
     those that no version has that one can go back to, nor the table now."""
     completed = (each for each in remaining.entries(but=entry.id) if each.id > entry.id and each.completed)
     above = next(completed, None) if entry.completed else None
-    for name, sinking in coordinator.graph.tables.items():
+    for name, sinking in pipeline.graph.tables.items():
         sink = sinking.sink
         if above is None or not isinstance(sink, QuarantineSink):
             continue
         staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
         follows = above.plan.base == entry.id and above.restart is None  # else others between may have marked, too
-        if not follows or any(sink.replaces(coordinator.ledger.unpack(payload)) for payload in staged):
+        if not follows or any(sink.replaces(pipeline.ledger.unpack(payload)) for payload in staged):
             # Nobody goes back to an aborted one; what it rests on is completed, and asked for by its own number.
             kept = [each.id for each in remaining.entries(but=entry.id) if not each.aborted]
-            sink.retire_replaced(entry.id, kept, coordinator.context(name))
+            sink.retire_replaced(entry.id, kept, pipeline.context(name))
 
 
 def _unneeded(blobs: set[Blob], kept: Iterator[set[Blob]]) -> set[Blob]:

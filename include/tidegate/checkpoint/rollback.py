@@ -38,7 +38,7 @@ from tidegate.model.records import (
 from tidegate.model.view import View
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["Done", "roll_back"]
 
@@ -57,7 +57,7 @@ class Done:
 
 
 def roll_back(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     to: int,
     *,
     run: str,
@@ -75,32 +75,32 @@ def roll_back(
     aborted. Otherwise it is decided, and published as far as the tables answer.
     """
     check_run(run)
-    ledger, reach = coordinator.ledger, to
+    ledger, reach = pipeline.ledger, to
     ended: list[int] = []
     while True:
         view = ledger.view(run, reach)
         control.refuse_for_good(ledger, view)
         if (done := _done_before(ledger, view, run, to)) is not None:
-            return _published(coordinator, done, examine(coordinator, to, choices, view))
-        proposal = _possible(coordinator, to, choices, view)
+            return _published(pipeline, done, examine(pipeline, to, choices, view))
+        proposal = _possible(pipeline, to, choices, view)
         shown = {*proposal.undone, *proposal.open} if shown is None else shown
-        _refuse_more(coordinator, shown, proposal)
+        _refuse_more(pipeline, shown, proposal)
         answer = protocol.on_rollback(view)
         if isinstance(answer, protocol.Abort):
             decided = ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail)).record
             if decided.outcome == "aborted" and answer.reason == protocol.ROLLED_BACK:
                 ended.append(answer.id)
             continue
-        restart = _restart(coordinator, view, proposal, by, reason, suspend)
-        plan = _plan(answer, proposal, restart, run, coordinator.limits.timeout)
+        restart = _restart(pipeline, view, proposal, by, reason, suspend)
+        plan = _plan(answer, proposal, restart, run, pipeline.limits.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, restart)
         if not ledger.is_kept(to):  # own mark first, then the other's: retention does it the other way round
             _unpin(ledger, pin)
-            raise claimed(coordinator, to)
+            raise claimed(pipeline, to)
         control.settle_below(ledger, view, 0)
-        if ledger.create_entry(plan).mine and coordinator.counts(plan):
-            return replace(_decide(coordinator, plan, proposal), ended=tuple(sorted(ended)))
+        if ledger.create_entry(plan).mine and pipeline.counts(plan):
+            return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(ended)))
         _unpin(ledger, pin)
 
 
@@ -127,24 +127,24 @@ def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
     return id
 
 
-def _possible(coordinator: Coordinator, to: int, choices: Mapping[str, How], view: View) -> Proposal:
+def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View) -> Proposal:
     """A proposal without problems. What tables still lack of the target is published first."""
-    proposal = examine(coordinator, to, choices, view)
+    proposal = examine(pipeline, to, choices, view)
     if proposal.lacking and not proposal.problems:
         with contextlib.suppress(TidegateError):
-            publish.publish_owed(coordinator)
-        proposal = examine(coordinator, to, choices)
+            publish.publish_owed(pipeline)
+        proposal = examine(pipeline, to, choices)
     problems = [
         *proposal.problems,
         *(
             f"table {name!r} cannot be given what is owed to it, as of checkpoint {to}"
-            + (f": mend it, or choose --leave {name} (it never comes there)" if name in coordinator.graph.sinks else "")
+            + (f": mend it, or choose --leave {name} (it never comes there)" if name in pipeline.graph.sinks else "")
             for name in proposal.lacking
         ),
     ]
     if problems:
         raise Rejected(
-            "\n    ".join([f"pipeline {coordinator.graph.name!r} cannot go back to checkpoint {to}:", *problems]),
+            "\n    ".join([f"pipeline {pipeline.graph.name!r} cannot go back to checkpoint {to}:", *problems]),
             expected="records, versions and files as of that checkpoint, and a choice where others have written",
             help="nothing has been changed; mend it, choose per table (discard, retract, keep, leave), or go elsewhere",
             reason="CANNOT_ROLL_BACK",
@@ -152,21 +152,21 @@ def _possible(coordinator: Coordinator, to: int, choices: Mapping[str, How], vie
     return proposal
 
 
-def _refuse_more(coordinator: Coordinator, shown: Collection[int], proposal: Proposal) -> None:
+def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Proposal) -> None:
     """Whoever agreed to lose some checkpoints, and then slept, has not agreed to lose those that came meanwhile."""
     more = sorted(set(proposal.undone) - set(shown))
     if more:
         raise Rejected(
-            f"checkpoint {', '.join(map(str, more))} of pipeline {coordinator.graph.name!r} was completed meanwhile",
+            f"checkpoint {', '.join(map(str, more))} of pipeline {pipeline.graph.name!r} was completed meanwhile",
             expected="no more to be undone than what was shown",
             help="look again, and roll back again; `tidegate suspend` keeps new ones from being planned",
             reason="CHANGED_MEANWHILE",
         )
 
 
-def _decide(coordinator: Coordinator, plan: Plan, proposal: Proposal) -> Done:
+def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> Done:
     """The entry exists: nothing that is below it can change any more. Now it counts, or somebody has ended it."""
-    ledger, to = coordinator.ledger, proposal.target.id
+    ledger, to = pipeline.ledger, proposal.target.id
     ledger.index_run(plan)
     ledger.settle_decision(to)
     sha = ledger.create_manifest(_manifest(plan, proposal))
@@ -179,12 +179,12 @@ def _decide(coordinator: Coordinator, plan: Plan, proposal: Proposal) -> Done:
             help="nothing has been changed; roll back again",
             reason="ROLLBACK_ENDED",
         )
-    return _published(coordinator, plan.id, proposal)
+    return _published(pipeline, plan.id, proposal)
 
 
-def _published(coordinator: Coordinator, id: int, proposal: Proposal) -> Done:
+def _published(pipeline: PipelineContext, id: int, proposal: Proposal) -> Done:
     try:
-        return Done(id, proposal, publish.publish_owed(coordinator))
+        return Done(id, proposal, publish.publish_owed(pipeline))
     except TidegateError as error:
         return Done(id, proposal, None, error)
 
@@ -192,11 +192,11 @@ def _published(coordinator: Coordinator, id: int, proposal: Proposal) -> Done:
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _restart(coordinator: Coordinator, view: View, proposal: Proposal, by: str, reason: str, suspend: str) -> Restart:
+def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str, reason: str, suspend: str) -> Restart:
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    held = control.suspended(view, coordinator.limits.tolerable_failed_checkpoints)
+    held = control.suspended(view, pipeline.limits.tolerable_failed_checkpoints)
     suspended = None
     if held is not None and held.action != "drain":  # that is no act of anybody: it is told by where it goes back to
         whom = held.by or f"the failure of checkpoint {', '.join(map(str, held.failed))}"

@@ -17,7 +17,7 @@ from tidegate.model.names import check_name
 from tidegate.model.records import Decision, Pin
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints", "verify"]
 
@@ -143,17 +143,15 @@ def dispose(ledger: Ledger, name: str) -> Savepoint:
     return found
 
 
-def verify(coordinator: Coordinator, name: str) -> list[str]:
+def verify(pipeline: PipelineContext, name: str) -> list[str]:
     """What of it is not as it was: every record, version, hash and file that going back to it would need."""
-    found = find(coordinator.ledger, name)
-    keep: dict[str, How] = dict.fromkeys(
-        coordinator.graph.sinks, "keep"
-    )  # what others have written since does not matter
+    found = find(pipeline.ledger, name)
+    keep: dict[str, How] = dict.fromkeys(pipeline.graph.sinks, "keep")  # what others have written since does not matter
     try:
-        problems = list(examine(coordinator, found.entry, keep).problems)
+        problems = list(examine(pipeline, found.entry, keep).problems)
     except (Corrupt, Rejected) as error:
         return [error.what]
-    decision = coordinator.ledger.decision(found.entry)
+    decision = pipeline.ledger.decision(found.entry)
     if decision is None or decision.manifest != found.pin.manifest:
         problems.append(f"checkpoint {found.entry} is not the one that was named: its manifest is another one")
     return problems

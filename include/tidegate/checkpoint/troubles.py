@@ -1,7 +1,7 @@
 """Word of errors that no checkpoint tells of: nothing was planned, a job is tried again, a table refuses a publish.
 
 An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would be found
-in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (model/trouble.py). Leaving
+in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (model/records.py). Leaving
 it is never worth a failure, and nothing is decided by it.
 """
 
@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.checkpoint import protocol
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.trouble import Trouble
+from tidegate.model.records import Trouble
 from tidegate.model.view import View
 
 __all__ = ["count_unplanned", "note", "noted", "still_holds", "unplanned"]

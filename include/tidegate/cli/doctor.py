@@ -17,6 +17,9 @@ from typing import Any, Literal
 
 from tidegate import seams
 from tidegate.checkpoint.condition import SPARE_BYTES, free_bytes, local_folders
+from tidegate.checkpoint.history import HISTORY, journal_of
+from tidegate.checkpoint.skipping import gaps, making_up, never_read
+from tidegate.cli.doctor_tables import torn
 from tidegate.cli.documents import size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, open_root, pipeline_names
@@ -24,7 +27,8 @@ from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.model.place import is_url
 
-__all__ = ["Finding", "add_parser", "run"]
+__all__ = ["Finding", "add_parser", "check_history", "check_sources", "run"]
+
 
 _ANSWER_S = 3.0
 _PROVIDER = "apache-airflow-providers-apache-spark"
@@ -97,10 +101,9 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
 
 
 def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
+    from tidegate.cli.doctor import check_history, check_sources
     from tidegate.cli.doctor_files import check_files
-    from tidegate.cli.doctor_history import check_history
     from tidegate.cli.doctor_ledger import check_ledger
-    from tidegate.cli.doctor_sources import check_sources
     from tidegate.cli.doctor_tables import check_tables
 
     settled = _settled(target)
@@ -275,3 +278,38 @@ def _could_be_made(root: Path) -> str:
             reason="NO_ACCESS",
         )
     return f"{root} does not exist yet; the first run makes it"
+
+
+def check_history(target: Target) -> Iterator[Finding]:
+    """What there is to say about the table of what was settled."""
+    settled = target.ledger.settled()
+    if not settled:
+        return
+    advice = f"no checkpoint is harmed: move {target.ledger.home}/{HISTORY} away, and it begins anew with what is left"
+    try:
+        journal = journal_of(target.ledger, dict(target.settings.storage_options))
+        last = journal.last(journal.opened())
+        ids = journal.read(["id"])["id"].to_pylist()
+    except TidegateError as error:
+        yield Finding(target.name, "history", "bad", error.what, advice)
+        return
+    yield from torn(target, "log of history", journal.location)
+    twice = len(ids) - len(set(ids))
+    if twice:
+        yield Finding(target.name, "history", "bad", f"{twice} checkpoints are in it more than once", advice)
+    elif last < settled:
+        told = f"it ends at checkpoint {last}, and {settled} is settled"
+        yield Finding(target.name, "history", "note", told, "the next run writes what is missing; else see its log")
+    else:
+        yield Finding(target.name, "history", "ok", f"{len(ids):,} rows, up to checkpoint {last}")
+
+
+def check_sources(target: Target) -> Iterator[Finding]:
+    """What each source has passed by, as of the newest plan; and what intervals were left out."""
+    view = target.ledger.view()
+    if missed := gaps(target.ledger, view):
+        shown = ", ".join(map(str, missed[:5])) + (", …" if len(missed) > 5 else "")
+        detail = f"no checkpoint has made {shown} (UTC)"
+        yield Finding(target.name, "intervals", "bad", detail, making_up(target.name, missed))
+    for name, unread in never_read(view).items():
+        yield Finding(target.name, f"source {name}", "bad", unread.what, unread.help)

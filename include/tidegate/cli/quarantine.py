@@ -8,7 +8,6 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.checkpoint.asking import ask, taken_up
-from tidegate.cli.aside import gates_of, open_aside
 from tidegate.cli.output import Output
 from tidegate.cli.people import confirm, who
 from tidegate.cli.read import plain, shown
@@ -16,11 +15,11 @@ from tidegate.cli.show import checkpoint_id
 from tidegate.cli.targets import Target, find
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import quarantine as q
-from tidegate.gates.aside import Aside
+from tidegate.gates.aside import Aside, open_quarantine
 from tidegate.ledger.ledger import stamp
 from tidegate.model.records import Request
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "gates_of", "open_aside", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -261,3 +260,28 @@ def _withdraw(target: Target, args: argparse.Namespace, out: Output) -> int:
     out.document({"pipeline": target.name, "gate": args.gate, "withdrawn": args.number})
     out.line(f"Request {args.number} of gate {args.gate} is taken back.")
     return 0
+
+
+def gates_of(target: Target) -> list[str]:
+    """The gates that have set rows aside."""
+    return [name for name in target.ledger.store.names("quarantine") if _open(target, name) is not None]
+
+
+def open_aside(target: Target, gate: str) -> Aside:
+    """A gate's quarantine; Rejected if it has none."""
+    aside = _open(target, gate)
+    if aside is None:
+        raise Rejected(
+            f"gate {gate!r} of pipeline {target.name!r} has set no rows aside",
+            expected=" or ".join(gates_of(target))
+            or "a gate whose policy is quarantine, and rows that break its rules",
+            help=f"`tidegate quarantine list {target.argument}` shows all",
+            reason="NO_QUARANTINE",
+        )
+    return aside
+
+
+def _open(target: Target, gate: str) -> Aside | None:
+    if "/" in gate or gate.startswith("."):
+        return None
+    return open_quarantine(target.ledger.home, gate, target.settings.storage_options)

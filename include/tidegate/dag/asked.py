@@ -11,13 +11,12 @@ from airflow.sdk import Param
 
 from tidegate.config.keys import RETENTIONS
 from tidegate.errors import Rejected
-from tidegate.model.act import REQUEST
 from tidegate.model.names import airflow_run
+from tidegate.model.records import REQUEST
 
 if TYPE_CHECKING:
     from tidegate.dag.task import Task
-    from tidegate.model.act import Act
-    from tidegate.model.records import Drain
+    from tidegate.model.records import Act, Drain
 
 __all__ = ["NEED_MORE", "drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken"]
 

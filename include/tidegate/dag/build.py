@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
-from tidegate.dag import asked, document, retries
+from tidegate.dag import asked, document
 from tidegate.dag.assets import asset
 from tidegate.dag.gates import GateOperator, gate_task
 from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
@@ -19,7 +21,40 @@ from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph import Graph
 
-__all__ = ["build_dag"]
+__all__ = ["build_dag", "for_control", "for_jobs"]
+
+
+DOUBLE = 2.0
+
+
+def for_jobs(settings: Settings) -> dict[str, Any]:
+    """How a job's task is tried again. All tries share the checkpoint's timeout; past it the job fails for good."""
+    restart = settings.restart
+    if restart.strategy == "none":
+        return {"retries": 0}
+    if restart.strategy == "fixed":
+        return {"retries": restart.attempts, "retry_delay": timedelta(seconds=restart.delay)}
+    if restart.strategy == "failure_rate":
+        # Evenly spaced, so that no span of `per` ever sees more than `attempts` failures.
+        delay = max(restart.per / restart.attempts, restart.delay)
+        return {"retries": math.ceil(settings.timeout / delay), "retry_delay": timedelta(seconds=delay)}
+    return _doubling(restart.attempts, restart.delay, restart.max_delay)
+
+
+def for_control(settings: Settings) -> dict[str, Any]:
+    """For `trigger` and `complete`, whatever the strategy: they are not the pipeline's own code, and what they do is
+    done in milliseconds as soon as storage answers."""
+    return _doubling(5, 1.0, max(settings.restart.max_delay, 30.0))
+
+
+def _doubling(attempts: int, delay: float, most: float) -> dict[str, Any]:
+    """Airflow adds up to as much again, by chance, so that not all come back at once."""
+    return {
+        "retries": attempts,
+        "retry_delay": timedelta(seconds=delay),
+        "retry_exponential_backoff": DOUBLE,
+        "max_retry_delay": timedelta(seconds=most),
+    }
 
 
 def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, **dag_kwargs: Any) -> DAG:
@@ -77,7 +112,7 @@ def _catching_up(graph: Graph, schedule: Any, given: dict[str, Any]) -> dict[str
 
 def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
     shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder}
-    control = retries.for_control(settings)
+    control = for_control(settings)
     card = card_of(graph, settings, folder)
     trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, doc_json=card, **control, **shared)
     jobs = {}
@@ -87,7 +122,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
             job=job.name,
             task_display_name=f"job {job.name}",
             doc_md=document.job_text(job, at_least_once=graph.at_least_once),
-            **retries.for_jobs(settings),
+            **for_jobs(settings),
             **shared,
         )
     complete = CompleteOperator(

@@ -22,10 +22,10 @@ from tidegate.dag import asked, reasons
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
-from tidegate.dag.outcomes import WAITING, as_airflow
 from tidegate.dag.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline, end_anyway, let_go
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.records import Ack, Plan
+from tidegate.runtime.behind import PASSED_BY
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.coordinator import Triggered
@@ -33,7 +33,44 @@ if TYPE_CHECKING:
     from tidegate.runtime.finish import Finished
     from tidegate.runtime.sessions import Sessions
 
-__all__ = ["COMPLETE", "TRIGGER", "CompleteOperator", "JobOperator", "TriggerOperator", "job_task"]
+__all__ = [
+    "COMPLETE",
+    "DECLINED",
+    "TRIGGER",
+    "WAITING",
+    "CompleteOperator",
+    "JobOperator",
+    "TriggerOperator",
+    "as_airflow",
+    "job_task",
+]
+
+
+WAITING = frozenset(
+    {
+        "CHECKPOINT_IN_PROGRESS",
+        "BASE_IN_PROGRESS",
+        "MIN_PAUSE",
+        "TOO_MANY_UNPUBLISHED",
+        "ROLLBACK_UNPUBLISHED",
+        "HELD",
+    }
+)
+"""Why a task waits: others are at work, a pause is on, or a person is to say something."""
+
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", PASSED_BY})
+"""Why a run makes no checkpoint, or a checkpoint does not wait for a job, which is no failure."""
+
+
+def as_airflow(error: TidegateError) -> AirflowException:
+    """The exception that has Airflow do what the table says."""
+    told = f"{error.reason}: {error}"
+    if isinstance(error, Unavailable):
+        return AirflowException(told)
+    if isinstance(error, Fenced) or (isinstance(error, Rejected) and error.reason in DECLINED):
+        return AirflowSkipException(told)
+    return AirflowFailException(told)
+
 
 log = logging.getLogger(__name__)
 

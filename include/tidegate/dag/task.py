@@ -21,9 +21,8 @@ from tidegate.dag import asked
 from tidegate.dag.names import job_task
 from tidegate.dag.runs import gone
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
-from tidegate.model.act import REQUEST
 from tidegate.model.names import airflow_run
-from tidegate.model.records import Plan
+from tidegate.model.records import REQUEST, Plan
 from tidegate.runtime.opening import open_coordinator
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import msgspec
 
 from tidegate import seams
 from tidegate.ledger.records import Created, Records, folder
-from tidegate.model.act import Act, Acted
 from tidegate.model.masking import without_logins
 from tidegate.model.names import entry_name
-from tidegate.model.records import Answer, Request
+from tidegate.model.records import Act, Acted, Answer, Request
 
 __all__ = ["Asked"]
 

@@ -12,7 +12,6 @@ from tidegate.ledger.log import Log
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import CLOCK, LocalStore
 from tidegate.model.codec import encode, sha256
-from tidegate.model.identity import Claimed, Copy, PipelineRecord
 from tidegate.model.interval import Interval
 from tidegate.model.masking import without_logins
 from tidegate.model.names import check_name, entry_name, run_key
@@ -21,6 +20,8 @@ from tidegate.model.records import (
     Ack,
     Beginning,
     Blob,
+    Claimed,
+    Copy,
     Decision,
     Discarded,
     Filled,
@@ -29,12 +30,14 @@ from tidegate.model.records import (
     Manifest,
     Overtaken,
     Pin,
+    PipelineRecord,
     Plan,
     Published,
     Retired,
+    Told,
     Tried,
+    Trouble,
 )
-from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]

@@ -28,9 +28,10 @@ from tidegate.model.records import (
     Plan,
     Published,
     Retired,
+    Told,
     Tried,
+    Trouble,
 )
-from tidegate.model.trouble import Told, Trouble
 from tidegate.model.view import Acked, Entry, View
 
 __all__ = ["TOO_LATE", "Log"]

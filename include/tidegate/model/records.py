@@ -1,6 +1,6 @@
 """Every record of the ledger, written once and never changed (docs/protocol.md, section 1).
 
-    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start (model/identity.py)
+    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start
     forking.json             PipelineRecord   the same, while the pipeline is being forked from another one
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
@@ -18,8 +18,8 @@
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              Latest           a hint: an entry up to which all is decided and published
     kept.json                Kept             a hint: how many completed entries there are from one to another
-    audit/<time>-<attempt>.json Act           what somebody has done from the pages; .done.json: Acted (model/act.py)
-    trouble.json             Trouble          a hint: the last error that no checkpoint tells of (model/trouble.py)
+    audit/<time>-<attempt>.json Act           what somebody has done from the pages; .done.json: Acted
+    trouble.json             Trouble          a hint: the last error that no checkpoint tells of
     told.json                Told             a hint: the last suspension that the pipeline's hooks were told of
 
 `format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.
@@ -27,30 +27,312 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from tidegate.model.flight import Handle as Handle
-from tidegate.model.flight import InFlight as InFlight
-from tidegate.model.flight import Overtaken as Overtaken
-from tidegate.model.flight import Overtaking as Overtaking
-from tidegate.model.identity import PipelineRecord as PipelineRecord
 from tidegate.model.interval import Interval
-from tidegate.model.pace import Pace as Pace
-from tidegate.model.payload import Blob as Blob
-from tidegate.model.payload import Payload as Payload
-from tidegate.model.states import Kind
-from tidegate.model.stats import Amount as Amount
-from tidegate.model.stats import JobStats as JobStats
-from tidegate.model.struct import FORMAT as FORMAT
-from tidegate.model.struct import Id, Sha
-from tidegate.model.struct import Json as Json
-from tidegate.model.struct import Record as Record
-from tidegate.model.struct import Struct as Struct
-from tidegate.model.verdict import BrokenRule as BrokenRule
-from tidegate.model.verdict import Hold as Hold
-from tidegate.model.verdict import Verdict as Verdict
+
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "REQUEST",
+    "STATES",
+    "Act",
+    "Acted",
+    "Amount",
+    "Blob",
+    "BrokenRule",
+    "Claimed",
+    "Copy",
+    "Handle",
+    "Hold",
+    "Id",
+    "InFlight",
+    "JobStats",
+    "Json",
+    "Kind",
+    "Origin",
+    "Overtaken",
+    "Overtaking",
+    "Pace",
+    "Payload",
+    "PipelineRecord",
+    "Record",
+    "Sha",
+    "State",
+    "Struct",
+    "Timed",
+    "Told",
+    "Trouble",
+    "Verdict",
+    "sum_of",
+]
+
+
+FORMAT = 1
+"""The record format that this version writes, and the only one that it reads."""
+
+Json = dict[str, Any]
+"""A JSON object that belongs to a source or a sink: opaque to everyone else."""
+
+Id = Annotated[int, msgspec.Meta(ge=1)]
+"""A checkpoint: its position in the log."""
+
+Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+"""A sha256 in hex. Checked, because some are parts of file names."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record."""
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole record: one JSON file."""
+
+    title: ClassVar[str] = "record"
+
+    format: int = FORMAT
+    attempt: str
+    """Fresh random id of the writer: tells an own write from somebody else's after an unclear answer."""
+    created: str
+    """Wall-clock time in UTC, for people. Nothing is decided by it."""
+
+    def flaw(self) -> str | None:
+        """What is wrong with the fields together, each by itself being right. Asked after reading."""
+        return None
+
+
+class Blob(Struct, frozen=True, kw_only=True):
+    """A long list that lies beside its record: where, and what it must hash to."""
+
+    path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
+    """Below the ledger. Retention deletes by it, so it can name nothing but a side file."""
+    sha: Sha
+    size: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Payload(Struct, frozen=True, kw_only=True):
+    """A JSON object of a source or sink: inline if it is short, else in a file that is named by hash."""
+
+    data: Json | None = None
+    blob: Blob | None = None
+
+
+State: TypeAlias = Literal[
+    "completed",
+    "aborted",
+    "open",
+    "held",
+    "rollback",
+    "rolled back",
+    "suspended",
+    "resumed",
+    "stopped",
+    "cancelled",
+]
+Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
+
+STATES: Final[tuple[str, ...]] = get_args(State)
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+
+
+class Handle(Struct, frozen=True, kw_only=True):
+    """Names one ack: the entry that it lies in and the hash of its bytes."""
+
+    entry: Id
+    sha: Sha
+
+
+class Overtaking(Struct, frozen=True, kw_only=True):
+    """Which jobs the checkpoint may go past while they are busy with an earlier one."""
+
+    jobs: list[str]
+    after_s: float
+    """So long it waits for them first."""
+
+
+class InFlight(Struct, frozen=True, kw_only=True):
+    """What a job has sent, and another one has not taken."""
+
+    job: str
+    """Who has sent it."""
+    ack: Handle
+    channels: dict[str, Payload]
+    """Of its channels those that the other one takes."""
+
+
+class Overtaken(Record, frozen=True, kw_only=True):
+    """Checkpoint `id` does not wait for `job`: its last ack stands for it, and what it has not taken is in flight."""
+
+    title: ClassVar[str] = "overtaken"
+
+    id: Id
+    job: str
+    busy_with: Id | None
+    """The checkpoint that it was at work on. None: a job that it takes from was overtaken."""
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """The checkpoint that a pipeline was forked from. Its own log begins with it, under the same number."""
+
+    pipeline: str
+    uid: str
+    entry: Id
+    manifest: Sha
+    by: str
+    note: str = ""
+
+
+class Copy(Record, frozen=True, kw_only=True):
+    """What a folder is that holds a savepoint."""
+
+    title: ClassVar[str] = "savepoint.json"
+
+    name: str
+    origin: Origin
+    files: Payload
+    """The size and sha256 of every other file: {"files": {path: [size, sha256]}}."""
+    states: dict[str, Payload] = {}
+    """States that are in the folder as one file instead of those that the checkpoint's own records name."""
+
+
+class Claimed(Record, frozen=True, kw_only=True):
+    """The pipeline with this uid owns the folder, and removes it."""
+
+    title: ClassVar[str] = "claimed.json"
+
+    uid: str
+
+
+class PipelineRecord(Record, frozen=True, kw_only=True):
+    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
+
+    title: ClassVar[str] = "pipeline.json"
+
+    uid: str
+    name: str
+    origin: Origin | None = None
+
+
+class Timed(Struct, frozen=True, kw_only=True):
+    """A completed checkpoint: what it read of the source, and how long it took, by its writers' clocks."""
+
+    id: Id
+    amount: int
+    seconds: float
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """One source's pace in one plan."""
+
+    unit: str
+    """What amounts are counted in: bytes or rows."""
+    at_most: int | None
+    """None: nothing is known yet, so only the source's own bounds hold."""
+    taken: int
+    target_s: float
+    """So long a checkpoint should take."""
+    fixed_s: float = 0.0
+    """So long it takes whatever it reads, as far as that was ever seen."""
+    seen: list[Timed] = []
+    """What it goes by, oldest first."""
+    why: str
+    """For people."""
+
+
+class Amount(Struct, frozen=True, kw_only=True):
+    """How much it is. None: nobody knows."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+def sum_of(amounts: Iterable[Amount]) -> Amount:
+    """All of them together; not known, if it is not known of one."""
+    found = list(amounts)
+    return Amount(
+        rows=_sum(each.rows for each in found),
+        bytes=_sum(each.bytes for each in found),
+        files=_sum(each.files for each in found),
+    )
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+class JobStats(Struct, frozen=True, kw_only=True):
+    """What a job measured of itself; shown, never asked."""
+
+    started: str = ""
+    """When the attempt began, by the clock of its machine; empty: written before that was kept."""
+    seconds: dict[str, float] = {}
+    """How long each step took."""
+    aligned_s: float | None = None
+    sync_s: float | None = None
+    async_s: float | None = None
+    taken: dict[str, Amount] = {}
+    """What it has read, by source."""
+    received: dict[str, Amount] = {}
+    """What it has taken from other jobs, by stream."""
+    sent: dict[str, Amount] = {}
+    """What it has put into channels for other jobs, by stream."""
+    processed: Amount | None = None
+    """What of that was in flight: sent in older checkpoints."""
+    rows: dict[str, int] = {}
+    """By sink, what it has staged; bytes and files likewise."""
+    bytes: dict[str, int] = {}
+    files: dict[str, int] = {}
+    watermarks: dict[str, str] = {}
+    """How far event time has come, by source and operator."""
+    idle: list[str] = []
+    """Sources that event time did not wait for."""
+    counts: dict[str, dict[str, int]] = {}
+    """What operators counted, such as late rows."""
+
+
+class BrokenRule(Struct, frozen=True, kw_only=True):
+    """A gate's rule that failed, and what follows from it."""
+
+    rule: str
+    policy: Literal["abort", "hold", "quarantine", "warn"]
+    severity: str
+    rows: int | None
+    """How many rows broke it; None if it speaks of no rows."""
+    why: str
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """How long a verdict waits for a person, and what counts if nobody answers."""
+
+    limit_s: float | None
+    default: Literal["approve", "reject"]
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete; `hold`: not before
+    somebody approves."""
+
+    outcome: Literal["pass", "warn", "quarantine", "hold", "abort"]
+    rows: int
+    quarantined: int
+    released: int = 0
+    """Rows from quarantine that went on with those that passed."""
+    hold: Hold | None = None
+    why: str = ""
+    """What beside its rules led to the outcome."""
+    broken: list[BrokenRule]
+    policy: Json
+    results: Payload
+    """All that was found, for people: of expectations it is Great Expectations' own result."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -422,3 +704,66 @@ class Kept(Record, frozen=True, kw_only=True):
         if not 0 <= self.completed <= self.upto - self.low + 1:
             return f"{self.completed} of the entries {self.low} to {self.upto} cannot be completed"
         return None
+
+
+class Trouble(Record, frozen=True, kw_only=True):
+    """The last error that a run met: it could not plan, its job is tried again, or it could not publish.
+
+    A hint, like latest.json: the next one replaces it, and a lost one is no loss.
+    """
+
+    title: ClassVar[str] = "trouble.json"
+
+    run: str
+    step: str
+    """What was being done: a task's id, or a step of `tidegate run`."""
+    entry: Id | None
+    """The run's checkpoint, if it had one by then."""
+    after: int
+    """The last entry of the log by then: whatever comes behind it knows more."""
+    kind: str
+    reason: str
+    what: str
+    expected: str
+    help: str
+    unplanned: int = 0
+    """So many runs in a row have ended and could not plan a checkpoint."""
+
+
+class Told(Record, frozen=True, kw_only=True):
+    """The pipeline's hooks were told of the suspension that is entry `id`. A lost hint has them told again."""
+
+    title: ClassVar[str] = "told.json"
+
+    id: Id
+
+
+REQUEST = "request"
+"""What a run's conf holds if it is to do what was asked for: the act's key."""
+
+
+class Act(Record, frozen=True, kw_only=True):
+    """audit/<time>-<attempt>.json: somebody who may has asked for this."""
+
+    title: ClassVar[str] = "act"
+
+    action: str
+    by: str
+    asked: Json
+    """What it was asked with."""
+    run: str = ""
+    """The ledger's name of the run of the DAG that is to do it, and no other; empty: it is done at once."""
+
+    @property
+    def key(self) -> str:
+        """Its name in the ledger, by which a run is told what to do."""
+        return f"{self.created[:23].replace(':', '').replace('.', '')}-{self.attempt}"
+
+
+class Acted(Record, frozen=True, kw_only=True):
+    """audit/<time>-<attempt>.done.json: what came of it. Missing: nobody came to write it down."""
+
+    title: ClassVar[str] = "acted"
+
+    done: bool
+    told: str

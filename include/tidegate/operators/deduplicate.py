@@ -17,7 +17,8 @@ from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.event_time import moment, time_micros, time_problems
-from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, row_id, same
+from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
+from tidegate.operators.row_ids import row_id
 from tidegate.operators.within import LATE, bounds_in, need_time, split_late
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from tidegate.operators.inputs import (
     need_keys,
     recalled,
     refuse_own,
-    row_id,
     same,
 )
 from tidegate.operators.ranking import RANK, By, first_rows, ranked
+from tidegate.operators.row_ids import row_id
 from tidegate.operators.sides import side_rows
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ watermark has passed them, too, and everything comes in order of event time: so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -23,25 +23,62 @@ from tidegate.errors import Invalid
 from tidegate.model.names import listed, quoted
 from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import time_problems
+from tidegate.operators.event_time import moment, time_problems
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own, row_id
+from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
 from tidegate.operators.process_worker import AT, ROW, Work
-from tidegate.operators.waiting import WAITING, ready_rows
-from tidegate.operators.within import LATE, need_time
+from tidegate.operators.row_ids import row_id
+from tidegate.operators.sides import copies, side_rows
+from tidegate.operators.within import LATE, need_time, split_late
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.reading import empty_frame
+from tidegate.state.columns import DELETED
 from tidegate.tables import from_spark
 from tidegate.tables.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
 
+    from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.ttl import Ttl
 
-__all__ = ["Process"]
+__all__ = ["WAITING", "Process", "ready_rows"]
+
+
+WAITING: Final = "waiting"
+
+
+def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+    """The rows that the watermark has passed now, with `_at` and `_row`; and those that are too late, as they were.
+
+    Rows of the watermark's own moment wait: more of them may come.
+    """
+    from pyspark.sql import functions as F
+
+    on_time, late = split_late(rows, time, context)
+    state = context.state([*by, "_row"], WAITING)
+    arrived = context.keep(side_rows(on_time, rows, by, extra=["_at"]))
+    columns = list(map(quoted, arrived.columns))
+    now = context.watermarks.now_micros
+    is_ready = "false" if now is None else f"_at < {moment(now, '_at')}"
+    ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
+    same = state.of(waiting)
+    if same is not None:  # copies of rows that wait already
+        both = waiting.unionByName(recalled(state, same, arrived, context))
+        firsts = (F.first(name).alias(column) for name, column in zip(columns, arrived.columns, strict=True)
+                  if column not in (*by, "_row", "_n"))  # fmt: skip
+        waiting = both.groupBy(*map(quoted, by), "_row").agg(*firsts, F.sum("_n").alias("_n")).select(*columns)
+    changes = waiting.withColumn(DELETED, F.lit(False))
+    held = state.rows(is_ready)
+    if held is not None:
+        held = context.keep(recalled(state, held, arrived, context))
+        ready = ready.unionByName(held)
+        changes = changes.unionByName(held.withColumn(DELETED, F.lit(True)))
+    state.put(changes, deletes=True)
+    return copies(ready, "_n").select(*map(quoted, rows.columns), "_at", "_row"), late
+
 
 TIMERS = "timers"
 TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"

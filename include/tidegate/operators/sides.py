@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.model.names import listed, quoted
 from tidegate.operators.event_time import moment
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, row_id, same
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
+from tidegate.operators.row_ids import row_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

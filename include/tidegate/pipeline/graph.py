@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import Invalid
 from tidegate.model.codec import fingerprint
 from tidegate.model.names import check_name
 from tidegate.model.place import Place
-from tidegate.pipeline.against import against_problems
-from tidegate.pipeline.codes import code_of
+from tidegate.pipeline.codes import code_of, logic_of
 from tidegate.pipeline.event_time import event_time_problems
 from tidegate.pipeline.gated import Gated, gate_problems
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.pipeline.jobs import Job, ahead, cut, job_problems, jobs_of, overtakable
-from tidegate.pipeline.lineage import Lineage
-from tidegate.pipeline.lookups import lookup_problems
 from tidegate.pipeline.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.updates import update_problems, updating_streams
 from tidegate.sinks.base import AtLeastOnceSink, Sink
@@ -27,7 +24,130 @@ from tidegate.sinks.channel import Channel
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 
-__all__ = ["Graph", "Job", "Node", "Operated", "Sinking", "Sourcing", "Staged", "build_graph"]
+__all__ = [
+    "Graph",
+    "Job",
+    "Lineage",
+    "Node",
+    "Operated",
+    "Sinking",
+    "Sourcing",
+    "Staged",
+    "against_problems",
+    "build_graph",
+    "lookup_problems",
+    "lookups",
+]
+
+
+def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[str]:
+    """What is wrong with the operators that gates are against. jobs: in which one each stage is."""
+    operators = {stage.name: stage for stage in ordered if isinstance(stage, Operated)}
+    found = []
+    for gated in ordered:
+        uid = getattr(gated.gate, "against", None) if isinstance(gated, Gated) else None
+        if not isinstance(uid, str) or not isinstance(gated, Gated):
+            continue
+        what = f"gate {gated.name!r} is against {uid!r}"
+        if uid not in operators:
+            known = ", ".join(sorted(operators)) or "there is none"
+            found.append(f"{what}, which is no operator: expected the uid of one ({known})")
+            continue
+        by, asked = operators[uid].operator.known_by, list(getattr(gated.gate, "by", []))
+        if by is None:
+            found.append(f"{what}, which forgets keys: expected a deduplicate, latest or aggregate without end")
+        elif sorted(by) != sorted(asked):
+            found.append(f"{what}, which knows {', '.join(by)}, and not {', '.join(asked)}: judge by the same columns")
+        elif jobs[uid] != jobs[gated.name]:
+            found.append(
+                f"{what} of job {jobs[uid]!r}, and is in {jobs[gated.name]!r}: what is remembered there is only known "
+                "there: put both into one, with .job(…)"
+            )
+    return found
+
+
+class Lineage:
+    """Of one graph, the way of each stream."""
+
+    def __init__(self, stages: Sequence[Node]) -> None:
+        self._made = {name: stage for stage in stages for name in stage.produces}
+        self._ways: dict[str, str] = {}
+        self._sources: dict[str, list[str]] = {}
+
+    def origins(self, stream: str) -> list[str]:
+        """The nearest sources and operators whose rows these are, through stages and gates."""
+        stage = self._made.get(stream)
+        if stage is None or isinstance(stage, Operated):
+            return [stream if stage is None else stage.name]
+        return sorted({name for each in stage.inputs for name in self.origins(each)})
+
+    def sources(self, stream: str) -> list[str]:
+        """All sources that the rows come from, through whatever it is."""
+        if stream not in self._sources:
+            stage = self._made.get(stream)
+            found = {name for each in stage.inputs for name in self.sources(each)} if stage is not None else {stream}
+            self._sources[stream] = sorted(found)
+        return self._sources[stream]
+
+    def way(self, stream: str) -> str:
+        """A hash of what lies between those origins and the stream: of stages what they do, not how it is written.
+
+        Gates pass rows as they are. Of operators counts how they replace rows: what they take back must be the same.
+        """
+        if stream not in self._ways:
+            self._ways[stream] = fingerprint({"way": self._way(stream)})
+        return self._ways[stream]
+
+    def _way(self, stream: str) -> object:
+        stage = self._made.get(stream)
+        if stage is None:
+            return "a source"
+        if isinstance(stage, Gated):
+            return self.way(stage.input)
+        output = stream.removeprefix(stage.name)
+        if isinstance(stage, Staged):
+            return [logic_of(stage.function), output, [self.way(each) for each in stage.inputs]]
+        return [stage.name, output, stage.operator.replacing]
+
+
+def lookups(stages: Sequence[Node]) -> frozenset[str]:
+    """Their names."""
+    return frozenset(stage.name for stage in stages if isinstance(stage, Operated) and stage.operator.gives_all)
+
+
+def lookup_problems(
+    stages: Sequence[Node], sinks: Sequence[Sinking], jobs: Mapping[str, str], updating: frozenset[str]
+) -> list[str]:
+    """Who takes one must know what it is. jobs: in which each stage is. updating: streams that replace rows."""
+    found, problems = lookups(stages), []
+    for stage in stages:
+        looked_up = [name for name in stage.inputs if name in found]
+        if not looked_up:
+            continue
+        what = f"{stage.name!r} takes {', '.join(looked_up)}"
+        beside = [name for name in stage.inputs if name not in found]
+        if not isinstance(stage, Staged):
+            problems.append(f"{what}, all of it in each checkpoint: look it up in a stage, and go on behind that")
+        elif not beside:
+            problems.append(f"stage {what} and nothing else: name the rows that it is looked up for, too")
+        elif replacing := [name for name in beside if name in updating]:
+            problems.append(
+                f"stage {what} beside {', '.join(replacing)}, whose replaced rows would be looked up in what holds now,"
+                " not in what held then: put it in front of what replaces rows"
+            )
+        problems += [
+            f"stage {what} of job {jobs[name]!r} in job {jobs[stage.name]!r}: "
+            f"say .job({jobs[stage.name]!r}) in front of .broadcast(…), so that only changes go there"
+            for name in looked_up
+            if jobs[name] != jobs[stage.name]
+        ]
+    problems += [
+        f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
+        "let it take .latest(…) of the same rows, which gives what has changed"
+        for sink in sinks
+        if sink.input in found
+    ]
+    return problems
 
 
 @dataclass(frozen=True)

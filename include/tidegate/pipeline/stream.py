@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
+from tidegate.model.codec import sha256
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
@@ -17,14 +21,27 @@ from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process import Process
 from tidegate.operators.window import Window
 from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.naming import generated_name
 from tidegate.pipeline.nodes import Operated, Sinking
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
     from tidegate.pipeline.declare import Pipeline
 
-__all__ = ["Stream", "job_of"]
+__all__ = ["Stream", "generated_name", "job_of"]
+
+
+LETTERS, DIGITS = 63, 8
+"""What a name may have; and what of it is a hash, where words cannot say all."""
+
+
+def generated_name(words: Iterable[object]) -> str:
+    """One name made of these words; with a hash if they are too long, or hold what a name may not."""
+    told = [str(word) for word in words]
+    text = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in told)))
+    plain = all(re.fullmatch(r"[a-z0-9_. -]+", word) for word in told)
+    if plain and 0 < len(text) <= LETTERS:
+        return text
+    return f"{text[: LETTERS - DIGITS - 1].strip('-_')}-{sha256(msgspec.json.encode(told))[:DIGITS]}".lstrip("-")
 
 
 class Stream:

@@ -15,8 +15,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from tidegate.model.names import quoted
-from tidegate.model.payload import Blob
-from tidegate.operators.inputs import row_id, same
+from tidegate.model.records import Blob
+from tidegate.operators.inputs import same
+from tidegate.operators.row_ids import row_id
 from tidegate.operators.sides import changed_rows, copies
 from tidegate.pipeline.graph import Graph, Operated
 from tidegate.sinks.nothing import nothing

@@ -13,8 +13,7 @@ from tidegate.checkpoint.ahead import Taking
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.model.moments import moment_of
-from tidegate.model.records import Amount, Handle, InFlight, Json, Payload, Plan
-from tidegate.model.stats import sum_of
+from tidegate.model.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
 from tidegate.model.view import Entry
 from tidegate.pipeline.graph import Job
 from tidegate.pipeline.updates import replaced_is_taken, withdrawn_name

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 from tidegate import seams
 from tidegate.checkpoint import troubles
-from tidegate.checkpoint.coordinator import Coordinator, GiveUp, Outcome
+from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.coordinator import Coordinator, Outcome
 from tidegate.checkpoint.history import remember
 from tidegate.checkpoint.holding import HELD
 from tidegate.checkpoint.publish import Report
 from tidegate.checkpoint.verdicts import REJECTED
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
-from tidegate.model.trouble import Told
+from tidegate.model.records import Told
 from tidegate.pipeline.hooks import Suspension
 
 __all__ = ["Finished", "end_lower", "finish", "nothing_planned", "suspended_by", "tell_said", "tell_suspended"]

@@ -16,13 +16,12 @@ from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule as Broken
 from tidegate.gates.base import GateContext, Judgement, exact_share
-from tidegate.gates.quarantine import OWN_COLUMNS, quarantine_name
+from tidegate.gates.quarantine import OWN_COLUMNS, QuarantineSink, quarantine_name
 from tidegate.gates.returning import Returning
-from tidegate.model.records import BrokenRule, Json, Plan, Verdict
+from tidegate.model.records import BrokenRule, Json, Plan, Request, Verdict
 from tidegate.pipeline.gated import Gated
 from tidegate.pipeline.graph import Graph, Sinking
 from tidegate.runtime.exchange import Remembered
-from tidegate.runtime.releasing import returning
 from tidegate.sinks.ahead import Ahead
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sinks.nothing import nothing
@@ -30,9 +29,28 @@ from tidegate.sources.base import SourceContext
 from tidegate.state.kept import keep, let_go
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Gating", "warm_gates"]
+    from tidegate.gates.returning import Returning
+
+__all__ = ["Gating", "returning", "warm_gates"]
+
+
+def returning(
+    coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
+) -> Returning | None:
+    """What the plan says is to come back from a quarantine of this name; None: nothing."""
+    part = plan.sources.get(name)
+    if part is None or part.empty:
+        return None
+    ledger = coordinator.ledger
+    splits = ledger.unpack(part.splits)
+    requests = [msgspec.convert(each, Request) for each in splits["requests"]]
+    context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
+    source = sink.source(ledger.home)
+    source.verify(splits["table"], context)
+    return sink.returning(source.read(spark, splits["table"], context), requests, plan.id)
+
 
 TOLD = 100
 """So many broken rules are told in a verdict itself; all are in its results."""

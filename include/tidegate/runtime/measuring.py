@@ -1,4 +1,4 @@
-"""What one attempt at a job measures of itself, for its ack (model/stats.py says what each is)."""
+"""What one attempt at a job measures of itself, for its ack (model/records.py says what each is)."""
 
 from __future__ import annotations
 

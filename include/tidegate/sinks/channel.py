@@ -156,7 +156,7 @@ def _settled(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from tidegate.operators.inputs import row_id
+    from tidegate.operators.row_ids import row_id
 
     given, back = rows.withColumn(_SIGN, F.lit(1)), replaced.withColumn(_SIGN, F.lit(-1))
     marked = given.unionByName(back, allowMissingColumns=True)

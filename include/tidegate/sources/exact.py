@@ -105,10 +105,7 @@ def _has_more_places(text: str, most: int) -> str:
     zeros = f"length(regexp_extract({text}, '([0-9]*?)(0*)([.]0*)?([eE]|$)', 2))"
     power = f"coalesce(try_cast(nullif(regexp_extract({text}, '[eE]([+-]?[0-9]+)$', 1), '') AS int), 0)"
     not_zero = f"rlike({text}, '^[^eE]*[1-9]')"
-    return (
-        f"rlike({text}, '[.eE]') AND {not_zero} AND "
-        f"{places} - if({places} = 0, {zeros}, 0) - {power} > {most}"
-    )
+    return f"rlike({text}, '[.eE]') AND {not_zero} AND {places} - if({places} = 0, {zeros}, 0) - {power} > {most}"
 
 
 def _wide(kind: str) -> str:

@@ -12,6 +12,8 @@ No I/O at import, and none may happen before a process forks.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,8 +28,7 @@ from tidegate.tables.footers import StagedFile
 from tidegate.tables.handles import find, handle
 from tidegate.tables.live import LiveFile
 from tidegate.tables.log_checkpoints import checkpoint_if_due, sync_checkpoint
-from tidegate.tables.opened import recall, remember
-from tidegate.tables.rawlog import Commit, check_tail, read_commit
+from tidegate.tables.rawlog import Commit, check_tail, last_checkpoint, log_path, read_commit
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -45,10 +46,64 @@ __all__ = [
     "find_publication",
     "open_table",
     "overwrite",
+    "recall",
+    "remember",
     "replace",
     "sync_commit",
     "verify",
 ]
+
+
+_CAPACITY = 16
+_Key = tuple[int, str, frozenset[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A snapshot, and the sizes of the commit files that it was replayed from."""
+
+    snapshot: Snapshot
+    since: int
+    sizes: tuple[int | None, ...]
+
+
+_known: dict[_Key, _Known] = {}
+_lock = threading.Lock()
+
+
+def recall(location: Location, version: int | None) -> Snapshot | None:
+    """The snapshot of `version` (None: of the head), if it is remembered and still true."""
+    known = _known.get(_key(location))
+    if known is None or version not in (None, known.snapshot.version):
+        return None
+    snapshot = known.snapshot
+    commit = read_commit(location, snapshot.version)
+    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot, known.since) != known.sizes:
+        return None
+    moved = version is None and location.size(log_path(snapshot.version + 1)) is not None
+    return None if moved else snapshot
+
+
+def remember(snapshot: Snapshot) -> None:
+    """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
+    key, since = _key(snapshot.location), last_checkpoint(snapshot.location)
+    with _lock:
+        _known.pop(key, None)
+        _known[key] = _Known(snapshot, since, _sizes(snapshot, since))
+        while len(_known) > _CAPACITY:
+            del _known[next(iter(_known))]
+
+
+def _sizes(snapshot: Snapshot, since: int) -> tuple[int | None, ...]:
+    """Of the commit files below the head; object stores neither tear them nor are worth so many requests."""
+    if not snapshot.location.is_local:
+        return ()
+    return tuple(snapshot.location.size(log_path(version)) for version in range(since, snapshot.version))
+
+
+def _key(location: Location) -> _Key:
+    """A forked child begins with nothing: delta-rs' handles do not survive a fork."""
+    return os.getpid(), location.url, frozenset(location.options.items())
 
 
 _UNKNOWN_FEATURE = "table features required"
@@ -122,7 +177,7 @@ class Snapshot:
     configuration: Mapping[str, str]
     log_hash: str
     handle: DeltaTable
-    """Shared with whoever opened the same version (tables/opened.py): for reads, and commits of file actions."""
+    """Shared with whoever opened the same version (see `find`): for reads, and commits of file actions."""
     _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
 

@@ -21,8 +21,8 @@ from tidegate.checkpoint.past import LONGEST
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.records import Stamp
-from tidegate.model.act import REQUEST, Act, Acted
 from tidegate.model.names import airflow_run
+from tidegate.model.records import REQUEST, Act, Acted
 from tidegate.ui import quarantined, views
 from tidegate.ui.access import ANSWER, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known

@@ -11,8 +11,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
-from tidegate.model.act import Act, Acted
-from tidegate.model.states import Kind, State
+from tidegate.model.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.pipelines import Known, known, known_pipelines

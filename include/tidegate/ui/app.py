@@ -3,14 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from airflow.api_fastapi.common.db.common import SessionDep
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
-from tidegate.errors import TidegateError
-from tidegate.ui import actions, api, pages, prometheus
-from tidegate.ui.failures import ERRORS, told
+from tidegate import seams
+from tidegate.checkpoint.metrics import Metric, figures, metrics
+from tidegate.checkpoint.prometheus import CONTENT_TYPE, prometheus_text
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.ui import actions, api, pages
+from tidegate.ui.access import LOGGED_IN, Readable
+from tidegate.ui.pipelines import Known, known_pipelines
 
-__all__ = ["make_app"]
+__all__ = ["ERRORS", "make_app", "router", "told"]
+
+
+class Told(BaseModel):
+    """An error that says what to do."""
+
+    reason: str = Field(description="A stable code", examples=["NO_SUCH_CHECKPOINT"])
+    what: str
+    expected: str
+    help: str
+
+
+class Failed(BaseModel):
+    """What is answered instead."""
+
+    error: Told
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Failed, "description": "What was asked for makes no sense here"},
+    404: {"model": Failed, "description": "There is no such pipeline, checkpoint, gate or row"},
+    409: {"model": Failed, "description": "Not now, or not any more"},
+    503: {"model": Failed, "description": "Storage does not answer, or something is damaged"},
+}
+
+
+def told(request: Request, error: Any) -> JSONResponse:
+    """An error of ours, as one that says what to do."""
+    kinds = {Invalid: 400, Rejected: 409, Unavailable: 503}
+    status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
+    body = {"reason": error.reason, "what": error.what, "expected": error.expected, "help": error.help}
+    return JSONResponse({"error": body}, status_code=status)
+
+
+router = APIRouter()
+
+
+@router.get(
+    "/metrics",
+    dependencies=LOGGED_IN,
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"example": 'tidegate_suspended{pipeline="orders"} 0\n'}}}},
+)
+def scrape(session: SessionDep, readable: Readable) -> Response:
+    """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other."""
+    found = {each.card.pipeline: _metrics(each) for each in known_pipelines(session, readable)}
+    return Response(prometheus_text(found), media_type=CONTENT_TYPE)
+
+
+def _metrics(known: Known) -> list[Metric]:
+    try:
+        # Whether a process of somewhere else has died is nothing that the web server could tell.
+        return metrics(figures(known.ledger(), known, known.options, lambda plan: None, seams.now()))
+    except TidegateError:
+        return [Metric("readable", 0)]
+
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -36,7 +99,7 @@ def make_app() -> FastAPI:
         redoc_url=None,
     )
     app.include_router(api.router, prefix="/api/v1", tags=["look"], responses=ERRORS)
-    app.include_router(prometheus.router, prefix="/api/v1", tags=["look"], responses=ERRORS)
+    app.include_router(router, prefix="/api/v1", tags=["look"], responses=ERRORS)
     app.include_router(actions.router, prefix="/api/v1", tags=["act"], responses=ERRORS)
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, told)

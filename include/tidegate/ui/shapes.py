@@ -12,7 +12,7 @@ import msgspec
 from pydantic import BaseModel, Field, RootModel, create_model
 
 from tidegate.checkpoint.history_row import HistoryRow
-from tidegate.model.states import State
+from tidegate.model.records import State
 from tidegate.ui.examples import EXAMPLES
 
 __all__ = ["answers"]

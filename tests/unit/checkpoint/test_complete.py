@@ -203,7 +203,7 @@ def test_an_abort_that_cannot_be_synced_lets_nothing_go(world, monkeypatch):
     world.feed_more(3)
     id = world.trigger("one")
     world.work(id)
-    world.coordinator()._decide(world.coordinator()._abort(_abort(id)))
+    world.coordinator().decide(world.coordinator()._abort(_abort(id)))
     with BrokenDisk(monkeypatch).fails("fsync", errno.EIO):
         assert world.coordinator().complete(id).state == "aborted"
     assert len(world.tables["a"].files) == 3, "not yet: the abort may be taken back"

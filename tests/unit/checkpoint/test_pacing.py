@@ -17,8 +17,8 @@ from tidegate import Pipeline, seams
 from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.pacing import WINDOW, allowed, fixed_time, last_ones, target_of
 from tidegate.errors import Invalid
-from tidegate.model.pace import Pace, Timed
 from tidegate.model.place import Place
+from tidegate.model.records import Pace, Timed
 from tidegate.runtime.run_job import run_job
 from tidegate.sources import Adaptive, Generator
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource

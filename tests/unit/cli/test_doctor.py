@@ -10,7 +10,7 @@ from tidegate.checkpoint.history import remember
 from tidegate.model.records import Handle
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.tables import Location, open_table
-from tidegate.tables.opened import _known as opened
+from tidegate.tables.log import _known as opened
 
 SHOP = """
 from tidegate import Pipeline

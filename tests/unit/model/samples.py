@@ -6,18 +6,19 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from tidegate.model.act import Act, Acted
-from tidegate.model.identity import Claimed, Copy, Origin
 from tidegate.model.interval import Interval
-from tidegate.model.pace import Timed
 from tidegate.model.records import (
     Ack,
+    Act,
+    Acted,
     Amount,
     Answer,
     Beginning,
     Blob,
     BrokenRule,
+    Claimed,
     Control,
+    Copy,
     Decision,
     Discarded,
     Filled,
@@ -27,6 +28,7 @@ from tidegate.model.records import (
     JobStats,
     Latest,
     Manifest,
+    Origin,
     Overtaken,
     Overtaking,
     Pace,
@@ -44,10 +46,12 @@ from tidegate.model.records import (
     Restored,
     Retired,
     TablePart,
+    Timed,
+    Told,
     Tried,
+    Trouble,
     Verdict,
 )
-from tidegate.model.trouble import Told, Trouble
 
 STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
 BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)

@@ -19,8 +19,7 @@ from tidegate.checkpoint.past import Past
 from tidegate.errors import Rejected
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.model.place import Place
-from tidegate.model.records import Ack, Amount
-from tidegate.model.stats import sum_of
+from tidegate.model.records import Ack, Amount, sum_of
 from tidegate.runtime.run_job import run_job
 from tidegate.sinks.channel import Channel
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables

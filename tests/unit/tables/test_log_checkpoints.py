@@ -11,8 +11,8 @@ from tests.unit.tables.kit import KV, head, log_file, made, rows_of, staged, sta
 from tests.unit.tables.kit import kv as rows
 from tidegate.errors import Corrupt
 from tidegate.tables import append, create, open_table
+from tidegate.tables.log import _known
 from tidegate.tables.log_checkpoints import put_aside
-from tidegate.tables.opened import _known
 
 CHECKPOINT = "_delta_log/00000000000000000002.checkpoint.parquet"
 HINT = "_delta_log/_last_checkpoint"

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from tests.unit.tables.kit import appended, log_file, made, table_at
 from tidegate.errors import Corrupt
 from tidegate.tables import open_table
-from tidegate.tables.opened import recall
+from tidegate.tables.log import recall
 
 
 @pytest.fixture

@@ -1,0 +1,160 @@
+"""A declared pipeline where it runs: its graph, its ledger and its settings, and how to read its entries safely.
+
+Each step of a checkpoint, or of a pipeline's life, takes one. The coordinator, which puts the steps together, is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate import seams
+from tidegate.checkpoint import holding, protocol
+from tidegate.checkpoint.lines import lacking
+from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.log import TOO_LATE
+from tidegate.model.place import Place
+from tidegate.model.records import Decision, Json, Plan
+from tidegate.model.view import Entry
+from tidegate.pipeline.graph import Graph
+from tidegate.sinks.base import SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["GiveUp", "Limits", "PipelineContext", "decision"]
+
+
+class Limits(Protocol):
+    """The settings that checkpoints obey; `tidegate.config.Settings` has them."""
+
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def max_concurrent_checkpoints(self) -> int: ...
+    @property
+    def max_unpublished(self) -> int: ...
+    @property
+    def num_retained(self) -> int: ...
+    @property
+    def tolerable_failed_checkpoints(self) -> int: ...
+    @property
+    def min_pause(self) -> float: ...
+    def record(self) -> Json: ...
+
+
+GiveUp = Callable[[Plan], str | None]
+"""Asked about each open entry of another run: a reason to end it, or None to leave it alone."""
+
+
+class PipelineContext:
+    """One pipeline, its records and its settings."""
+
+    def __init__(self, graph: Graph, ledger: Ledger, limits: Limits, place: Place) -> None:
+        self.graph = graph
+        self.ledger = ledger
+        self.limits = limits
+        self.place = place
+        self.spark: Callable[[], SparkSession] | None = None
+        """For targets that only delta-spark may publish to. Without it they wait for a process that has Spark."""
+
+    def context(self, sink: str) -> SinkContext:
+        """Who we are to the target of `sink`."""
+        uid, by_interval = self.ledger.start().uid, self.graph.by_interval
+        return SinkContext(
+            self.graph.name, uid, sink, self.place, by_interval=by_interval, home=self.ledger.home, spark=self.spark
+        )
+
+    def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
+        """An entry and what it rests on; no entry if it is retired. A lost base is an error, unless the entry no
+        longer needs it."""
+        entry = self.real_entry(id)
+        if entry is None:
+            self._refuse_unknown(id)
+            return None, None
+        if entry.plan.base is None:
+            return (None if entry.open and self.retired_before(id) else entry), None
+        base = self.ledger.entry(entry.plan.base)
+        if base is None and entry.open:
+            again = self.ledger.entry(id)
+            if again is None or not again.open:  # decided since, and the base retired behind it
+                return again, None
+            if self.retired_before(id):
+                return None, None
+            raise Corrupt(
+                f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
+                expected="every base of an open checkpoint to exist",
+                help="restore the ledger's folder from a copy; never delete entries by hand",
+                reason="LEDGER_DAMAGED",
+            )
+        return entry, base
+
+    def real_entry(self, id: int) -> Entry | None:
+        """The entry, or None if it is retired. What those who slept left under its id is no damage."""
+        try:
+            return self.ledger.entry(id)
+        except Corrupt:
+            if self.retired_before(id):
+                return None
+            raise
+
+    def retired_before(self, id: int) -> bool:
+        """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept.
+
+        If something above it is completed, it was decided once: an old hint that names a pinned entry hides that.
+        """
+        view = self.ledger.view()
+        found = view.get(id)
+        if found is not None and found.open:
+            return any(entry.completed and entry.plan.base is not None for entry in view.entries if entry.id > id)
+        return bool(view.entries) and id < view.entries[0].id
+
+    def _refuse_unknown(self, id: int) -> None:
+        """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""
+        view = self.ledger.view()
+        if not view.entries or not 1 <= id < view.entries[0].id:
+            raise Invalid(
+                f"pipeline {self.graph.name!r} has no checkpoint {id}",
+                expected=f"one up to {view.last_id}" if view.entries else "a pipeline that has made checkpoints",
+                help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
+                reason="NO_SUCH_CHECKPOINT",
+            )
+
+    def decide(self, decision: Decision) -> None:
+        """Create the decision. Whether this one or another holds is read by whoever goes on."""
+        self.ledger.create_decision(decision)
+
+    def overdue(self, entry: Entry) -> bool:
+        """Past its timeout and still lacking an ack. What a gate holds has the hold's own limit. With all acks in it is
+        completed, not given up; a rollback has none, and is for whoever makes it to decide."""
+        if holding.awaits_person(entry):
+            return False
+        waits = entry.restart is not None or bool(lacking(self.ledger, entry))
+        return waits and self.ledger.expired(entry.plan)
+
+    def late(self, entry: Entry) -> tuple[str, str]:
+        """Why an entry is ended that is past its timeout. If there was no Spark for any of its jobs, as far as they
+        have left word, that is not the pipeline's fault."""
+        limit = f"{entry.plan.timeout_s:g} s"
+        trouble = None if entry.acks else self.ledger.trouble()
+        if trouble is not None and trouble.entry == entry.id and trouble.reason in ENVIRONMENT:
+            return protocol.ENVIRONMENT_FAILED, f"no job could begin within {limit}: {trouble.what}"
+        return "CHECKPOINT_EXPIRED", f"not all jobs acked within {limit}"
+
+    def counts(self, plan: Plan) -> bool:
+        """Whether the id was free because nobody had had it, and not because its entry is retired.
+
+        Somebody who slept between planning and creating may find it free again. Then the log begins above it.
+        """
+        if not self.retired_before(plan.id):
+            return True
+        entry = self.real_entry(plan.id)
+        if entry is not None and entry.open:  # all that is real is decided there
+            self.decide(decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
+        return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
+
+
+def decision(id: int, outcome: str, **rest: object) -> Decision:
+    """A decision as it is written: with who, when and where."""
+    return Decision(**stamp(seams.new_id()), id=id, outcome=outcome, **rest)  # type: ignore[arg-type]
