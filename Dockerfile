@@ -13,7 +13,7 @@ WORKDIR /opt/tidegate
 ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
 COPY LICENSE README.md pyproject.toml uv.lock ./
 COPY tools tools
-COPY include/tidegate/runtime/jars.toml include/tidegate/runtime/jars.toml
+COPY include/tidegate/spark/jars.toml include/tidegate/spark/jars.toml
 RUN tools/setup.sh && rm -rf .cache/uv .cache/setup.lock
 
 FROM base

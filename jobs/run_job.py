@@ -4,7 +4,7 @@ Airflow's job task calls it; there is nothing to pass by hand. A project that ha
 same; write it only to set something up in Spark's driver first.
 """
 
-from tidegate.runtime.submitted import main
+from tidegate.execution.submitted import main
 
 if __name__ == "__main__":
     main()

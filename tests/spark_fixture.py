@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jvm import QUICK
-from tidegate.runtime import connect_server
-from tidegate.runtime.spark import SparkSettings, session
+from tidegate.spark.server import server as connect_server
+from tidegate.spark.session import SparkSettings, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ from tidegate import Pipeline
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.ledger import open_ledger
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.model.codec import RECORD_LIMIT, encode_json
-from tidegate.model.place import Place
+from tidegate.records.codec import RECORD_LIMIT, encode_json
+from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 

@@ -5,13 +5,14 @@ import io
 import re
 import subprocess
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tidegate.checkpoint.condition import REASONS
+from tidegate.history.health import REASONS
 from tidegate.seams import FAULT_POINTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,9 +24,9 @@ PRODUCT = ("include/", "jobs/", "dags/", "plugins/", "tools/")
 ROOMS: dict[str, tuple[str, ...]] = {
     "airflow": ("dag", "ui"),
     "delta": (),
-    "deltalake": ("tables",),
+    "deltalake": ("delta",),
     "great_expectations": (),
-    "obstore": ("ledger", "tables"),
+    "obstore": ("ledger", "delta"),
     "pyspark": (),
 }
 # Airflow is imported by nothing else at all, not even in a function: Spark jobs run without it.
@@ -86,6 +87,57 @@ def test_the_jar_registry_has_one_default_and_no_other_registry_is_named():
 
 def test_no_path_of_one_machine():
     assert lines_that_match(MACHINE_PATHS, but=("uv.lock", "tests/test_tidy.py")) == []
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+MODULES = 15
+
+
+def test_no_folder_of_the_library_is_too_wide_to_be_read_at_a_glance():
+    folders = Counter(name.rpartition("/")[0] for name in python(LIBRARY) if not name.endswith("__init__.py"))
+    assert {folder: count for folder, count in folders.items() if count > MODULES} == {}
+
+
+def test_no_module_imports_one_that_imports_it():
+    modules = {
+        name.removeprefix("include/").removesuffix(".py").removesuffix("/__init__").replace("/", "."): name
+        for name in python(LIBRARY)
+    }
+    imports = {module: imported_by(name, modules) - {module} for module, name in modules.items()}
+    assert circle_in(imports) == []
+
+
+def test_no_two_classes_of_the_library_have_the_same_name():
+    classes: dict[str, list[str]] = {}
+    for name in python(LIBRARY):
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(name)
+    assert {name: modules for name, modules in classes.items() if len(modules) > 1} == {}
+
+
+def imported_by(name: str, modules: dict[str, str]) -> set[str]:
+    """When it is imported itself, or for type checking: not what its functions import when they are called."""
+    inner = {id(node) for each in ast.walk(tree(name)) if isinstance(each, ast.FunctionDef) for node in ast.walk(each)}
+    found = set()
+    for node in ast.walk(tree(name)):
+        if id(node) in inner:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys() or {node.module}
+    return found & modules.keys()
+
+
+def circle_in(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, if there are any."""
+    left = dict(imports)
+    while free := [module for module, needs in left.items() if not needs & left.keys()]:
+        for module in free:
+            del left[module]
+    return sorted(left)
 
 
 # -- fault points ----------------------------------------------------------------------------------

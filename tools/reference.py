@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tidegate.checkpoint.condition import REASONS, STATES
-from tidegate.checkpoint.metrics import METRICS
 from tidegate.cli.main import build_parser
 from tidegate.config import KEYS
+from tidegate.history.health import REASONS, STATES
+from tidegate.history.metrics import METRICS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
 WIDTH = "100"

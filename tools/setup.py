@@ -2,7 +2,7 @@
 
     .cache/uv/       a small venv that holds nothing but uv, by version and hash from uv.lock
     .venv/           exactly what uv.lock says, and tidegate itself, editable
-    .cache/jars/     the jars of include/tidegate/runtime/jars.toml, by size and sha256
+    .cache/jars/     the jars of include/tidegate/spark/jars.toml, by size and sha256
 
 Each step first looks whether its result is there and right, and only then does something, so a second
 call is quick and a call after a failed or interrupted one repairs. What goes wrong ends in a Problem:
@@ -72,7 +72,7 @@ def set_up(root: Path) -> None:
     with locked(cache / "setup.lock"):
         uv = install_uv(root, cache / "uv")
         install_packages(root, uv)
-        fetch_jars(root / "include/tidegate/runtime/jars.toml", cache / "jars")
+        fetch_jars(root / "include/tidegate/spark/jars.toml", cache / "jars")
 
 
 def say(text: str) -> None:

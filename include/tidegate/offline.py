@@ -21,21 +21,21 @@ import msgspec
 
 from tidegate.checkpoint.located import located
 from tidegate.config import Settings, load_settings
+from tidegate.delta import Location, Snapshot, open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.model.names import check_name
-from tidegate.model.place import Place
-from tidegate.model.records import Published, PublishedTable
+from tidegate.records.names import check_name
+from tidegate.records.place import Place
+from tidegate.records.records import Published, PublishedTable
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, expired_name, view_sql
-from tidegate.tables import Location, Snapshot, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
-    from tidegate.pipeline.graph import Graph
+    from tidegate.pipeline.graph.graph import Graph
 
 __all__ = [
     "State",
@@ -90,7 +90,7 @@ def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: Data
 
     rows: a DataFrame, or one for each input by the stream's name. Answers with the checkpoint that it has become.
     """
-    from tidegate.runtime import editing
+    from tidegate.execution import editing
 
     coordinator = _coordinator(pipeline, spark)
     if not isinstance(rows, Mapping):
@@ -108,7 +108,7 @@ def edit_state(
     was given for good stays. Rows that have expired are not shown, and those that stay as they are go on expiring.
     Answers with the checkpoint that it has become.
     """
-    from tidegate.runtime import editing
+    from tidegate.execution import editing
 
     return editing.edit_state(_coordinator(pipeline, spark), spark, operator, change, part).id
 
@@ -241,7 +241,7 @@ def _ledger(pipeline: str, settings: Settings) -> Ledger:
 
 
 def _coordinator(pipeline: Pipeline, spark: SparkSession) -> Coordinator:
-    from tidegate.runtime.opening import open_coordinator
+    from tidegate.execution.opening import open_coordinator
 
     coordinator, _ = open_coordinator(pipeline, ".")
     coordinator.spark = lambda: spark

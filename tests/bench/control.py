@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.ledger import open_ledger
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.place import Place
-from tidegate.model.records import Ack, JobStats, Json, Plan
 from tidegate.pipeline import Graph, Job
+from tidegate.records.place import Place
+from tidegate.records.records import Ack, JobStats, Json, Plan
 from tidegate.sinks import DeltaAppend
 from tidegate.sources.base import Planned, Source, SourceContext
 

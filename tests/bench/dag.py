@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
-from tidegate.cli.up import COMPONENTS
-from tidegate.cli.up_airflow import Airflow, Dag
-from tidegate.cli.up_home import Home, any_port
-from tidegate.cli.up_processes import Processes
+from tidegate.cli.up.airflow import Airflow, Dag
+from tidegate.cli.up.home import Home, any_port
+from tidegate.cli.up.processes import Processes
+from tidegate.cli.up.up import COMPONENTS
 from tidegate.ledger.ledger import open_ledger
-from tidegate.runtime import connect_server
+from tidegate.spark.server import server as connect_server
 
 WARMUPS = 2
 PATIENCE_S = 300.0

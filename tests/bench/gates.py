@@ -18,7 +18,7 @@ from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_
 from tests.bench.spark import sessions
 from tests.bench.worlds import World
 from tidegate.gates import Expectations
-from tidegate.gates.suite import Suite, read_suite
+from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.sinks import DeltaAppend
 
 SCHEMA = (
@@ -127,12 +127,12 @@ def make_input(options: Options, folder: Path, rows: int) -> None:
 
 def staged(plain: World, files: list[Path]) -> Any:
     """What the last checkpoint without a gate has staged."""
-    from tidegate.sinks.delta_table import Batch
+    from tidegate.sinks.delta.table import StagedBatch
 
     ledger = plain.control.ledger
     acked = ledger.ack(ledger.view().last_id, "main")
     assert acked is not None
-    batch = msgspec.convert(ledger.unpack(acked.ack.sinks["table"]), Batch)
+    batch = msgspec.convert(ledger.unpack(acked.ack.sinks["table"]), StagedBatch)
     paths = [f"{plain.root}/tables/t/{file.path}" for file in batch.files]
     return plain.sessions().read.schema(SCHEMA).parquet(*paths)
 

@@ -18,12 +18,11 @@ from tests.bench.harness import Budget, Options, Result, in_turn
 from tests.bench.pipelined import JOBS, worked
 from tests.bench.spark import fingerprint, sessions
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Coordinator, Triggered
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 

@@ -17,18 +17,18 @@ import msgspec
 
 from tests.bench.control import ATTEMPT, PIPELINE, Limits, ack_all, checkpoint, coordinator
 from tests.bench.harness import Budget, Options, Result, in_turn, timed
-from tidegate.checkpoint import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.ledger.ledger import stamp
-from tidegate.model import records
-from tidegate.model.codec import sha256
-from tidegate.model.records import (
+from tidegate.records import records
+from tidegate.records.codec import sha256
+from tidegate.records.records import (
     Ack,
     Decision,
     Handle,
     JobStats,
     Json,
-    Latest,
+    LatestHint,
     Manifest,
     Payload,
     Plan,
@@ -209,7 +209,7 @@ def build(root: Path, historic: int, retained: int) -> None:
         ledger.index_run(plan)
         prev = {job: acked(ledger, id, job, prev.get(job)) for job in plan.acks}
         manifest = complete(ledger, plan, prev, manifest)
-    ledger.hint(Latest(**stamp(ATTEMPT), id=historic + retained))
+    ledger.hint(LatestHint(**stamp(ATTEMPT), id=historic + retained))
 
 
 def plan_of(id: int, historic: int, control: Coordinator, start: Json | None, end: Json | None) -> Plan:

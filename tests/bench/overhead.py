@@ -17,7 +17,7 @@ import msgspec
 
 from tests.bench.control import ATTEMPT, Limits, checkpoint, coordinator
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn, median_of, timed
-from tidegate.model.records import Json
+from tidegate.records.records import Json
 
 SINKS = ("orders", "revenue", "totals")
 SMALL, LARGE = "small", "large"
@@ -58,9 +58,9 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tidegate.delta import locate, stage
     from tidegate.sinks.base import Staging
-    from tidegate.sinks.delta_table import Batch
-    from tidegate.tables import locate, stage
+    from tidegate.sinks.delta.table import StagedBatch
 
     control = coordinator(root, SINKS, Limits())
     schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
@@ -73,7 +73,7 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
             folder = Staging(number, ATTEMPT).folder(context)
             location.local(folder).mkdir(parents=True)
             pq.write_table(pa.table({"id": [number]}), location.local(folder) / "part-00000.parquet")
-            batch = Batch(columns=schema, files=stage(location, folder, schema, written=1))
+            batch = StagedBatch(columns=schema, files=stage(location, folder, schema, written=1))
             committables[-1][sink] = msgspec.to_builtins(batch)
     (root / "committables.json").write_text(json.dumps(committables))
     if history:
@@ -86,14 +86,14 @@ def make_history(root: Path, sink: str, schema: Json, files: int, commits: int) 
     be replayed: almost up to Delta's own next checkpoint, which comes every hundred."""
     from deltalake import DeltaTable
 
-    from tidegate.model.place import Place
-    from tidegate.tables import StagedFile, Stamp, append, create, locate, open_table
+    from tidegate.delta import CommitStamp, StagedFile, append, create, locate, open_table
+    from tidegate.records.place import Place
 
     def file(number: int) -> StagedFile:
         return StagedFile(path=f"old/{number:08d}/part-00000.parquet", size=999, rows=1, stats='{"numRecords":1}')
 
-    def stamp(number: int) -> Stamp:
-        return Stamp("history", number, "history", 0, ATTEMPT, ("history-owner", 0))
+    def stamp(number: int) -> CommitStamp:
+        return CommitStamp("history", number, "history", 0, ATTEMPT, ("history-owner", 0))
 
     location = locate(Place(str(root)), f"tables/{sink}")
     assert create(location, schema, [file(number) for number in range(files)], stamp(0))

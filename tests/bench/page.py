@@ -19,21 +19,21 @@ import msgspec
 from tests.bench import page_web as web
 from tests.bench.harness import Budget, Options, Result
 from tests.unit.checkpoint.kit import World
-from tidegate.checkpoint import past as reading
-from tidegate.checkpoint.history import BATCH, HISTORY, journal_of, live_row, remember, rows_table
-from tidegate.checkpoint.history_row import HistoryRow
-from tidegate.checkpoint.past import Past, Wanted
+from tidegate.delta import CommitStamp
+from tidegate.history import query as reading
+from tidegate.history.query import HistoryFilter, Past
+from tidegate.history.row import HistoryRow
+from tidegate.history.table import BATCH, HISTORY, journal_of, live_row, remember, rows_table
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Handle, Latest
-from tidegate.tables import Stamp
+from tidegate.records.records import Handle, LatestHint
 
 ASKED = (
-    Wanted(),
-    Wanted(limit=200),
-    Wanted(offset=5_000, limit=50),
-    Wanted(sort="seconds", limit=50),
-    Wanted(states=("aborted",), limit=50),
-    Wanted(text="run7", limit=50),
+    HistoryFilter(),
+    HistoryFilter(limit=200),
+    HistoryFilter(offset=5_000, limit=50),
+    HistoryFilter(sort="seconds", limit=50),
+    HistoryFilter(states=("aborted",), limit=50),
+    HistoryFilter(text="run7", limit=50),
 )
 LOOKS = ("http", "opened", "fresh", "turned")
 
@@ -46,16 +46,16 @@ def run(options: Options) -> Result:
     cold, warm, one, summary, more, written = [], [], [], [], [], []
     for number in range(rounds):
         reading._read.clear()
-        cold.append(timed(lambda: page(world, Wanted())))
+        cold.append(timed(lambda: page(world, HistoryFilter())))
         warm += [timed(lambda asked=asked: page(world, asked)) for asked in ASKED]
         one.append(timed(lambda number=number: Past(world.ledger, {}).one(1 + number * 37 % count)))
         summary.append(timed(lambda: Past(world.ledger, {}).summary()))
         world.checkpoint(f"more{number}", rows=3)
         written.append(timed(lambda: remember(world.ledger, {})))
-        more.append(timed(lambda: page(world, Wanted())))
+        more.append(timed(lambda: page(world, HistoryFilter())))
     told = Past(world.ledger, {})
     files = len(list((world.folder / HISTORY).glob("*.parquet")))
-    found, total = told.page(Wanted(limit=1)).rows[0]["id"], told.page(Wanted()).total
+    found, total = told.page(HistoryFilter(limit=1)).rows[0]["id"], told.page(HistoryFilter()).total
     wrong = "" if (found, total) == (count + rounds, count + rounds) else f"{total} rows, the last is {found}"
     looked = by_people(world, options.folder("page-airflow"), count, 2 if options.quick else rounds)
     pages = cold + warm + more
@@ -105,7 +105,7 @@ def by_people(world: World, home: Path, count: int, rounds: int) -> dict[str, li
     return {name: times for name, times in zip(LOOKS, (http, opened, fresh, turned), strict=True) if times}
 
 
-def page(world: World, asked: Wanted) -> bytes:
+def page(world: World, asked: HistoryFilter) -> bytes:
     """What the API does for a page of the list."""
     return msgspec.json.encode(Past(world.ledger, {}).page(asked).rows)
 
@@ -122,7 +122,7 @@ def build(world: World, count: int) -> int:
     for size in sizes:
         made = [like(row, last + n) for n in range(1, size + 1)]
         last += size
-        who = Stamp(journal.app_id, last, "orders", 0, f"{last:016x}", ("owner", 1))
+        who = CommitStamp(journal.app_id, last, "orders", 0, f"{last:016x}", ("owner", 1))
         assert journal.add(journal.opened(), rows_table(made), who) is not None
     behind(world, count)
     return last
@@ -145,7 +145,7 @@ def behind(world: World, count: int) -> None:
     made = ledger.create_manifest(put(entry.manifest, id=count, jobs={"main": Handle(entry=count, sha=sha)}))
     ledger.create_decision(put(entry.decision, id=count, manifest=made))
     ledger.create_published(put(ledger.published(1), id=count))
-    ledger.hint(Latest(**stamp("bench"), id=count))
+    ledger.hint(LatestHint(**stamp("bench"), id=count))
     ledger.delete_entry(1, ())
     for name in world.sinks:
         commits = world.tables[name].commits

@@ -18,12 +18,11 @@ from tests.bench.control import PIPELINE, Limits
 from tests.bench.harness import Budget, Options, Result, Turns, in_turn, timed
 from tests.bench.spark import fingerprint, sessions
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Rejected
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 

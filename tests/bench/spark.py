@@ -6,17 +6,17 @@ import atexit
 from functools import cache
 from typing import Any
 
-from tidegate.runtime.sessions import Sessions
-from tidegate.runtime.spark import SparkSettings
+from tidegate.spark.reused_session import ReusedSession
+from tidegate.spark.session import SparkSettings
 
 CORES = 2
 MEMORY = "3g"
 
 
 @cache
-def sessions(mode: Any) -> Sessions:
+def sessions(mode: Any) -> ReusedSession:
     """mode: `local` runs Spark in this process, `connect` on tidegate's embedded server."""
-    held = Sessions(SparkSettings(mode=mode, master=f"local[{CORES}]", memory=MEMORY))
+    held = ReusedSession(SparkSettings(mode=mode, master=f"local[{CORES}]", memory=MEMORY))
     atexit.register(held.drop)
     return held
 

@@ -11,14 +11,14 @@ from typing import Any
 from tests.bench.control import PIPELINE, Limits
 from tests.bench.spark import sessions
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator, Outcome
+from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import TidegateError
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.gates import Gate
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Ack, Plan
 from tidegate.pipeline import Stream
-from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
+from tidegate.records.place import Place
+from tidegate.records.records import Ack, Plan
 from tidegate.sinks.base import Sink
 from tidegate.sources import Files
 

@@ -14,11 +14,11 @@ from tests.chaos.reference import DAG, NAME, PIPELINE, SUITE
 from tests.dags import processes
 from tests.dags.up_project import Project
 from tests.jvm import QUICK_TOML
-from tidegate.cli.up_airflow import Airflow
+from tidegate.cli.up.airflow import Airflow
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.runtime import connect_server
-from tidegate.runtime.processes import ProcessId, is_alive
+from tidegate.spark.server import server as connect_server
+from tidegate.spark.server.processes import ProcessId, is_alive
 
 __all__ = ["CODE", "COMPONENTS", "Deployment"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.deployment import CODE, COMPONENTS, python_workers
 from tests.chaos.reference import NAME
-from tidegate.runtime.processes import identify, kill
+from tidegate.spark.server.processes import identify, kill
 
 if TYPE_CHECKING:
     from tests.chaos.chaos import Chaos

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tidegate import seams
+from tidegate.delta import Location, open_table, read_table
 from tidegate.errors import Corrupt, Invalid
-from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication, Sink, SinkContext, Staging
-from tidegate.tables import Location, open_table, read_table
 
 Row = tuple[Any, ...]
 

@@ -17,8 +17,8 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.unit.sources.kit import MemoryBlobs, drain
-from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.ledger.store import LocalStore
-from tidegate.model.records import Decision
+from tidegate.records.records import Decision
 
 STORES = ("local folder", "object store in memory")
 

@@ -11,7 +11,7 @@ from tests.crash.once import OnceWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import Limits, World, dag_run
 from tidegate import seams
-from tidegate.runtime.runs import new_run
+from tidegate.execution.runs import new_run
 from tidegate.state import compaction
 from tidegate.testing.faults import Fault, lose_answers
 

@@ -12,11 +12,11 @@ from typing import Any
 from tests.crash.several import JOBS, ROWS_PER_FILE, TABLES, check_manifest, ids_of, is_paid
 from tests.crash.world import Limits, World, check_history
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Triggered
 from tidegate.errors import Rejected
-from tidegate.model.records import Json, Plan
-from tidegate.runtime.finish import finish
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.finish import finish
+from tidegate.execution.job.run_job import run_job
+from tidegate.records.records import Json, Plan
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tests.crash.world import NAME, World, check_ledger, rows_of
 from tidegate import Pipeline
-from tidegate.checkpoint import asking
+from tidegate.checkpoint import quarantine_requests as asking
 from tidegate.gates import Expectations
-from tidegate.gates.quarantine import quarantine_name
+from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Plan, Request
+from tidegate.records.records import Plan, Request
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.crash.world import World
 from tidegate import Pipeline
-from tidegate.checkpoint import Covered
-from tidegate.model.records import Plan
-from tidegate.runtime.run_job import run_job
+from tidegate.coordinator import AlreadyCovered
+from tidegate.execution.job.run_job import run_job
+from tidegate.records.records import Plan
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -77,7 +77,7 @@ def dag_run(world: IntervalWorld, run: str, spark: Any, *, impatient: bool = Fal
 
     coordinator = world.coordinator()
     triggered = coordinator.trigger(run, give_up=give_up, interval=interval(hour), reprocess=run.endswith("!"))
-    if isinstance(triggered, Covered):
+    if isinstance(triggered, AlreadyCovered):
         return None
     assert triggered is not None
     for job in triggered.plan.acks:

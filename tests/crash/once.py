@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tests.crash.world import KEYS, NAME, Limits, World, check_ledger, rows_of
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 

@@ -27,14 +27,15 @@ from tests.crash.world import check_history
 from tests.simulation.simulate import decoded_once
 from tests.ticking import TickingStore
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt
 from tidegate.ledger import Ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.sinks import DeltaAppend, channel, delta
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.sinks import DeltaAppend, channel
+from tidegate.sinks.delta import append as delta
 from tidegate.sources import Files
-from tidegate.sources.folder import open_folder
+from tidegate.sources.files.folder import open_folder
 
 NAME = "several"
 TABLES = ("orders", "paid", "report")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.jvm import QUICK
-from tidegate.runtime.connect_client import loopback, open_session
-from tidegate.runtime.connect_server import acquire, stop
-from tidegate.runtime.spark_conf import SparkSettings, session_conf
+from tidegate.spark.conf import SparkSettings, session_conf
+from tidegate.spark.server.client import loopback, open_session
+from tidegate.spark.server.server import acquire, stop
 
 _open: list[Any] = []
 

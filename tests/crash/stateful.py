@@ -16,12 +16,12 @@ import msgspec
 
 from tests.crash.world import NAME, World, check_ledger
 from tidegate import Pipeline
-from tidegate.model.records import Json
+from tidegate.delta import Location, missing_files
+from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 from tidegate.state import StateTable
 from tidegate.state.table import view_sql
-from tidegate.tables import Location, missing_files
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL = timedelta(minutes=90)

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.gated import GatedWorld, ask, check
 from tests.crash.harness import Crew
 from tidegate import seams
-from tidegate.checkpoint.holding import answer
+from tidegate.checkpoint.approvals import answer
 from tidegate.testing.faults import Fault
 
 # All rows are staged for the table, then judged, then the bad ones for the quarantine, which is published first.

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tests.crash.harness import Crew
 from tests.crash.stateful import STATES, StatefulWorld, check_outputs, completed_ids, totals_of
 from tests.crash.world import Limits, World, check
-from tidegate.tables import Location, missing_files
+from tidegate.delta import Location, missing_files
 
 W = TypeVar("W", bound=World)
 

@@ -16,9 +16,10 @@ from tests.crash import several
 from tests.crash.matrix import AT_ONCE, Case, passings, sample, tell
 from tests.crash.several import MODES, take_all, without_spark
 from tests.crash.theatre import FATES, Passing, story
-from tidegate.checkpoint import manifests, progress
+from tidegate.checkpoint import manifests
 from tidegate.checkpoint.manifests import _counted
-from tidegate.model.view import Acked, Entry
+from tidegate.protocol import progress
+from tidegate.protocol.view import Acked, Entry
 from tidegate.sinks.channel import Channel
 
 EVERY = 31

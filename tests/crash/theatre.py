@@ -21,11 +21,11 @@ from greenlet import getcurrent, greenlet
 
 from tests.crash.several import MODES, Limits, SeveralWorld
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Triggered
 from tidegate.errors import Fenced, Rejected, Unavailable
-from tidegate.model.records import Plan
-from tidegate.runtime.finish import end_lower, finish
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.finish import end_lower, finish
+from tidegate.execution.job.run_job import run_job
+from tidegate.records.records import Plan
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUNS = 3

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.checkpoint.history import journal_of, remember
+from tidegate.coordinator import Coordinator
+from tidegate.execution.job.run_job import run_job
+from tidegate.history.table import journal_of, remember
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json, Plan
 from tidegate.pipeline import Stream
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Json, Plan
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 

@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tidegate.gates.library import warm
+from tidegate.gates.expectations.library import warm
 
 WARM = ("pyspark.sql.connect.session", "deltalake", "pyarrow.parquet", "pyarrow.dataset", "tests.crash.children")
 

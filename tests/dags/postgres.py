@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.waiting import eventually
-from tidegate.cli.up_home import any_port
+from tidegate.cli.up.home import any_port
 
 PASSWORD = "only-for-this-test"
 

@@ -11,8 +11,8 @@ from typing import Any
 from tests.jvm import QUICK_TOML
 from tests.waiting import eventually
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.model.view import Entry
-from tidegate.runtime import connect_server
+from tidegate.protocol.view import Entry
+from tidegate.spark.server import server as connect_server
 
 SETTINGS = """
 root = "ledger"

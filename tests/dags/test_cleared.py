@@ -14,11 +14,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
-from tidegate.checkpoint import Coordinator
-from tidegate.dag.task import Task
+from tidegate.coordinator import Coordinator
+from tidegate.dag.tasks.task import Task
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import Ledger, open_ledger, stamp
-from tidegate.model.records import Ack, JobStats
+from tidegate.records.records import Ack, JobStats
 
 HOURLY = '''
 """Made by a test."""

@@ -12,8 +12,8 @@ import pytest
 from tests.dags import by_hand
 from tests.dags.listener import Listener
 from tests.dags.project import ENDLESS, HELD, Made, Project
-from tidegate.checkpoint.savepoint import savepoints
-from tidegate.dag.task import open_coordinator
+from tidegate.dag.tasks.task import open_coordinator
+from tidegate.lifecycle.savepoint import savepoints
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 

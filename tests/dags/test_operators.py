@@ -25,22 +25,22 @@ from tests.unit.checkpoint.kit import World
 from tests.unit.checkpoint.test_passed_lives import toy_channels
 from tests.unit.checkpoint.test_passed_stories import busy
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Coordinator
-from tidegate.checkpoint.savepoint import savepoints
 from tidegate.config import load_settings
+from tidegate.coordinator import Coordinator
 from tidegate.dag import asset, build_dag
 from tidegate.dag import build as retries
-from tidegate.dag.gates import question
-from tidegate.dag.operators import WAITING, JobOperator, TriggerOperator, as_airflow
-from tidegate.dag.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
+from tidegate.dag.tasks.gates import question
+from tidegate.dag.tasks.operators import WAITING, JobOperator, TriggerOperator, as_airflow
+from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
 from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
+from tidegate.execution.runs import new_run
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, Act, BrokenRule, Hold, JobStats, Payload, Verdict
+from tidegate.lifecycle.savepoint import savepoints
 from tidegate.pipeline.picture import picture
-from tidegate.runtime.runs import new_run
+from tidegate.records.records import Ack, Act, Hold, JobStats, Payload, RecordedRule, Verdict
 from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -144,7 +144,7 @@ def test_every_reason_to_wait_defers(made: Made, reason):
 def test_a_process_that_has_died_is_not_waited_for(made: Made):
     dag = load(made)
     task, id = others_checkpoint(dag)
-    code = "from tidegate.runtime.runs import new_run; print(new_run())"
+    code = "from tidegate.execution.runs import new_run; print(new_run())"
     dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     task.coordinator.abort(id, "CANCELLED")
     task.coordinator.trigger(dead)
@@ -367,7 +367,7 @@ def test_who_may_go_on_beyond_the_deadline_is_asked_again_and_again():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_deadline_that_python_ignores_comes_again(monkeypatch):
-    monkeypatch.setattr("tidegate.dag.task.END_S", 0.05)
+    monkeypatch.setattr("tidegate.dag.tasks.task.END_S", 0.05)
     cancelled: list[str] = []
 
     class Finalized:
@@ -767,7 +767,7 @@ def test_the_example_is_built_from_its_dag_file():
 
 def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
     """Values and rules come from outside: Airflow renders them as Markdown."""
-    broken = [BrokenRule(rule="once|<b>", policy="hold", severity="critical", rows=3, why="3 of 9 rows break it")]
+    broken = [RecordedRule(rule="once|<b>", policy="hold", severity="critical", rows=3, why="3 of 9 rows break it")]
     verdict = Verdict(
         outcome="hold",
         rows=9,

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.checkpoint.kit import World
-from tidegate.checkpoint.condition import told
-from tidegate.dag.reasons import failure
-from tidegate.dag.task import Task
+from tidegate.dag.tasks.reasons import failure
+from tidegate.dag.tasks.task import Task
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.history.health import told
 
 
 @pytest.mark.parametrize(

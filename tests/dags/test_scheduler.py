@@ -10,7 +10,7 @@ from tests.dags import processes
 from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, SLOW_BESIDE, Made
 from tests.dags.server import Airflow, Run
 from tests.waiting import eventually
-from tidegate.checkpoint.holding import answer
+from tidegate.checkpoint.approvals import answer
 
 
 def by_hand(airflow: Airflow, name: str, stage: str = HELD) -> Made:

@@ -19,7 +19,7 @@ from jobs import orders_feed
 from tests.dags import postgres
 from tests.dags.up_project import Project
 from tests.example import Expected
-from tidegate.runtime.processes import ProcessId, is_alive
+from tidegate.spark.server.processes import ProcessId, is_alive
 
 ROWS = 60
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.example import two_files_each_time
 from tests.jvm import QUICK_TOML
 from tests.waiting import eventually
-from tidegate.cli.up_home import Home
+from tidegate.cli.up.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 400.0
@@ -72,7 +72,7 @@ class Project:
 
     def clean_up(self) -> None:
         """End whatever a test that failed has left."""
-        from tidegate.cli.up_processes import end_left_over
+        from tidegate.cli.up.processes import end_left_over
 
         end_left_over(self.home)
         self.tidegate("spark", "stop", "--force")

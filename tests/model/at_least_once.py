@@ -17,9 +17,10 @@ import msgspec
 
 from tests.model.overtaking import FIRST, SLOW, handle, plan_of
 from tests.model.stories import story
-from tidegate.checkpoint import ahead, protocol
-from tidegate.model.records import Ack, Decision, Handle, JobStats, Manifest, Payload
-from tidegate.model.view import Acked, Entry
+from tidegate.protocol import early_input as ahead
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Acked, Entry
+from tidegate.records.records import Ack, Decision, Handle, JobStats, Manifest, Payload
 
 Ids = tuple[int, ...]
 

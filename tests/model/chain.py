@@ -8,7 +8,7 @@ from tests.model.facts import Content, Fact, Log, Made, table_name
 from tests.model.intervals import filed
 from tests.model.stepper import Step, Stepper, put, staged
 from tests.model.world import PUBLISH, START, Pc, ask_completion, ask_job, ask_trigger, entry
-from tidegate.checkpoint import protocol
+from tidegate.protocol import rules as protocol
 
 # -- trigger ---------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ def completion(at: Stepper, id: int) -> Iterator[Step]:
         if not at.broken("complete on what is not durable"):
             pc = at.settled((id, fact.base), pc)
         yield f"writes a manifest for {id}", at.go(pc)
-    elif isinstance(answer, protocol.Held):
+    elif isinstance(answer, protocol.Undecided):
         yield f"says no to {id}", at.go(("CH", id, False))
         yield f"says yes to {id}", at.go(("CH", id, True))
     elif isinstance(answer, protocol.DoneAlready):

@@ -1,7 +1,7 @@
 """The abstract store: what lies in the ledger and in the tables, small enough to be hashed.
 
 One record is one field that goes from nothing to something, once. The functions at the end turn these
-facts into the very `View` that `tidegate.checkpoint.protocol` decides on.
+facts into the very `View` that `tidegate.protocol.rules` decides on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
-from tidegate.model.records import (
+from tidegate.protocol.view import Acked, Entry, View
+from tidegate.records.records import (
     Ack,
     Answer,
     Decision,
@@ -26,7 +27,6 @@ from tidegate.model.records import (
     TablePart,
     Verdict,
 )
-from tidegate.model.view import Acked, Entry, View
 
 Attempts = tuple[str | None, ...]
 """Who staged what a job wrote, table by table; all the same unless something is broken."""

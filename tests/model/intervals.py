@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from tests.model.facts import Commit, Fact, Log, Shape, State, table_name, view_of
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import END, Pc, World
-from tidegate.checkpoint import protocol
-from tidegate.model.interval import Interval
+from tidegate.protocol import rules as protocol
+from tidegate.records.interval import Interval
 
 Head = tuple[int, int | None]
 
@@ -19,10 +19,10 @@ def interval_of(number: int) -> Interval:
     return Interval(start, start + timedelta(hours=1))
 
 
-def wanted(world: World, run: str, below: tuple[int, ...]) -> protocol.Wanted:
+def wanted(world: World, run: str, below: tuple[int, ...]) -> protocol.WantedInterval:
     """What a run asks for: to make its interval, again if it is done. below: the intervals that the index has."""
     indexed = frozenset(interval_of(number) for number in below)
-    return protocol.Wanted(interval_of(world.shape.interval(run)), True, reprocess=True, indexed=indexed)
+    return protocol.WantedInterval(interval_of(world.shape.interval(run)), True, reprocess=True, indexed=indexed)
 
 
 def filed(at: Stepper) -> tuple[int, ...]:

@@ -26,9 +26,9 @@ from tests.model.worlds import (
     WITH_PUBLISHER,
     WITH_READER,
 )
-from tidegate.checkpoint import protocol
-from tidegate.model.records import Decision
-from tidegate.model.view import Entry, View
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry, View
+from tidegate.records.records import Decision
 
 
 @dataclass(frozen=True)

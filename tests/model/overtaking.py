@@ -14,8 +14,11 @@ from functools import cache
 from typing import NamedTuple
 
 from tests.model.stories import story
-from tidegate.checkpoint import manifests, progress, protocol
-from tidegate.model.records import (
+from tidegate.checkpoint import manifests
+from tidegate.protocol import progress
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Acked, Entry
+from tidegate.records.records import (
     Ack,
     Decision,
     Handle,
@@ -27,7 +30,6 @@ from tidegate.model.records import (
     Plan,
     TablePart,
 )
-from tidegate.model.view import Acked, Entry
 
 FIRST, SLOW = "main", "slow"
 Ids = tuple[int, ...]
@@ -80,7 +82,7 @@ class Rules:
     forced: Ids = ()
     """Checkpoints that overtake nothing."""
     line: Callable[[State, int], tuple[int, ...]] | None = None
-    progress_of: Callable[[Sequence[Entry]], progress.Progress] = progress.progress_of
+    progress_of: Callable[[Sequence[Entry]], progress.JobProgress] = progress.progress_of
     published: Callable[[Sequence[Acked]], Sequence[Acked]] = tuple  # type: ignore[assignment]
     keeps_late: bool = True
     passes_on: bool = True

@@ -9,7 +9,7 @@ from tests.model.chain import manifest
 from tests.model.facts import Content, Log
 from tests.model.stepper import Step, Stepper
 from tests.model.world import END, Pc, ask_publish
-from tidegate.checkpoint import protocol
+from tidegate.protocol import rules as protocol
 
 Head = tuple[int, int | None]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.model.facts import Commit, Content, Fact, Log, Made, table_name
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import END, PUBLISH, Pc, ask_rollback, entry
-from tidegate.checkpoint import protocol
+from tidegate.protocol import rules as protocol
 
 Rows = tuple[tuple[int, Content], ...]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.model.at_least_once import Rules, explore
-from tidegate.checkpoint import ahead
+from tidegate.protocol import early_input as ahead
 
 
 def test_no_order_of_steps_loses_a_row_and_some_come_twice() -> None:

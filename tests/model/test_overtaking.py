@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 
 from tests.model.overtaking import SLOW, Rules, State, explore, progress_made
-from tidegate.checkpoint import progress
-from tidegate.checkpoint.progress import Progress, progress_of
-from tidegate.model.records import InFlight
-from tidegate.model.view import Acked, Entry
+from tidegate.protocol import progress
+from tidegate.protocol.progress import JobProgress, progress_of
+from tidegate.protocol.view import Acked, Entry
+from tidegate.records.records import InFlight
 
 WORLDS = {
     "three checkpoints, two open": (Rules(), 1_000),
@@ -31,14 +31,14 @@ def test_no_order_of_steps_loses_or_doubles_a_row(world: str) -> None:
     assert states >= at_least
 
 
-def _newest(line: Sequence[Entry]) -> Progress:
+def _newest(line: Sequence[Entry]) -> JobProgress:
     """The newest ack counts, wherever it goes on from."""
     right = progress_of(line)
     newest = next((entry.acks[SLOW] for entry in line if SLOW in entry.acks), None)
     if newest is None or right.chosen.get(SLOW) == newest.handle:
         return right
     sent = [each for each in right.in_flight.get(SLOW, ()) if each.ack.entry > newest.handle.entry]
-    return Progress(
+    return JobProgress(
         {**right.chosen, SLOW: newest.handle}, {**right.chains, SLOW: (newest,)}, {SLOW: tuple(sent)} if sent else {}
     )
 
@@ -49,7 +49,7 @@ def _with_what_was_aborted(state: State, id: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(each for each in (id, base, *range(id - 1, 0, -1)) if each))
 
 
-def _whatever_it_has_taken(line: Sequence[Entry]) -> Progress:
+def _whatever_it_has_taken(line: Sequence[Entry]) -> JobProgress:
     """An ack counts, whatever became of what it has taken."""
 
     def left(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFlight]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model.facts import FUSED, Fact, Log, Shape, State, entry_of, table_name, view_of
-from tidegate.checkpoint import protocol
-from tidegate.model.view import Entry
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
 """Where a process stands and what it remembers; tests/model/process.py lists them."""

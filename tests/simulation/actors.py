@@ -7,17 +7,20 @@ from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
-from tidegate.checkpoint import asking, control, holding, savepoint
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import control
+from tidegate.checkpoint import quarantine_requests as asking
+from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
-from tidegate.gates.quarantine import quarantine_name
+from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Plan, Request
+from tidegate.lifecycle import savepoint
+from tidegate.records.records import Plan, Request
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToyCommit
 
 T = TypeVar("T")
-Asks = Callable[[], Triggered | Covered | None]
+Asks = Callable[[], Triggered | AlreadyCovered | None]
 
 TRIES = 8
 """How often a task is tried before its process gives up, as long as things go wrong."""

@@ -18,14 +18,14 @@ from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.checkpoint.context import GiveUp
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
+from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
+from tidegate.delta import Location, StagedFile, Syncing
 from tidegate.errors import Corrupt, Rejected, Unavailable
-from tidegate.model.records import Json, Plan
-from tidegate.runtime import run_job as running
-from tidegate.runtime.behind import PASSED_BY
+from tidegate.execution.job import run_job as running
+from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.records.records import Json, Plan
 from tidegate.sinks.base import entry_folder
-from tidegate.sinks.channel import Channel, Rows, Sent
-from tidegate.tables import Location, StagedFile, Syncing
+from tidegate.sinks.channel import Channel, ChannelRows, Sent
 from tidegate.testing.toys import ToyFrame, ToySink, ToySource
 
 THIRD = "third"
@@ -91,11 +91,13 @@ class BusyWorld(World):
         scored.job("last").sink(THIRD, ToySink(THIRD, self.tables))
         return pipeline
 
-    def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
+    def asks(
+        self, coordinator: Coordinator, run: str, give_up: GiveUp
+    ) -> Callable[[], Triggered | AlreadyCovered | None]:
         self.feed.available += self.dice.below(4)
         aligned = run.startswith("last") or self.dice.chance(self.climate.savepoints)
 
-        def ask() -> Triggered | Covered | None:
+        def ask() -> Triggered | AlreadyCovered | None:
             triggered = coordinator.trigger(run, give_up=give_up, aligned=aligned)
             if aligned and isinstance(triggered, Triggered) and not triggered.adopted:
                 self.forced.add(triggered.plan.attempt)
@@ -141,7 +143,7 @@ def channels_in_memory(world: World) -> Iterator[None]:
         path = f"{staging.folder(context)}/rows"
         ask(f"stage {path}")
         there[path] = list(frame.rows)
-        return Sent(rows=Rows(columns={}, files=[StagedFile(path=path, size=1, rows=len(frame.rows))]))
+        return Sent(rows=ChannelRows(columns={}, files=[StagedFile(path=path, size=1, rows=len(frame.rows))]))
 
     def take_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> tuple[Any, None]:
         rows: list[Any] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from tests.simulation.dice import Dice
-from tidegate.model.records import Json
+from tidegate.records.records import Json
 
 
 @dataclass(frozen=True)

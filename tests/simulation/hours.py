@@ -11,8 +11,8 @@ from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import EPOCH, TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.checkpoint.context import GiveUp
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
-from tidegate.model.interval import Interval
+from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
+from tidegate.records.interval import Interval
 from tidegate.testing.toys import ToyCommit, ToyIntervals, ToySink
 
 HOURS = 3
@@ -32,7 +32,9 @@ class HourWorld(World):
         rows.sink(TABLES[1], ToySink(TABLES[1], self.tables, skip=self.climate.skip))
         return pipeline
 
-    def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
+    def asks(
+        self, coordinator: Coordinator, run: str, give_up: GiveUp
+    ) -> Callable[[], Triggered | AlreadyCovered | None]:
         """Run 0 makes hour 0, and so on; the last runs make hours of their own. Sometimes only if it is not done."""
         kind, number = run.split()
         hour = int(number) % HOURS if kind == "run" else HOURS + int(number)

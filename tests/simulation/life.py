@@ -8,12 +8,13 @@ from unittest import mock
 
 from tests.simulation import actors
 from tests.simulation.world import FORK, Violation, World
-from tidegate.checkpoint import control, copies, savepoint
-from tidegate.checkpoint.fork import fork, forked_already, look
-from tidegate.checkpoint.held import Held, held_by
+from tidegate.checkpoint import control
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.records import Drain
+from tidegate.lifecycle import copies, savepoint
+from tidegate.lifecycle.fork import fork, forked_already, look
+from tidegate.lifecycle.snapshot import CheckpointSnapshot, held_by
+from tidegate.records.records import Drain
 
 FORKER, COPIER = "fork", "copy"
 """How the processes' names begin."""
@@ -85,7 +86,7 @@ def _from_copy(world: World, folder: str) -> None:
     to, copied = world.fork(), copies.open_copy(folder, {})
     if forked_already(copied, to, claims=False):
         return
-    held: Held = held_by(copied.ledger, copied.copy.origin.entry, {}, by="forker")
+    held: CheckpointSnapshot = held_by(copied.ledger, copied.copy.origin.entry, {}, by="forker")
     fork(look(held, to), to, copied)
     world.log(f"has forked {folder}, checkpoint {copied.copy.origin.entry}")
 

@@ -14,17 +14,22 @@ from unittest import mock
 import msgspec
 
 from tests.simulation.simulate import simulate_seed
-from tidegate.checkpoint import control, coordinator, holding, protocol, publish, retention, rollback
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate import coordinator
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import control
 from tidegate.checkpoint.manifests import manifest_of
+from tidegate.checkpoint.publishing import publish
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Unavailable
+from tidegate.execution.job.run_job import Attempt
 from tidegate.ledger.ledger import Ledger
-from tidegate.ledger.log import Log
+from tidegate.ledger.log import EntryLog
 from tidegate.ledger.records import Created, Records
-from tidegate.model.codec import encode, sha256
-from tidegate.model.records import Decision
-from tidegate.model.view import Entry
-from tidegate.runtime.run_job import Attempt
+from tidegate.lifecycle import retention, rollback
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry
+from tidegate.records.codec import encode, sha256
+from tidegate.records.records import Decision
 from tidegate.testing.toys import ToySink
 
 Patches = Iterator[Any]
@@ -100,7 +105,7 @@ def _publish_the_newest_first() -> Patches:
 
 
 def _publish_before_the_decision() -> Patches:
-    real = Coordinator._decide
+    real = Coordinator.decide
 
     def decide(self: Coordinator, decision: Decision) -> None:
         if decision.outcome == "completed":
@@ -117,7 +122,7 @@ def _publish_before_the_decision() -> Patches:
                             sinking.sink.publish(publication, sinking.sink.head(context), context)
         real(self, decision)
 
-    yield mock.patch.object(Coordinator, "_decide", decide)
+    yield mock.patch.object(Coordinator, "decide", decide)
 
 
 def _never_settle() -> Patches:
@@ -146,24 +151,24 @@ def _complete_on_a_pending_base() -> Patches:
 
 
 def _plan_around_an_abort_that_may_have_lost() -> Patches:
-    real = Coordinator._decide
+    real = Coordinator.decide
 
     def decide(self: Coordinator, decision: Decision) -> None:
         real(self, decision)
         if decision.outcome == "aborted":
             self.ledger.__dict__.setdefault("believed", set()).add(decision.id)
 
-    real_filled = Log._filled
+    real_filled = EntryLog._filled
 
-    def filled(self: Log, plan: Any) -> Entry:
+    def filled(self: EntryLog, plan: Any) -> Entry:
         entry = real_filled(self, plan)
         if plan.id in self.__dict__.get("believed", ()):
             aborted = Decision(attempt="x", created="", id=plan.id, outcome="aborted")
             return replace(entry, decision=aborted, manifest=None)
         return entry
 
-    yield mock.patch.object(Coordinator, "_decide", decide)
-    yield mock.patch.object(Log, "_filled", filled)
+    yield mock.patch.object(Coordinator, "decide", decide)
+    yield mock.patch.object(EntryLog, "_filled", filled)
 
 
 def _no_run_index() -> Patches:
@@ -237,7 +242,7 @@ def _pin_nothing() -> Patches:
 
 
 def name_without_looking_for_the_tombstone() -> Patches:
-    yield mock.patch.object(Log, "is_kept", lambda self, id: True)
+    yield mock.patch.object(EntryLog, "is_kept", lambda self, id: True)
 
 
 def _answer_a_suspension_by_a_rollback() -> Patches:

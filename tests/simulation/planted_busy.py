@@ -7,12 +7,16 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.planted import Patches, Plant
-from tidegate.checkpoint import coordinator, lines, manifests, overtaking, planning, progress, retention
-from tidegate.checkpoint.progress import Progress
+from tidegate import coordinator
+from tidegate.checkpoint import ancestry as lines
+from tidegate.checkpoint import manifests, planning
+from tidegate.execution.job import run_job as running
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.records import Handle
-from tidegate.model.view import Acked, Entry
-from tidegate.runtime import run_job as running
+from tidegate.lifecycle import retention
+from tidegate.protocol import overtaking, progress
+from tidegate.protocol.progress import JobProgress
+from tidegate.protocol.view import Acked, Entry
+from tidegate.records.records import Handle
 
 
 def _whatever_it_goes_on_from() -> Patches:
@@ -64,10 +68,10 @@ def _forget_what_is_in_flight() -> Patches:
     """O2: of what older checkpoints have in flight, nothing is carried on."""
     real = progress.progress_of
 
-    def progress_of(line: Sequence[Entry]) -> Progress:
+    def progress_of(line: Sequence[Entry]) -> JobProgress:
         found = real(line)
         own = {job: tuple(e for e in left if e.ack.entry >= line[0].id) for job, left in found.in_flight.items()}
-        return Progress(found.chosen, found.chains, {job: left for job, left in own.items() if left})
+        return JobProgress(found.chosen, found.chains, {job: left for job, left in own.items() if left})
 
     yield mock.patch.object(manifests, "progress_of", progress_of)
     yield mock.patch.object(manifests, "manifest_flaws", lambda manifest, entry: iter(()))
@@ -93,13 +97,13 @@ def _begin_from_the_newest_ack() -> Patches:
     """O4: a job goes on from the last ack there is."""
     real = overtaking.progress_of
 
-    def progress_of(line: Sequence[Entry]) -> Progress:
+    def progress_of(line: Sequence[Entry]) -> JobProgress:
         found = real(line)
         newest: Mapping[str, Handle] = {
             job: next((e.acks[job].handle for e in line if job in e.acks), handle)
             for job, handle in found.chosen.items()
         }
-        return Progress(newest, found.chains, found.in_flight)
+        return JobProgress(newest, found.chains, found.in_flight)
 
     yield mock.patch.object(overtaking, "progress_of", progress_of)
 

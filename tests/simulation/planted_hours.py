@@ -11,8 +11,10 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.planted import Plant
-from tidegate.checkpoint import protocol, publish, publish_intervals
+from tidegate.checkpoint.publishing import intervals as publish_intervals
+from tidegate.checkpoint.publishing import publish
 from tidegate.ledger.ledger import Ledger
+from tidegate.protocol import rules as protocol
 from tidegate.testing.toys import ToyCommit, ToySink
 
 Patches = Iterator[Any]

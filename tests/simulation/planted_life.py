@@ -13,7 +13,8 @@ from unittest import mock
 import msgspec
 
 from tests.simulation.planted import Plant
-from tidegate.checkpoint import ages, control, copies, fork
+from tidegate.checkpoint import control
+from tidegate.lifecycle import ages, copies, fork
 
 Patches = Iterator[Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.planted import Plant
-from tidegate.checkpoint import ages, retention
-from tidegate.cli import doctor_files
+from tidegate.cli.doctor import files as doctor_files
+from tidegate.execution.job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.view import Entry
-from tidegate.runtime import run_job
+from tidegate.lifecycle import ages, retention
+from tidegate.protocol.view import Entry
 from tidegate.state.table import StateSink
 
 Patches = Iterator[Any]
@@ -22,12 +22,12 @@ class _NextOneAndPins(retention._Remaining):
     """The next completed entry, which may lie on the line that was left; and what is pinned."""
 
     def entries(self, but: int) -> Iterator[Entry]:
-        ledger = self._coordinator.ledger
+        ledger = self._pipeline.ledger
         for id in sorted(retention._spared(ledger, ledger.pins()) - {but}):
-            if (entry := self._coordinator.real_entry(id)) is not None:
+            if (entry := self._pipeline.real_entry(id)) is not None:
                 yield entry
         for id in range(but + 1, ledger.view().settled + 1):
-            if (entry := self._coordinator.real_entry(id)) is not None:
+            if (entry := self._pipeline.real_entry(id)) is not None:
                 yield entry
                 if entry.completed:
                     return
@@ -91,7 +91,7 @@ def _repair_without_asking_who_is_at_work() -> Patches:
 def _believe_the_stamps() -> Patches:
     """The clock of whoever decided last says what day it is."""
 
-    def kept(self: ages.Ages, line: ages.Line, id: int) -> bool:
+    def kept(self: ages.Ages, line: ages.DatedCheckpoints, id: int) -> bool:
         day = line.days.get(id) if self.per_day else None
         newest = line.ledger.decision(line.ledger.view().settled)
         if day is None or newest is None:

@@ -16,14 +16,15 @@ from typing import Any
 from unittest import mock
 
 from tidegate import seams
-from tidegate.checkpoint import copies, fork, held
-from tidegate.cli import doctor_files
+from tidegate.cli.doctor import files as doctor_files
+from tidegate.delta import CommitStamp, Committed, StagedFile
 from tidegate.errors import Corrupt, Unavailable
+from tidegate.execution.job import operators as operating
+from tidegate.lifecycle import copies, fork
+from tidegate.lifecycle import snapshot as held
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.runtime import operating
 from tidegate.state import table as state_table
 from tidegate.state.record import StateFile, StateTable
-from tidegate.tables import Committed, StagedFile, Stamp
 from tidegate.testing.store import FakeStore
 from tidegate.testing.weather import Weather
 
@@ -83,7 +84,9 @@ class Shelf:
             found |= {file.path: file for file in commit.added}
         return found
 
-    def commit(self, version: int | None, added: Sequence[StagedFile], removed: Sequence[str], stamp: Stamp) -> Any:
+    def commit(
+        self, version: int | None, added: Sequence[StagedFile], removed: Sequence[str], stamp: CommitStamp
+    ) -> Any:
         """By compare-and-swap. None: others were faster."""
         seams.fault("S10.publish.before")
         mishap = self._ask(f"commit {stamp.id} on", "lost unclear")
@@ -151,17 +154,17 @@ def live_files(seen: Seen) -> list[Live]:
     return [Live(file) for file in seen.location.live(seen.version).values()]
 
 
-def create(shelf: Shelf, columns: Any, files: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
+def create(shelf: Shelf, columns: Any, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
     found: Committed | None = shelf.commit(None, files, (), stamp)
     return found
 
 
-def replace(seen: Seen, added: Sequence[StagedFile], removed: Sequence[Live], stamp: Stamp) -> Committed | None:
+def replace(seen: Seen, added: Sequence[StagedFile], removed: Sequence[Live], stamp: CommitStamp) -> Committed | None:
     found: Committed | None = seen.location.commit(seen.version, added, [each.path for each in removed], stamp)
     return found
 
 
-def overwrite(seen: Seen, columns: Any, added: Sequence[StagedFile], stamp: Stamp) -> Committed | None:
+def overwrite(seen: Seen, columns: Any, added: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
     return replace(seen, added, live_files(seen), stamp)
 
 

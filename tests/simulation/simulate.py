@@ -20,7 +20,7 @@ from tests.simulation.years import LongWorld, long_life
 from tests.simulation.years_oracle import LongOracle
 from tidegate import seams
 from tidegate.ledger import log, records
-from tidegate.model import codec
+from tidegate.records import codec
 
 LATE = 1e9
 """A process that wakes up only after everything has been judged once."""

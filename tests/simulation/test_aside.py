@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.simulate import simulate_seed
-from tidegate.checkpoint import asking
+from tidegate.checkpoint import quarantine_requests as asking
 from tidegate.testing.toy_gate import ToyQuarantine
 from tidegate.testing.toys import ToySink
 

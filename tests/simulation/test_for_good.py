@@ -13,10 +13,12 @@ import pytest
 from tests.simulation.test_life import Fork
 from tests.simulation.test_pins import Preempted, at, told
 from tests.simulation.test_stories import Day
-from tidegate.checkpoint import control, discard, savepoint
-from tidegate.checkpoint.held import held_by, refuse_damage
+from tidegate.checkpoint import control
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import cancel as discard
+from tidegate.lifecycle import savepoint
+from tidegate.lifecycle.snapshot import held_by, refuse_damage
 
 Act = Callable[[], object]
 

@@ -9,13 +9,14 @@ import pytest
 from tests.simulation.test_pins import Preempted, at, begun, told
 from tests.simulation.test_stories import Day
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator, control
-from tidegate.checkpoint.fork import fork, look
-from tidegate.checkpoint.held import held_by
+from tidegate.checkpoint import control
+from tidegate.coordinator import Coordinator
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Drain
-from tidegate.runtime.run_job import run_job
+from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.snapshot import held_by
+from tidegate.records.place import Place
+from tidegate.records.records import Drain
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toys import ToySink, ToySource
 

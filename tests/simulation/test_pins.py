@@ -13,9 +13,9 @@ import pytest
 
 from tests.simulation.planted import name_without_looking_for_the_tombstone
 from tests.simulation.test_stories import Day, Interrupted
-from tidegate.checkpoint import savepoint
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import savepoint
 
 
 @dataclass

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tidegate import Pipeline
-from tidegate.checkpoint import holding
-from tidegate.checkpoint.coordinator import Coordinator
+from tidegate.checkpoint import approvals as holding
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, Rejected, Unavailable
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toy_gate import ToyGate
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables

@@ -16,13 +16,13 @@ from tests.simulation.climate import Climate, climate_of
 from tests.simulation.dice import Dice
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.context import GiveUp
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Triggered
+from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.errors import Unavailable
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Plan
 from tidegate.pipeline import Stream
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Plan
 from tidegate.testing.store import FakeStore
 from tidegate.testing.toy_gate import ToyGate
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
@@ -118,7 +118,9 @@ class World(Weather):
         gate = ToyGate(climate.holds, climate.hold_for, climate.unanswered, self.bad, self.tables)
         return rows.gate(gate, name=GATE)
 
-    def asks(self, coordinator: Coordinator, run: str, give_up: GiveUp) -> Callable[[], Triggered | Covered | None]:
+    def asks(
+        self, coordinator: Coordinator, run: str, give_up: GiveUp
+    ) -> Callable[[], Triggered | AlreadyCovered | None]:
         """How a run asks for its checkpoint."""
         self.feed.available += self.dice.below(4)
         only_if_new = not self.calm and self.dice.chance(0.2)

@@ -21,13 +21,14 @@ from tests.simulation.climate import Climate
 from tests.simulation.shelves import Totals, states_in_memory
 from tests.simulation.world import FORK, TABLES, World
 from tidegate import Pipeline
-from tidegate.checkpoint import savepoint
-from tidegate.cli import doctor, doctor_tables
-from tidegate.cli import doctor as doctor_history
-from tidegate.cli import doctor as doctor_sources
+from tidegate.cli.doctor import doctor
+from tidegate.cli.doctor import doctor as doctor_history
+from tidegate.cli.doctor import doctor as doctor_sources
+from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.errors import Invalid, Rejected, Unavailable
-from tidegate.model.place import Place
-from tidegate.model.records import Blob, Json
+from tidegate.lifecycle import savepoint
+from tidegate.records.place import Place
+from tidegate.records.records import Blob, Json
 from tidegate.sinks.base import Prepared
 from tidegate.sources.base import Planned, SourceContext
 from tidegate.testing.store import FakeStore

@@ -1,4 +1,4 @@
-"""Many checkpoints of one pipeline, and what they leave on disk against the retention formula (ARCHITECTURE.md).
+"""Many checkpoints of one pipeline, and what they leave on disk, against the formula in docs/design/going-back.md.
 
 Real files for the ledger, toy tables; no Spark. Attempts lose, checkpoints are aborted, given names and gone back to.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.unit.checkpoint.kit import Limits, World
-from tidegate.checkpoint import savepoint
+from tidegate.lifecycle import savepoint
 
 RETAINED, NAMED = 20, 3
 LOSES, ABORTS, NAMES, BACK = 5, 7, 40, 97

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from tidegate import Pipeline
-from tidegate.pipeline.graph import Graph, Sinking
+from tidegate.pipeline.graph.graph import Graph, Sinking
 from tidegate.sinks import DeltaAppend
 
 __all__ = ["given", "plain_rows", "watch"]

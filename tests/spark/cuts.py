@@ -28,9 +28,9 @@ import pyarrow.parquet
 from tests.spark.changes import given, plain_rows
 from tests.spark.play import Play
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.coordinator import Coordinator, Triggered
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
 
 __all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "interpreted", "told"]
 
@@ -282,7 +282,7 @@ def interpreted(spark: Any) -> Iterator[None]:
 def main() -> int:
     """Many stories of every graph, or one seed's again."""
     from tests.spark.graphs import GRAPHS
-    from tidegate.runtime.spark import SparkSettings, session
+    from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.cuts", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)

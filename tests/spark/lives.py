@@ -31,14 +31,15 @@ from tests.spark.changes import given, plain_rows
 from tests.spark.cuts import Telling, interpreted
 from tests.spark.play import Play, sources
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import control, recovery, savepoint
-from tidegate.checkpoint.copies import copy_out, verify
-from tidegate.checkpoint.fork import fork, look
-from tidegate.checkpoint.held import held_by
+from tidegate.checkpoint import control
 from tidegate.errors import Rejected, Unavailable
+from tidegate.execution.editing import edit_state
 from tidegate.ledger import Ledger
-from tidegate.model.records import Drain
-from tidegate.runtime.editing import edit_state
+from tidegate.lifecycle import recovery, savepoint
+from tidegate.lifecycle.copies import copy_out, verify
+from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.snapshot import held_by
+from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 __all__ = ["ACTS", "Life", "told"]
@@ -328,7 +329,7 @@ def over(life: Life) -> list[str]:
 
 def main() -> int:
     """Many histories, or one seed's again."""
-    from tidegate.runtime.spark import SparkSettings, session
+    from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.lives", description=__doc__)
     parser.add_argument("--seeds", type=int, default=50)

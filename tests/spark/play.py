@@ -16,13 +16,12 @@ from deltalake import DeltaTable
 
 from tests.spark.changes import watch
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Coordinator, Triggered
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger, open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Ack, Drain, Json
-from tidegate.pipeline.graph import Operated
-from tidegate.runtime.run_job import run_job
+from tidegate.pipeline.graph.graph import Operated
+from tidegate.records.place import Place
+from tidegate.records.records import Ack, Drain, Json
 from tidegate.sources import Files
 from tidegate.state import StateTable
 

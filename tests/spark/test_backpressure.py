@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.spark.play import Play
 from tidegate import Pipeline, seams
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Adaptive, Files
 

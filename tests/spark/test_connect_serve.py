@@ -11,9 +11,9 @@ import pytest
 from tests.jvm import QUICK_TOML
 from tests.waiting import eventually
 from tidegate.cli.main import main
-from tidegate.cli.up_home import any_port
+from tidegate.cli.up.home import any_port
 from tidegate.errors import TidegateError
-from tidegate.runtime.spark import SparkSettings, session
+from tidegate.spark.session import SparkSettings, session
 
 TOKEN = "a-token-for-this-test-0123456789"
 

@@ -18,16 +18,17 @@ import pytest
 
 from tests.waiting import eventually
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.runtime import connect_client, connect_server
-from tidegate.runtime.connect_folder import Folder
-from tidegate.runtime.processes import identify, is_alive
-from tidegate.runtime.spark import SparkSettings, session, translated
+from tidegate.spark.server import client as connect_client
+from tidegate.spark.server import server as connect_server
+from tidegate.spark.server.folder import ServerFolder
+from tidegate.spark.server.processes import identify, is_alive
+from tidegate.spark.session import SparkSettings, session, translated
 
 PREAMBLE = """
 import json, os, sys
 from pathlib import Path
-from tidegate.runtime.connect_server import acquire
-from tidegate.runtime.spark import SparkSettings, session
+from tidegate.spark.server.server import acquire
+from tidegate.spark.session import SparkSettings, session
 
 given = json.loads(sys.argv[1])
 settings = SparkSettings(home=Path(given.pop("home")), **given)
@@ -302,7 +303,7 @@ def test_the_token_and_passwords_are_in_private_files_only(settings, home):
             assert word not in info.log.read_text()
             assert word not in (info.log.parent / "server.json").read_text()
             assert word not in (info.log.parent / "launch.json").read_text()
-        assert "canary-4711" in Folder(info.log.parent).properties_file.read_text()
+        assert "canary-4711" in ServerFolder(info.log.parent).properties_file.read_text()
     connect_server.stop(home)
     assert "token" not in os.listdir(info.log.parent)
     assert "spark.properties" not in os.listdir(info.log.parent)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.delta import Location, open_table, spark_reasons, spark_reasons_to_rewrite
 from tidegate.errors import Unavailable
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.tables import Location, open_table, spark_reasons, spark_reasons_to_rewrite
 
 TABLES: dict[str, tuple[str, str]] = {
     # name: (columns and properties, what is said; "" where delta-rs may commit)

@@ -16,10 +16,12 @@ from deltalake import DeltaTable
 
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Triggered
-from tidegate.checkpoint.holding import answer
+from tidegate.checkpoint.approvals import answer
 from tidegate.cli.main import main
+from tidegate.coordinator import Triggered
+from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
+from tidegate.execution.job.run_job import run_job
 from tidegate.gates import (
     BrokenRule,
     Expectations,
@@ -31,12 +33,10 @@ from tidegate.gates import (
     Unseen,
     Volume,
 )
-from tidegate.model.place import Place
-from tidegate.model.records import Ack, Json
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Ack, Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import SinkContext, Staging
-from tidegate.tables import Location, live_files, open_table
 
 SUITE = """
 name: rows
@@ -120,7 +120,7 @@ def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, 
 def test_rows_are_staged_once_and_the_table_has_files_like_any_other(spark, tmp_path, monkeypatch):
     """Right before a table nothing is kept in Spark: what is judged is what is staged."""
     kept = []
-    monkeypatch.setattr("tidegate.gates.noted.keep", lambda frame: kept.append(frame) or frame)
+    monkeypatch.setattr("tidegate.gates.judging.row_marks.keep", lambda frame: kept.append(frame) or frame)
     played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
     for rows in (GOOD, BAD, [{"id": 9, "v": -9.0}]):
         played.feed(rows)
@@ -208,7 +208,7 @@ def test_a_file_with_bad_rows_among_many_without_makes_no_drafts(spark, tmp_path
 
 def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark, tmp_path, monkeypatch):
     """Staged first, or kept in Spark: the other is the way of everything but a plain append on this machine."""
-    from tidegate.sinks import delta
+    from tidegate.sinks.delta import append as delta
 
     possible = delta.can_stage_ahead
     played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.gates.catalogue import CATALOGUE, How
-from tidegate.gates.judge import judge, plain, split, tell_of_files
-from tidegate.gates.leaves import Count
-from tidegate.gates.library import compile_suite, warm
-from tidegate.gates.suite import Suite, read_suite
-from tidegate.gates.telling import shown, text, texts_of
-from tidegate.model.codec import decode_json, encode_json
-from tidegate.model.place import Place
+from tidegate.gates.expectations.catalogue import CATALOGUE, How
+from tidegate.gates.expectations.library import compile_suite, warm
+from tidegate.gates.expectations.suite import Suite, read_suite
+from tidegate.gates.judging.aggregates import Count
+from tidegate.gates.judging.judge import judge, plain, split, tell_of_files
+from tidegate.gates.judging.samples import shown, text, texts_of
+from tidegate.records.codec import decode_json, encode_json
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
 
@@ -234,7 +234,7 @@ def in_files(folder: Any, attempt: str = "a") -> Any:
 @pytest.mark.parametrize("first", range(3))
 def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeypatch, first, at_once):
     """Then what Spark has noted beside each row is counted in the files, and equal values are found there."""
-    monkeypatch.setattr("tidegate.gates.in_files.AT_ONCE", at_once)
+    monkeypatch.setattr("tidegate.gates.judging.in_files.AT_ONCE", at_once)
     every = suite()
     by_spark = [("d", "unique"), ("i", "z_scores"), ("i", "outliers"), ("s", "to_be_between")]  # see the next test
     left = [rule for rule in every.rules for name, type in by_spark if name in rule.columns and type in rule.type]
@@ -448,7 +448,7 @@ def null_suite() -> Suite:
 
 @pytest.mark.parametrize("few", [1000, 0], ids=["kept", "too many to keep"])
 def test_bad_rows_are_told_from_good_ones_with_the_rules_that_they_broke(spark, monkeypatch, few):
-    monkeypatch.setattr("tidegate.gates.judge.FEW_ROWS", few)
+    monkeypatch.setattr("tidegate.gates.judging.judge.FEW_ROWS", few)
     check_small(spark)
 
 

@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable as Table
 
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator, Covered
+from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import open_ledger
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.runtime.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable, Files
 
@@ -82,7 +82,7 @@ class World:
             except Rejected as error:
                 if error.reason != "CHECKPOINT_IN_PROGRESS":
                     raise
-        if isinstance(triggered, Covered) or triggered is None:
+        if isinstance(triggered, AlreadyCovered) or triggered is None:
             return None
         run_job(coordinator, triggered.plan.id, "main", self.spark)
         assert coordinator.complete(triggered.plan.id).state == "completed"

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from tidegate.runtime import connect_server
-from tidegate.state.kept import keep, let_go
+from tidegate.spark.materialize import keep, let_go
+from tidegate.spark.server import server as connect_server
 
 
 def test_in_this_process_their_memory_is_freed(spark):

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
-from tidegate.state import StateTable, workers
+from tidegate.state import StateTable
+from tidegate.state.arrow import workers
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.ttl import Ttl
-from tidegate.tables import Location
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

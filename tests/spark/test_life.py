@@ -11,10 +11,10 @@ import pytest
 
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
-from tidegate.checkpoint.fork import fork, look
-from tidegate.checkpoint.held import held_by
 from tidegate.errors import Rejected
-from tidegate.model.records import Drain
+from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.snapshot import held_by
+from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 FIRST = [{"id": 1, "k": "a", "v": 1.0, "at": "2026-01-01T00:10:00Z"}]

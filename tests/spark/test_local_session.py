@@ -11,8 +11,8 @@ import pytest
 
 from tests.jvm import QUICK
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.runtime.spark import SparkSettings, session, translated
-from tidegate.runtime.spark_conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
+from tidegate.spark.conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
+from tidegate.spark.session import SparkSettings, session, translated
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_lost_jvm_is_unavailable_and_a_password_is_not_shown(tmp_path):
         "import os, signal, subprocess, sys\n"
         "from pathlib import Path\n"
         "from tidegate.errors import Unavailable\n"
-        "from tidegate.runtime.spark import SparkSettings, session, translated\n"
+        "from tidegate.spark.session import SparkSettings, session, translated\n"
         "conf = {'spark.hadoop.fs.s3a.secret.key': 'canary-1234'}\n"
         "settings = SparkSettings(mode='local', home=Path(sys.argv[1]), master='local[1]', memory='512m', conf=conf)\n"
         "with session(settings) as spark:\n"

@@ -17,8 +17,8 @@ from tests.spark.play import Play, sources
 from tidegate import Pipeline, offline, seams
 from tidegate.cli.main import main
 from tidegate.errors import Invalid, Rejected
+from tidegate.execution import editing
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
-from tidegate.runtime import editing
 from tidegate.sinks import DeltaUpsert
 
 

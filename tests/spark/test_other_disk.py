@@ -18,12 +18,14 @@ from tests.jvm import QUICK
 from tests.spark.cluster import Cluster
 from tests.spark.play import Play, sources
 from tests.waiting import eventually
+from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
-from tidegate.runtime.connect_launch import environment
-from tidegate.runtime.spark import SparkSettings, session
-from tidegate.sinks import DeltaAppend, DeltaUpsert, ahead, same_disk, writing
-from tidegate.state import workers
-from tidegate.tables import Location
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks import prestaged as ahead
+from tidegate.spark import same_disk, writing
+from tidegate.spark.server.launch import environment
+from tidegate.spark.session import SparkSettings, session
+from tidegate.state.arrow import workers
 
 ROWS = [{"id": number, "v": number % 3} for number in range(40)]
 
@@ -219,8 +221,8 @@ def serving(home: Path, hidden: Path) -> Iterator[SparkSettings]:
 
 SERVE = """
 from pathlib import Path
-from tidegate.runtime.connect_serve import serve
-from tidegate.runtime.spark import SparkSettings
+from tidegate.spark.server.serve import serve
+from tidegate.spark.session import SparkSettings
 settings = SparkSettings(home=Path({home!r}), master="local[2]", memory="1g", conf={conf!r})
 serve(settings, {port}, Path({home!r}, "token"))
 """
@@ -288,7 +290,7 @@ from tests.spark.cluster import Cluster
 from tests.spark.play import Play
 from tests.spark.test_other_disk import ROWS, append
 from tidegate.errors import TidegateError
-from tidegate.runtime import run_job
+from tidegate.execution import run_job
 
 master, data = sys.argv[1], Path(sys.argv[2])
 conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -11,10 +11,10 @@ import pytest
 from tests.spark.cuts import counted, interpreted
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid, Rejected
-from tidegate.model.records import Drain
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
+from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 TABLES = ("clean", "scored", "totals", "again", "sizes")

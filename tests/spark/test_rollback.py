@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.spark.play import Play, sources
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.asking import ask
+from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.gates import Expectations
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Request
+from tidegate.records.records import Request
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 SUITE = """

@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.unit.sources.kit import MemoryBlobs
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
 
 if TYPE_CHECKING:

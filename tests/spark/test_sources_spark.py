@@ -18,7 +18,7 @@ import pytest
 from tests.unit.sources.kit import MemoryBlobs
 from tests.unit.sources.test_files_planning import STRANGE
 from tidegate.errors import Invalid
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from deltalake import DeltaTable
 
 from tests.spark.play import Play, sources
 from tidegate import Pipeline
+from tidegate.delta import Location
 from tidegate.errors import Invalid
 from tidegate.operators.aggregate import Aggregate
 from tidegate.sinks import DeltaUpsert
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.table import view_sql
-from tidegate.tables import Location
 
 
 def totals(pipeline: Pipeline) -> None:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from tests.unit.delta.kit import head, stamp
 from tests.unit.sinks.kit import Published
-from tests.unit.tables.kit import head, stamp
+from tidegate.delta import Location, live_files, read_table, restore
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Staging
-from tidegate.tables import Location, live_files, read_table, restore
 
 FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 TYPES: dict[str, tuple[str, list[str]]] = {

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tests.unit.checkpoint.kit import World
 from tests.unit.checkpoint.test_asking import Aside
-from tidegate.gates import quarantine as q
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.table import QuarantineSink
 
 CANARY = "hunter2CANARY"
 """Wherever a DAG's code says how to log in somewhere. Nobody may see it."""
@@ -80,7 +81,7 @@ def set_aside(world: World, values: dict[str, list[Any]], rules: Sequence[str]) 
         q.SETTLED_IN: pa.nulls(count, pa.int64()),
         q.SETTLED_BY: pa.nulls(count, pa.string()),
     }
-    path = q.QuarantineSink("enough").path(world.ledger.home)
+    path = QuarantineSink("enough").path(world.ledger.home)
     write_deltalake(path, pa.table({**own, **values}), mode="overwrite", schema_mode="overwrite")
     return ids
 

@@ -11,7 +11,7 @@ from tests.ui.known import set_aside, sets_aside
 from tests.ui.test_access import flat, routes
 from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
-from tidegate.checkpoint.history import remember
+from tidegate.history.table import remember
 from tidegate.ui import quarantined, views
 
 ORDERS = "/tidegate/api/v1/dags/orders"

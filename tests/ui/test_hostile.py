@@ -14,9 +14,10 @@ from tests.ui.known import set_aside
 from tests.unit.checkpoint.kit import World
 from tests.waiting import eventually
 from tidegate import seams
-from tidegate.checkpoint import control, savepoint
+from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, BrokenRule, Decision, Hold, JobStats, Payload, Plan, Range, Verdict
+from tidegate.lifecycle import savepoint
+from tidegate.records.records import Ack, Decision, Hold, JobStats, Payload, Plan, Range, RecordedRule, Verdict
 
 PAYLOADS = [
     "<script>hit()</script>",
@@ -131,7 +132,7 @@ def hostile(world: World, payload: str) -> int:
     )
     assert ledger.create_entry(plan).mine
     ledger.index_run(plan)
-    rule = BrokenRule(rule=payload, policy="hold", severity=payload, rows=1, why=payload)
+    rule = RecordedRule(rule=payload, policy="hold", severity=payload, rows=1, why=payload)
     found = {"expectation_config": {"id": payload, "type": payload, "kwargs": {"column": payload}}, "success": False}
     results = {"results": [found | {"result": {"partial_unexpected_list": [payload, {payload: payload}]}}]}
     said = Verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.checkpoint.kit import World
-from tests.unit.checkpoint.test_metrics import parsed
+from tests.unit.history.test_metrics import parsed
 
 
 def scraped(client: Any, token: str) -> dict[Any, float]:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.ui.known import CANARY, set_aside
 from tests.ui.test_access import HOST, flat, path_of, routes
 from tests.unit.checkpoint.kit import Limits, World
-from tidegate.checkpoint.history import remember
+from tidegate.history.table import remember
 
 QUERIES = {"/compare": "?before={0}&after={1}", "/rollback": "?to={0}"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.known import set_aside
 from tests.unit.checkpoint.kit import World
-from tidegate.checkpoint import savepoint
+from tidegate.lifecycle import savepoint
 
 PATHS = {
     "me": "/me",

@@ -1,11 +1,11 @@
-"""tidegate.runtime.jars: only whole jars of the list, from the folder that was meant."""
+"""tidegate.spark.jars: only whole jars of the list, from the folder that was meant."""
 
 from pathlib import Path
 
 import pytest
 
 from tidegate.errors import Corrupt, Invalid
-from tidegate.runtime import jars
+from tidegate.spark import jars
 
 
 @pytest.fixture

@@ -16,34 +16,38 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidegate.checkpoint import (
-    compatibility,
-    condition,
-    discard,
-    holding,
-    lines,
-    located,
-    progress,
-    protocol,
-    publish_intervals,
-    retention,
-)
-from tidegate.checkpoint.lines import is_loose, lowest_ack
+from tidegate.checkpoint import ancestry as lines
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import compatibility, located
+from tidegate.checkpoint.ancestry import is_loose, lowest_ack
+from tidegate.checkpoint.publishing import intervals as publish_intervals
+from tidegate.delta import Location, Syncing, rewrite
+from tidegate.delta.files import footers
+from tidegate.delta.journal import Journal
+from tidegate.delta.log import cleanup as old_logs
+from tidegate.delta.log import commits as log
+from tidegate.delta.log import handles
 from tidegate.errors import Unavailable
+from tidegate.execution import loop
+from tidegate.execution.job import run_job
+from tidegate.execution.job.run_job import Attempt
+from tidegate.history import health as condition
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.ledger.records import Records
-from tidegate.model.records import Json, Payload
-from tidegate.model.view import Entry
+from tidegate.lifecycle import cancel as discard
+from tidegate.lifecycle import retention
 from tidegate.pipeline import Stream
-from tidegate.pipeline.graph import Lineage
-from tidegate.runtime import loop, run_job
-from tidegate.runtime.run_job import Attempt
-from tidegate.sinks import delta_restore, delta_table
+from tidegate.pipeline.graph.graph import Lineage
+from tidegate.protocol import progress
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Json, Payload
 from tidegate.sinks.base import WayBack
-from tidegate.sources import Files, files
-from tidegate.tables import Location, Syncing, footers, handles, log, old_logs, rewrite
-from tidegate.tables.journal import Journal
+from tidegate.sinks.delta import restore as delta_restore
+from tidegate.sinks.delta import table as delta_table
+from tidegate.sources import Files
+from tidegate.sources.files import source as files
 
 TESTS = Path(__file__).resolve().parents[1]
 Patch = pytest.MonkeyPatch
@@ -68,7 +72,7 @@ def _compare_quarantines_with_the_next_one_and_pins(patch: Patch) -> None:
 
     class NextOneAndPins(retention._Remaining):
         def entries(self, but: int) -> Iterator[Entry]:
-            ledger = self._coordinator.ledger
+            ledger = self._pipeline.ledger
             above = next((each for each in super().entries(but) if each.id > but and each.completed), None)
             spared = (ledger.entry(id) for id in sorted(retention._spared(ledger, ledger.pins()) - {but}))
             yield from (each for each in (above, *spared) if each is not None)
@@ -180,7 +184,7 @@ def _rewritten_and_not_synced(patch: Patch) -> None:
             lazy.setattr(Location, "sync", lambda self, paths: None)
             return real(table, *given)
 
-    patch.setattr("tidegate.sinks.delta_upsert.rewrite", unsynced)
+    patch.setattr("tidegate.sinks.delta.upsert.rewrite", unsynced)
 
 
 def _remove_what_was_merged_in_any_case(patch: Patch) -> None:
@@ -257,7 +261,7 @@ CHECKPOINT = "unit/checkpoint/test_"
 DEFECTS = {
     "files of a quarantine are compared with the next one and pins": Defect(
         _compare_quarantines_with_the_next_one_and_pins,
-        f"{CHECKPOINT}retention.py::test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_the"
+        "unit/lifecycle/test_retention.py::test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_the"
         "_rollback",
         "00000003",
     ),
@@ -293,22 +297,22 @@ DEFECTS = {
     ),
     "what lies in the folder is all that was written": Defect(
         _what_lies_there_is_all,
-        "unit/runtime/test_accounting.py::test_what_was_written_and_lies_in_another_folder_is_missed",
+        "unit/execution/test_accounting.py::test_what_was_written_and_lies_in_another_folder_is_missed",
         "DID NOT RAISE",
     ),
     "nobody counts the rows of a stream": Defect(
         _nobody_counts,
-        "unit/runtime/test_accounting.py::test_a_checkpoint_of_which_rows_are_elsewhere_is_not_completed",
+        "unit/execution/test_accounting.py::test_a_checkpoint_of_which_rows_are_elsewhere_is_not_completed",
         "DID NOT RAISE",
     ),
     "a checkpoint of the log is named before it is durable": Defect(
         _log_checkpoints_by_delta_rs,
-        "unit/tables/test_log_checkpoints.py::test_a_checkpoint_of_the_log_is_durable_before_anything_names_it",
+        "unit/delta/test_checkpoints.py::test_a_checkpoint_of_the_log_is_durable_before_anything_names_it",
         "False) is not in list",
     ),
     "a torn checkpoint of the log is the end": Defect(
         lambda patch: patch.setattr(handles, "do_without_torn", lambda location: False),
-        "unit/tables/test_log_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
+        "unit/delta/test_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
         "is torn",
     ),
     "one interval holds back all others": Defect(
@@ -364,7 +368,7 @@ DEFECTS = {
     ),
     "a journal removes what it merged in a commit that was lost": Defect(
         _remove_what_was_merged_in_any_case,
-        "unit/tables/test_journal.py::test_a_commit_that_was_lost_removes_only_its_own_file",
+        "unit/delta/test_journal.py::test_a_commit_that_was_lost_removes_only_its_own_file",
         "is not a readable Parquet file",
     ),
     "a state is told before its files are durable": Defect(
@@ -379,12 +383,12 @@ DEFECTS = {
     ),
     "old logs go on their first day": Defect(
         lambda patch: patch.setattr(old_logs, "YOUNG_S", 0.0),
-        "unit/tables/test_old_logs.py::test_what_is_young_stays_for_whoever_sleeps_there[23]",
+        "unit/delta/test_cleanup.py::test_what_is_young_stays_for_whoever_sleeps_there[23]",
         "oldest first",
     ),
     "a day keeps what is claimed already": Defect(
         lambda patch: patch.setattr(Ledger, "is_kept", lambda self, id: True),
-        f"{CHECKPOINT}ages.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
+        "unit/lifecycle/test_ages.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
         "assert not True",
     ),
     "an answer is lost, and what followed from it is not": Defect(

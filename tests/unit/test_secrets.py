@@ -14,8 +14,8 @@ from tidegate.config import Settings, load_settings
 from tidegate.config.settings import masked
 from tidegate.dag.document import dag_text
 from tidegate.errors import Unavailable
-from tidegate.model.masking import is_harmless, without_logins
 from tidegate.pipeline.card import card_of
+from tidegate.records.masking import is_harmless, without_logins
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Generator
 

@@ -404,7 +404,7 @@ def copy_checkout(to: Path) -> Path:
         shutil.copy(ROOT / name, to / name)
     shutil.copytree(ROOT / "tools", to / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     (to / "include/tidegate/runtime").mkdir(parents=True)
-    shutil.copy(ROOT / "include/tidegate/runtime/jars.toml", to / "include/tidegate/runtime")
+    shutil.copy(ROOT / "include/tidegate/spark/jars.toml", to / "include/tidegate/runtime")
     return to
 
 

@@ -1,5 +1,1 @@
-"""Coordinate: what counts, and when. Knows no Spark and no Airflow."""
-
-from tidegate.checkpoint.coordinator import Coordinator, Covered, Outcome, Triggered
-
-__all__ = ["Coordinator", "Covered", "Outcome", "Triggered"]
+"""One checkpoint: planned, waited for, decided, published."""

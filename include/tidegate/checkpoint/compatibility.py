@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint import protocol
-from tidegate.checkpoint.contradiction import contradiction
+from tidegate.checkpoint.publishing.table_mismatch import contradiction
 from tidegate.checkpoint.references import acks_of
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
-from tidegate.gates.quarantine import QUARANTINE
+from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.model.place import Place, is_url, store_of
-from tidegate.model.records import Json, Range, Tried
-from tidegate.model.view import Entry, View
-from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.meaning import refuse_other_meanings, refuse_untold, same_meaning
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_untold, same_meaning
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry, View
+from tidegate.records.place import Place, is_url, store_of
+from tidegate.records.records import Json, Range, Tried
 from tidegate.sinks.base import SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import holding, protocol
-from tidegate.checkpoint.lines import lacking
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint.ancestry import lacking
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
-from tidegate.model.place import Place
-from tidegate.model.records import Decision, Json, Plan
-from tidegate.model.view import Entry
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry
+from tidegate.records.place import Place
+from tidegate.records.records import Decision, Json, Plan
 from tidegate.sinks.base import SinkContext
 
 if TYPE_CHECKING:

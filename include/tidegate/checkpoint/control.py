@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tidegate import seams
-from tidegate.checkpoint.protocol import CONTROL
-from tidegate.checkpoint.verdicts import REJECTED
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.codec import fingerprint
-from tidegate.model.names import check_run
-from tidegate.model.records import Control, Decision, Drain, Plan
-from tidegate.model.view import Entry, View
+from tidegate.protocol.rules import CONTROL
+from tidegate.protocol.verdicts import REJECTED
+from tidegate.protocol.view import Entry, View
+from tidegate.records.codec import fingerprint
+from tidegate.records.names import check_run
+from tidegate.records.records import Control, Decision, Drain, Plan
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -140,7 +140,7 @@ def stop(ledger: Ledger, by: str, reason: str) -> int:
 def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tuple[int, tuple[int, ...]]:
     """Stop it, and end what is open at once. The entry's id, and those of the checkpoints that were ended.
 
-    final: for good. Nobody can resume it, and checkpoint/discard.py removes what it leaves. Again: it goes on.
+    final: for good. Nobody can resume it, and lifecycle/cancel.py removes what it leaves. Again: it goes on.
     """
     already = for_good(ledger.view()) if final else None
     act = Control(action="cancel", by=by, reason=reason, final=final)

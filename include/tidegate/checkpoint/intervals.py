@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tidegate.checkpoint import protocol
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.interval import Interval
-from tidegate.model.records import Plan
-from tidegate.model.view import View
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import View
+from tidegate.records.interval import Interval
+from tidegate.records.records import Plan
 
-__all__ = ["Covered", "covered", "misfit", "refuse_archived", "refuse_other_kind", "wanted_by", "with_index"]
+__all__ = ["AlreadyCovered", "covered", "misfit", "refuse_archived", "refuse_other_kind", "wanted_by", "with_index"]
 
 
 @dataclass(frozen=True)
-class Covered:
+class AlreadyCovered:
     """The run has nothing to do, for its interval is done. No error: a no-op that says so."""
 
     interval: Interval
@@ -31,7 +31,7 @@ class Covered:
     why: str
 
 
-def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: bool) -> protocol.Wanted | None:
+def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: bool) -> protocol.WantedInterval | None:
     """What a run with this interval asks for; Invalid if the pipeline cannot give it."""
     interval = Interval.of(*given) if given is not None else None
     if graph.by_interval and (interval is None or interval.empty):
@@ -50,10 +50,10 @@ def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: 
             help="to make it all again with other code, run it under a new name into new tables",
             reason="NOT_INDEPENDENT",
         )
-    return protocol.Wanted(interval, graph.by_interval, reprocess) if interval is not None else None
+    return protocol.WantedInterval(interval, graph.by_interval, reprocess) if interval is not None else None
 
 
-def with_index(wanted: protocol.Wanted | None, ledger: Ledger) -> protocol.Wanted | None:
+def with_index(wanted: protocol.WantedInterval | None, ledger: Ledger) -> protocol.WantedInterval | None:
     """With what was completed of it below the view, and overlaps it. To be called when the view has been read."""
     if wanted is None or not wanted.independent:
         return wanted
@@ -99,7 +99,7 @@ def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> Non
         )
 
 
-def covered(answer: protocol.Covered, wanted: protocol.Wanted, ledger: Ledger) -> Covered:
+def covered(answer: protocol.Covered, wanted: protocol.WantedInterval, ledger: Ledger) -> AlreadyCovered:
     """The no-op, in words."""
     interval = wanted.interval
     if not wanted.independent:
@@ -108,17 +108,17 @@ def covered(answer: protocol.Covered, wanted: protocol.Wanted, ledger: Ledger) -
             f"interval {interval} is done: checkpoint {answer.id} went past it. A continuous pipeline reads its input "
             "once; to make it all again with other code, run it under a new name into new tables"
         )
-        return Covered(interval, answer.id, why)
+        return AlreadyCovered(interval, answer.id, why)
     filled = ledger.filled(interval) if answer.id is None else None
     by = filled.id if filled is not None else answer.id or 0
     why = (
         f"interval {interval} is done: checkpoint {by} completed it. To make it again and replace its rows: "
         "`tidegate run MODULE:pipeline --interval … --reprocess`, or an Airflow backfill with reprocessing"
     )
-    return Covered(interval, by, why)
+    return AlreadyCovered(interval, by, why)
 
 
-def misfit(answer: protocol.Misfit, wanted: protocol.Wanted, graph: Graph) -> TidegateError:
+def misfit(answer: protocol.Misfit, wanted: protocol.WantedInterval, graph: Graph) -> TidegateError:
     """The refusal, in words."""
     interval, other = wanted.interval, answer.other
     if answer.early:

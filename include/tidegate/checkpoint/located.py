@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from tidegate.delta import Location, locate
+from tidegate.delta.log.files import read_commit
 from tidegate.errors import TidegateError
-from tidegate.gates.quarantine import QUARANTINE, QuarantineSink
+from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.place import Place, is_url
-from tidegate.model.records import Json, Published, PublishedTable
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.records.place import Place, is_url
+from tidegate.records.records import Json, Published, PublishedTable
 from tidegate.state.table import STATE, state_sink
-from tidegate.tables import Location, locate
-from tidegate.tables.rawlog import read_commit
 
 __all__ = ["located", "relative_paths", "tables_now"]
 

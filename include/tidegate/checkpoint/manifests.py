@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidegate import seams
-from tidegate.checkpoint import protocol
-from tidegate.checkpoint.progress import is_loose, progress_of
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
-from tidegate.model.view import Entry
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.progress import is_loose, progress_of
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 
 __all__ = ["manifest_flaws", "manifest_of"]
 

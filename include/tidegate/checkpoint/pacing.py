@@ -12,7 +12,7 @@
 Where a checkpoint lasts as long as it should, the next one takes as much, whatever is held for the fixed time: so a
 wrong guess of it costs steps, and nothing goes back and forth.
 
-What it goes by is in the plan, with what it decided (model/records.py): so it needs no history, and can be explained.
+What it goes by is in the plan, with what it decided (records/records.py): so it needs no history, and can be explained.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.config.keys import KEYS
-from tidegate.model.moments import moment_of
-from tidegate.model.records import Json, Pace, Timed
-from tidegate.model.view import Entry, View
+from tidegate.protocol.view import Entry, View
+from tidegate.records.moments import moment_of
+from tidegate.records.records import Json, Pace, Timed
 from tidegate.sources.adaptive import Adaptive
 
 __all__ = ["allowed", "fixed_time", "last_ones", "pace_of", "target_of"]

@@ -11,22 +11,22 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.asking import requested
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.pacing import pace_of
-from tidegate.checkpoint.protocol import CreateEntry, Wanted
+from tidegate.checkpoint.quarantine_requests import requested
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
-from tidegate.gates.quarantine import QUARANTINE
+from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.codec import fingerprint
-from tidegate.model.interval import Interval
-from tidegate.model.place import Place
-from tidegate.model.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range
-from tidegate.model.view import Entry, View
-from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Operated, Sourcing
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph, Operated, Sourcing
 from tidegate.pipeline.hooks import Triggering
+from tidegate.protocol.rules import CreateEntry, WantedInterval
+from tidegate.protocol.view import Entry, View
+from tidegate.records.codec import fingerprint
+from tidegate.records.interval import Interval
+from tidegate.records.place import Place
+from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range
 from tidegate.sources.base import SourceContext
 
 __all__ = ["Plans", "Special", "standing_ranges"]
@@ -68,7 +68,7 @@ class Plans:
         view: View,
         run: str,
         kind: str,
-        wanted: Wanted | None = None,
+        wanted: WantedInterval | None = None,
         special: Special = _ORDINARY,
     ) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created."""

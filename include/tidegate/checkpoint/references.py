@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.records import Ack, Blob, Payload
-from tidegate.model.view import Entry
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Ack, Blob, Payload
 from tidegate.state.table import STATE
 
 __all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_named", "states_of"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.interval import Interval
-from tidegate.model.records import Plan, Unread
-from tidegate.model.view import View
+from tidegate.protocol.view import View
+from tidegate.records.interval import Interval
+from tidegate.records.records import Plan, Unread
 
 __all__ = ["counts", "gaps", "is_news", "making_up", "never_read"]
 

@@ -1,8 +1,8 @@
 """Word of errors that no checkpoint tells of: nothing was planned, a job is tried again, a table refuses a publish.
 
 An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would be found
-in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (model/records.py). Leaving
-it is never worth a failure, and nothing is decided by it.
+in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (records/records.py).
+Leaving it is never worth a failure, and nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import protocol
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.records import Trouble
-from tidegate.model.view import View
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import View
+from tidegate.records.records import Trouble
 
 __all__ = ["count_unplanned", "note", "noted", "still_holds", "unplanned"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tidegate.cli.completion_candidates import complete
 from tidegate.cli.output import Output, clean
-from tidegate.cli.words import complete
 from tidegate.errors import Invalid
 
 __all__ = ["SCRIPTS", "add_parser", "run"]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import override
@@ -162,9 +162,38 @@ def _top() -> tuple[argparse.ArgumentParser, Any]:
     return parser, parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
 
 
-_MODULES = {"list": "listing", "config": "settings", "resume": "suspend", "cancel": "stop", "reject": "approve"}
-_MODULES |= {"help": "topics"}
-"""Commands whose module has another name."""
+_MODULES: Final = {
+    "approve": "lifecycle.approve",
+    "cancel": "lifecycle.stop",
+    "check": "running.check",
+    "config": "settings",
+    "diff": "inspect.diff",
+    "disown": "lifecycle.disown",
+    "doctor": "doctor.doctor",
+    "explain": "inspect.explain",
+    "fork": "lifecycle.fork",
+    "list": "inspect.listing",
+    "metrics": "inspect.metrics",
+    "plan": "running.plan",
+    "quarantine": "quality.quarantine",
+    "read": "inspect.read",
+    "recover": "lifecycle.recover",
+    "reject": "lifecycle.approve",
+    "resume": "lifecycle.suspend",
+    "rollback": "lifecycle.rollback",
+    "run": "running.run",
+    "savepoint": "lifecycle.savepoint",
+    "show": "inspect.show",
+    "spark": "running.spark",
+    "state": "inspect.state",
+    "stop": "lifecycle.stop",
+    "suite": "quality.suite",
+    "summary": "inspect.summary",
+    "suspend": "lifecycle.suspend",
+    "up": "up.up",
+    "watch": "inspect.watch",
+}
+"""Where a command is, below tidegate.cli, if not in a module of its name."""
 
 
 def _finish(parser: argparse.ArgumentParser, run: Any) -> None:

@@ -18,11 +18,11 @@ from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.store import LocalStore, Store
-from tidegate.model.names import NAME, check_name
-from tidegate.model.place import is_url
-from tidegate.model.view import Entry
 from tidegate.pipeline import Pipeline
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.protocol.view import Entry
+from tidegate.records.names import NAME, check_name
+from tidegate.records.place import is_url
 
 __all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override", "pipeline_names", "program"]
 

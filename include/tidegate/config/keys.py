@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.model.masking import has_login
-from tidegate.model.place import is_url
+from tidegate.records.masking import has_login
+from tidegate.records.place import is_url
 
 __all__ = [
     "DESCRIPTIONS",

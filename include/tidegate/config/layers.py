@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.config.keys import ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
-from tidegate.config.settings import RestartSettings, Settings, SparkSettings
+from tidegate.config.settings import RestartSettings, Settings, SparkOptions
 from tidegate.errors import Invalid
-from tidegate.model.masking import MASK, is_harmless, without_logins
-from tidegate.model.place import is_url
+from tidegate.records.masking import MASK, is_harmless, without_logins
+from tidegate.records.place import is_url
 
 __all__ = ["FILE_NAME", "load_settings"]
 
@@ -262,7 +262,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         root=_absolute(values["root"], project),
         data=_absolute(values["data"], project),
         storage_options=MappingProxyType(values["storage_options"]),
-        spark=SparkSettings(
+        spark=SparkOptions(
             mode=values["spark.mode"],
             remote=values["spark.remote"],
             master=values["spark.master"],

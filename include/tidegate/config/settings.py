@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config.keys import KEYS, Key, duration_text
-from tidegate.model.masking import MASK, is_harmless, without_logins
-from tidegate.model.place import Place
+from tidegate.records.masking import MASK, is_harmless, without_logins
+from tidegate.records.place import Place
 
-__all__ = ["RestartSettings", "Settings", "Shown", "SparkSettings", "masked"]
+__all__ = ["RestartSettings", "Settings", "Shown", "SparkOptions", "masked"]
 
 NEVER = ("interval", "idle_timeout", "savepoint_interval")
 """Settings that are durations, with None for never."""
 
 
 @dataclass(frozen=True)
-class SparkSettings:
+class SparkOptions:
     """How jobs get their Spark session. May hold a login: `remote` and `conf` are never printed."""
 
     mode: str
@@ -79,7 +79,7 @@ class Settings:
     retain_days: int
     """For so many days."""
     savepoint_interval: float | None
-    """How often a checkpoint is named by itself (checkpoint/periodic.py). None: never."""
+    """How often a checkpoint is named by itself (lifecycle/periodic_savepoints.py). None: never."""
     savepoints_retained: int
     """How many of these savepoints stay."""
     prefer_checkpoint_for_recovery: bool
@@ -96,7 +96,7 @@ class Settings:
     root: str
     data: str
     storage_options: Mapping[str, str] = field(repr=False)
-    spark: SparkSettings
+    spark: SparkOptions
     project: Path
     origins: Mapping[str, str] = field(repr=False)
     """Where each value came from, by key; an entry of a table by "key.entry"."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Asset
 
-from tidegate.model.names import check_name
-from tidegate.model.records import Published
+from tidegate.records.names import check_name
+from tidegate.records.records import Published
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.coordinator import Coordinator
+    from tidegate.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
 
 __all__ = ["asset", "event_extra"]

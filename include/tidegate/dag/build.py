@@ -12,14 +12,15 @@ from typing import Any
 from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
-from tidegate.dag import asked, document
+from tidegate.dag import document
+from tidegate.dag import run_params as asked
 from tidegate.dag.assets import asset
-from tidegate.dag.gates import GateOperator, gate_task
-from tidegate.dag.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
+from tidegate.dag.tasks.gates import GateOperator, gate_task
+from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import SINCE_ALWAYS, Every
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
-from tidegate.pipeline.graph import Graph
+from tidegate.pipeline.graph.graph import Graph
 
 __all__ = ["build_dag", "for_control", "for_jobs"]
 

@@ -6,10 +6,10 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 from __future__ import annotations
 
 from tidegate.config import Settings
-from tidegate.model.masking import without_logins
-from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Job
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.picture import picture
+from tidegate.records.masking import without_logins
 
 __all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text"]
 

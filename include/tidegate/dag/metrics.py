@@ -1,7 +1,7 @@
 """A pipeline's metrics through Airflow's own: StatsD, Datadog or OpenTelemetry, whichever `[metrics]` has turned on.
 
 They are sent by the task that ends a checkpoint, and by one that fails. All are gauges that are read anew each time
-(checkpoint/metrics.py), so one that is lost is made up for by the next. A back end that is down, slow or broken harms
+(history/metrics.py), so one that is lost is made up for by the next. A back end that is down, slow or broken harms
 no checkpoint: what goes wrong here is said in the task's log.
 """
 
@@ -18,8 +18,8 @@ from airflow.sdk.observability import stats
 from tidegate import seams
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.metrics import Metric
-    from tidegate.dag.task import Task
+    from tidegate.dag.tasks.task import Task
+    from tidegate.history.metrics import Metric
 
 __all__ = ["PREFIX", "emit", "send"]
 
@@ -35,7 +35,7 @@ def emit(task: Task) -> None:
     try:
         if not any(conf.getboolean("metrics", name, fallback=False) for name in _BACK_ENDS):
             return
-        from tidegate.checkpoint.metrics import figures, metrics
+        from tidegate.history.metrics import figures, metrics
 
         ledger, options = task.coordinator.ledger, task.coordinator.place.options
         found = figures(ledger, task.settings, options, task.give_up, seams.now())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from tidegate.model.names import AIRFLOW
-from tidegate.model.records import Plan
-from tidegate.runtime import runs
+from tidegate.execution import runs
+from tidegate.records.names import AIRFLOW
+from tidegate.records.records import Plan
 
 __all__ = ["gone"]
 

@@ -20,8 +20,8 @@ from tidegate.config import load_settings
 from tidegate.dag.runs import gone
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import open_ledger
-from tidegate.model.records import Plan
-from tidegate.model.view import Entry
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Plan
 
 __all__ = ["LedgerTrigger"]
 
@@ -102,18 +102,18 @@ class LedgerTrigger(BaseTrigger):
             "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
         }
 
-    def _entries(self) -> list[Seen]:
+    def _entries(self) -> list[SeenEntry]:
         """What the ledger says now. Where the triggerer cannot read it, there is no news but the time."""
         try:
             options = load_settings(start=Path(self.project)).storage_options
             ledger = open_ledger(self.root, self.pipeline, dict(options))
             entries = [entry for id in self.ids if (entry := ledger.entry(id)) is not None]
-            return [Seen(entry, entry.open and ledger.expired(entry.plan)) for entry in entries]
+            return [SeenEntry(entry, entry.open and ledger.expired(entry.plan)) for entry in entries]
         except TidegateError as error:
             self.log.warning("Cannot look into the ledger: %s", error)
             return []
 
-    def _why(self, seen: Seen) -> str | None:
+    def _why(self, seen: SeenEntry) -> str | None:
         """Why it is worth asking again."""
         entry = seen.entry
         if entry.decision is not None and not (entry.completed and self.job in entry.overtakable):
@@ -126,7 +126,7 @@ class LedgerTrigger(BaseTrigger):
             return f"checkpoint {entry.id} has expired"
         return None
 
-    async def _given_up(self, entries: list[Seen]) -> str | None:
+    async def _given_up(self, entries: list[SeenEntry]) -> str | None:
         from asgiref.sync import sync_to_async
 
         for seen in entries:
@@ -136,7 +136,7 @@ class LedgerTrigger(BaseTrigger):
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenEntry:
     """An entry at one moment."""
 
     entry: Entry

@@ -1,8 +1,8 @@
 """Judge (4): gates decide what may become visible."""
 
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
-from tidegate.gates.expectations import Expectations
-from tidegate.gates.ready import Freshness, SchemaDrift, Volume
+from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
+from tidegate.gates.expectations.gate import Expectations
 from tidegate.gates.unseen import Unseen
 
 __all__ = [

@@ -20,16 +20,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tidegate.config.keys import seconds_in
-from tidegate.model.place import Place
-from tidegate.model.records import Hold, Json
+from tidegate.records.place import Place
+from tidegate.records.records import Hold, Json
 from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tidegate.gates.quarantine import QuarantineSink
-    from tidegate.sinks.ahead import Ahead
+    from tidegate.gates.quarantine.table import QuarantineSink
+    from tidegate.sinks.prestaged import Ahead
 
 __all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "exact_share", "policy_problems"]
 
@@ -55,7 +55,7 @@ class GateContext:
     """What `pin` answered when the checkpoint was planned."""
     stage: Callable[..., Ahead | None] | None = None
     """Of a gate right before a table: writes rows to files for it, with numbers beside each, as drafts if it is told so
-    (`sinks/ahead.py`). It may answer that this cannot be done. None: it is no such gate."""
+    (`sinks/prestaged.py`). It may answer that this cannot be done. None: it is no such gate."""
     held: Callable[[DataFrame], DataFrame | None] | None = None
     """Of a gate that is `against` an operator: what that holds of these keys, as of the base. None: nothing yet."""
 
@@ -138,7 +138,7 @@ class Gate(ABC):
 
     def quarantine(self, name: str) -> QuarantineSink:
         """The table for the rows that are set aside by the gate of this name."""
-        from tidegate.gates.quarantine import QuarantineSink
+        from tidegate.gates.quarantine.table import QuarantineSink
 
         return QuarantineSink(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.model.records import Json
+from tidegate.records.records import Json
 
 __all__ = ["examples_of", "examples_text"]
 

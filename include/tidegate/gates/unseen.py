@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
-from tidegate.model.names import listed, quoted
-from tidegate.model.records import Json
 from tidegate.operators.inputs import key_problems, same
-from tidegate.state.kept import keep
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json
+from tidegate.spark.materialize import keep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,15 +8,16 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
-from tidegate.ledger.log import Log
+from tidegate.ledger.log import EntryLog
 from tidegate.ledger.records import Created, folder, stamp
 from tidegate.ledger.store import CLOCK, LocalStore
-from tidegate.model.codec import encode, sha256
-from tidegate.model.interval import Interval
-from tidegate.model.masking import without_logins
-from tidegate.model.names import check_name, entry_name, run_key
-from tidegate.model.place import check_path, is_url, local_path
-from tidegate.model.records import (
+from tidegate.protocol.view import Acked
+from tidegate.records.codec import encode, sha256
+from tidegate.records.interval import Interval
+from tidegate.records.masking import without_logins
+from tidegate.records.names import check_name, entry_name, run_key
+from tidegate.records.place import check_path, is_url, local_path
+from tidegate.records.records import (
     Ack,
     Beginning,
     Blob,
@@ -26,7 +27,7 @@ from tidegate.model.records import (
     Discarded,
     Filled,
     Kept,
-    Latest,
+    LatestHint,
     Manifest,
     Overtaken,
     Pin,
@@ -38,7 +39,6 @@ from tidegate.model.records import (
     Tried,
     Trouble,
 )
-from tidegate.model.view import Acked
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
 
@@ -70,7 +70,7 @@ def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Led
     return Ledger(LocalStore(local_path(folder)), pipeline)
 
 
-class Ledger(Log):
+class Ledger(EntryLog):
     """The only truth about a pipeline's checkpoints. Holds no state: every call asks the store."""
 
     @property
@@ -286,7 +286,7 @@ class Ledger(Log):
         """Before removing what lies below it: an older hint would name what is gone."""
         self.store.settle("latest.json")
 
-    def hint(self, latest: Latest) -> None:
+    def hint(self, latest: LatestHint) -> None:
         """Let later readers begin at `latest.id`."""
         self.store.replace("latest.json", encode(latest))
 

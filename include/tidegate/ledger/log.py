@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from tidegate.errors import Corrupt
-from tidegate.ledger.asked import Asked
+from tidegate.ledger.operator_records import OperatorRecords
 from tidegate.ledger.records import folder
 from tidegate.ledger.store import Store
-from tidegate.model.codec import decode, sha256
-from tidegate.model.interval import Interval, moment_key
-from tidegate.model.names import entry_id, entry_name, run_key
-from tidegate.model.records import (
+from tidegate.protocol.view import Acked, Entry, View
+from tidegate.records.codec import decode, sha256
+from tidegate.records.interval import Interval, moment_key
+from tidegate.records.names import entry_id, entry_name, run_key
+from tidegate.records.records import (
     Ack,
     Beginning,
     Decision,
@@ -21,7 +22,7 @@ from tidegate.model.records import (
     Filled,
     Handle,
     Kept,
-    Latest,
+    LatestHint,
     Manifest,
     Overtaken,
     Pin,
@@ -32,15 +33,14 @@ from tidegate.model.records import (
     Tried,
     Trouble,
 )
-from tidegate.model.view import Acked, Entry, View
 
-__all__ = ["TOO_LATE", "Log"]
+__all__ = ["TOO_LATE", "EntryLog"]
 
 TOO_LATE = "TOO_LATE"
 """Why an entry is aborted whose id had been used, decided and retired while its creator slept."""
 
 
-class Log(Asked):
+class EntryLog(OperatorRecords):
     """Reads the log, and never writes to it. A listing only proposes, and what is read may be old when it is used."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
@@ -158,7 +158,7 @@ class Log(Asked):
 
         A lost or damaged hint only costs time.
         """
-        latest = self._read_hint("latest.json", Latest)
+        latest = self._read_hint("latest.json", LatestHint)
         return latest.id if latest is not None else 0
 
     def settled(self) -> int:

@@ -8,9 +8,9 @@ from typing import Generic, TypedDict, TypeVar
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger.store import Store
-from tidegate.model.codec import INLINE_ALL, INLINE_LIMIT, decode, decode_json, encode, encode_json, sha256
-from tidegate.model.names import entry_name
-from tidegate.model.records import Blob, Json, Payload, Record
+from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, decode, decode_json, encode, encode_json, sha256
+from tidegate.records.names import entry_name
+from tidegate.records.records import Blob, Json, Payload, Record
 
 __all__ = ["Created", "Records", "folder", "stamp"]
 
@@ -140,14 +140,14 @@ class Records:
         return decode_json(self.get_blob(payload.blob), payload.blob.path)
 
 
-class Stamp(TypedDict):
+class RecordStamp(TypedDict):
     """The fields that every record has."""
 
     attempt: str
     created: str
 
 
-def stamp(attempt: str) -> Stamp:
+def stamp(attempt: str) -> RecordStamp:
     """The fields that every record has: who wrote it, and when by the writer's clock."""
     if not attempt:
         raise Invalid("a record needs the attempt id of its writer", help="give it: seams.new_id() makes one")

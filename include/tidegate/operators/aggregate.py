@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.model.names import listed, quoted
-from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, arguments, meanings, parse
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
-from tidegate.operators.lifting import lift
-from tidegate.sinks.nothing import nothing
+from tidegate.operators.row_partials import lift
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json
+from tidegate.spark.empty import nothing
 from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:

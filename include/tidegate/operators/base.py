@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from tidegate.model.moments import micros_of
-from tidegate.model.records import Json
-from tidegate.state.kept import keep
+from tidegate.records.moments import micros_of
+from tidegate.records.records import Json
+from tidegate.spark.materialize import keep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
     from tidegate.state.ttl import Ttl
 
-__all__ = ["Operator", "OperatorContext", "Part", "Watermarks"]
+__all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
 
 
 @dataclass(frozen=True)
-class Part:
+class StatePart:
     """One keyed state of an operator. Most have one, without a name."""
 
     name: str = ""

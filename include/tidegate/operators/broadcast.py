@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.model.names import quoted
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import recalled, same
 from tidegate.operators.latest import Latest
+from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

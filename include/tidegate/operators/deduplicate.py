@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.model.names import listed, quoted
-from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.event_time import moment, time_micros, time_problems
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
-from tidegate.operators.row_ids import row_id
-from tidegate.operators.within import LATE, bounds_in, need_time, split_late
+from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json
+from tidegate.spark.event_time import moment, time_micros, time_problems
+from tidegate.spark.row_id import row_id
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

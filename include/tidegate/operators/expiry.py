@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import Bad, seconds_in
-from tidegate.model.records import Json
+from tidegate.records.records import Json
 from tidegate.state.ttl import Ttl
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tidegate.model.codec import sha256
-from tidegate.model.names import quoted
 from tidegate.operators.calls import Call, parse_call
+from tidegate.records.codec import sha256
+from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

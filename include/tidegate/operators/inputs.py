@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tidegate.delta import from_spark
 from tidegate.errors import Invalid
-from tidegate.model.names import quoted
+from tidegate.records.names import quoted
 from tidegate.state.evolution import refusals
-from tidegate.tables import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

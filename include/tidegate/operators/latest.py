@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.model.names import listed, quoted
-from tidegate.model.records import Json
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import (
     columns_of,
@@ -23,9 +21,11 @@ from tidegate.operators.inputs import (
     refuse_own,
     same,
 )
+from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, ranked
-from tidegate.operators.row_ids import row_id
-from tidegate.operators.sides import side_rows
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json
+from tidegate.spark.row_id import row_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.model.names import quoted
-from tidegate.operators.sides import changed_rows, met
+from tidegate.operators.join.sides import changed_rows, met
+from tidegate.records.names import quoted
 from tidegate.state.columns import DELETED
 
 if TYPE_CHECKING:

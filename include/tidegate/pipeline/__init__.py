@@ -1,8 +1,7 @@
 """Declare a pipeline, check it, and cut it into jobs. Importing this imports neither Spark nor Airflow."""
 
-from tidegate.pipeline.declare import Pipeline
-from tidegate.pipeline.graph import Graph, Job, Sinking, Sourcing, Staged
+from tidegate.pipeline.declare import Pipeline, Stream
+from tidegate.pipeline.graph.graph import Graph, Job, Sinking, Sourcing, Staged
 from tidegate.pipeline.hooks import Suspension
-from tidegate.pipeline.stream import Stream
 
 __all__ = ["Graph", "Job", "Pipeline", "Sinking", "Sourcing", "Staged", "Stream", "Suspension"]

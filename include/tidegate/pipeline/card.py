@@ -8,16 +8,16 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.config import Settings
-from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.nodes import Node, Operated
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.graph.nodes import Node, Operated
 
-__all__ = ["Card", "Part", "card_of", "read_card"]
+__all__ = ["Box", "Card", "card_of", "read_card"]
 
 TITLE = "tidegate-card"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Box(msgspec.Struct, frozen=True, kw_only=True):
     """A box of the drawing."""
 
     name: str
@@ -42,7 +42,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[str]
     gates: dict[str, str]
     """Each gate, with its job."""
-    parts: list[Part]
+    parts: list[Box]
     settings: list[tuple[str, str, str]]
     """Key, value, and where the value came from."""
 
@@ -73,20 +73,20 @@ def read_card(text: object) -> Card | None:
     return card if card.title == TITLE else None
 
 
-def _parts(graph: Graph) -> list[Part]:
+def _parts(graph: Graph) -> list[Box]:
     jobs = {each.name: job.name for job in graph.jobs for each in (*job.sources, *job.stages, *job.sinks)}
     made = {name: name for name in graph.sources}
     made |= {stream: stage.name for stage in graph.stages for stream in stage.produces}
     sources = [
-        Part(name=name, role="source", kind=each.source.kind, job=jobs.get(name, ""), inputs=[])
+        Box(name=name, role="source", kind=each.source.kind, job=jobs.get(name, ""), inputs=[])
         for name, each in graph.sources.items()
     ]
     stages = [
-        Part(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, made))
+        Box(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, made))
         for stage in graph.stages
     ]
     sinks = [
-        Part(name=name, role="sink", kind=each.sink.kind, job=jobs.get(name, ""), inputs=_boxes((each.input,), made))
+        Box(name=name, role="sink", kind=each.sink.kind, job=jobs.get(name, ""), inputs=_boxes((each.input,), made))
         for name, each in graph.sinks.items()
     ]
     return [*sources, *stages, *sinks]

@@ -2,22 +2,314 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from tidegate.errors import Invalid
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph, Node, Sinking, Sourcing, Staged, build_graph
+from tidegate.gates.base import Gate
+from tidegate.operators.aggregate import Aggregate
+from tidegate.operators.base import Operator
+from tidegate.operators.broadcast import Broadcast
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.expiry import Expiry
+from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
+from tidegate.operators.latest import Latest, TopN
+from tidegate.operators.process.process import Process
+from tidegate.operators.window.window import Window
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph, build_graph
+from tidegate.pipeline.graph.nodes import Node, Operated, Sinking, Sourcing, Staged
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
-from tidegate.pipeline.stream import Stream, job_of
+from tidegate.records.codec import sha256
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.sinks.base import Sink
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "Stream", "generated_name", "job_of"]
+
+
+LETTERS, DIGITS = 63, 8
+"""What a name may have; and what of it is a hash, where words cannot say all."""
+
+
+def generated_name(words: Iterable[object]) -> str:
+    """One name made of these words; with a hash if they are too long, or hold what a name may not."""
+    told = [str(word) for word in words]
+    text = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in told)))
+    plain = all(re.fullmatch(r"[a-z0-9_. -]+", word) for word in told)
+    if plain and 0 < len(text) <= LETTERS:
+        return text
+    return f"{text[: LETTERS - DIGITS - 1].strip('-_')}-{sha256(msgspec.json.encode(told))[:DIGITS]}".lstrip("-")
+
+
+class Stream:
+    """Rows between two operators."""
+
+    def __init__(
+        self, pipeline: Pipeline, name: str, outputs: tuple[str, ...] = (), into_job: str | None = None
+    ) -> None:
+        self.pipeline = pipeline
+        self.name = name
+        self._outputs = outputs
+        self.into_job = into_job
+
+    def job(self, name: str, *, aligned: bool = False) -> Stream:
+        """The same rows, for what is to run in another job: a task of its own, with a Spark job and an ack of its own.
+
+            slow = clean.job("scoring").process(…)      # `clean` goes there by a channel: staged once, read by all
+
+        What follows stays there. Jobs run side by side. aligned: every checkpoint waits for it, `unaligned` or not.
+        """
+        self.pipeline._aligned |= {name} if aligned else set()
+        return Stream(self.pipeline, self.name, self._outputs, name)
+
+    def __getitem__(self, output: str) -> Stream:
+        """One output of a stage that was declared with several."""
+        if output not in self._outputs:
+            made = next((each for each in self.pipeline._stages if each.name == self.name), None)
+            operator = made.operator if isinstance(made, Operated) else None
+            how = operator.possible_outputs.get(output) if operator is not None else "@pipeline.stage(…, outputs=[…])"
+            raise Invalid(
+                f"{operator.kind if operator is not None else 'stage'} {self.name!r} has no output {output!r}",
+                expected=", ".join(self._outputs) or (f"one declared with {how}" if how else "the stream itself"),
+                help=f"declare it: {how}" if how else "take one that it has",
+                reason="BAD_PIPELINE",
+            )
+        return Stream(self.pipeline, f"{self.name}.{output}", (), self.into_job)
+
+    def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
+        """Put an operator behind this stream, and behind `others` if it takes several.
+
+        uid: what its state is found by, for ever. By default its kind, the streams that it takes and what it is keyed
+        by, such as "aggregate-orders-customer": where it stands in the code does not matter. Give one of your own to
+        what may take another stream one day, or be keyed otherwise; two that would be called the same need one each.
+        """
+        inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
+        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.told_by])
+        self.pipeline._stages.append(Operated(name, operator, inputs, job_of((self, *others)), not uid))
+        return Stream(self.pipeline, name, operator.outputs)
+
+    def aggregate(
+        self,
+        *,
+        by: str | Sequence[str],
+        uid: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        **functions: str,
+    ) -> Stream:
+        """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
+
+        Each checkpoint gives the rows of the keys that changed, to be upserted.
+
+        state_ttl: so long after a key last changed, such as "30 days", its totals are forgotten, and begin anew if it
+        comes again. ttl_time: by the clock ("processing") or by the watermark ("event").
+        """
+        expiry = Expiry(state_ttl, ttl_time)
+        return self.apply(Aggregate([by] if isinstance(by, str) else by, functions, expiry), uid=uid)
+
+    def process(
+        self,
+        *,
+        by: str | Sequence[str],
+        output: str,
+        state: str,
+        order_by: str | Sequence[str] = (),
+        in_order: bool = False,
+        event_time: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        uid: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Stream]:
+        """Decorate a function that is called for each key with new rows, or with a timer that is due.
+
+            @orders.process(by="customer", state="spent double, seen array<long>", output="customer long, alert string")
+            def alerts(key, rows, state, timers):
+                ...                          # rows: an Arrow table; state.spent, state.seen; timers.event(at)
+                yield {"customer": key["customer"], "alert": "…"}
+
+        output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
+            The function may be called again for one checkpoint; one call counts.
+        order_by: columns that a key's rows are sorted by; by default event time.
+        in_order: rows wait for the watermark and come in order of event time, moment by moment, timers in between: then
+            nothing depends on how input is cut. Late rows go to the output "late". event_time: as for `window`.
+        state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
+
+        At the end of event time (`stop --drain`) each timer fires once more; one that it sets again never comes.
+        """
+
+        def declare(function: Callable[..., Any]) -> Stream:
+            name = uid or getattr(function, "__name__", "process").replace("<lambda>", "process")
+            keys = [by] if isinstance(by, str) else by
+            order = [order_by] if isinstance(order_by, str) else order_by
+            operator = Process(
+                keys,
+                function,
+                output,
+                state,
+                order,
+                in_order=in_order,
+                event_time=event_time,
+                expiry=Expiry(state_ttl, ttl_time),
+            )
+            return self.apply(operator, uid=name)
+
+        return declare
+
+    def window(
+        self,
+        *,
+        tumbling: float | str | None = None,
+        hopping: tuple[float | str, float | str] | None = None,
+        session: float | str | None = None,
+        by: str | Sequence[str] = (),
+        event_time: str | None = None,
+        emit: str = "close",
+        late: str = "drop",
+        allowed_lateness: float | str = 0,
+        uid: str | None = None,
+        **functions: str,
+    ) -> Stream:
+        """Aggregates per window of event time, and per key: window_start, window_end, the keys, the results.
+
+            orders.window(tumbling="1 hour", by="country", revenue="sum(amount)")
+
+        tumbling, hopping, session: one of "1 hour"; ("1 hour", "10 min"), size and step; "30 min", the longest break.
+        event_time: the column to go by, if it is not the one that the sources declare.
+        emit: "close" gives each window once, when it is complete; "update" on every change, to be upserted.
+        late: "drop" counts rows that come too late, "side" gives them out as the stream `window["late"]`.
+        allowed_lateness: how much longer than until the watermark a window takes rows; then it is given again.
+        """
+        kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
+        window = Window(
+            [by] if isinstance(by, str) else by,
+            functions,
+            **kinds,
+            event_time=event_time,
+            emit=emit,
+            late=late,
+            allowed_lateness=allowed_lateness,
+        )
+        return self.apply(window, uid=uid)
+
+    def deduplicate(
+        self,
+        *,
+        by: str | Sequence[str],
+        within: str | None = None,
+        event_time: str | None = None,
+        uid: str | None = None,
+    ) -> Stream:
+        """The first row of each key: `deduplicate(by="order_id", within="1 day")`.
+
+        within: rows less than that apart in event time are duplicates; without it, keys are remembered for ever. Rows
+        that are late then go to the output "late". event_time: the column with the time, if its source does not say.
+        """
+        return self.apply(Deduplicate([by] if isinstance(by, str) else by, within, event_time), uid=uid)
+
+    def latest(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
+        """The row of each key that is the greatest in `order_by`, to be upserted."""
+        return self.apply(Latest(by, order_by), uid=uid)
+
+    def top_n(
+        self, n: int, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None
+    ) -> Stream:
+        """The first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
+
+        To be upserted by the key and `rank`.
+        """
+        return self.apply(TopN(n, by, order_by), uid=uid)
+
+    def broadcast(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
+        """A small table that a stage looks up: the newest row of each key so far, all of them in every checkpoint.
+
+            rules = changes.broadcast(by="country", order_by="changed_at")
+
+            @pipeline.stage(orders, rules)
+            def taxed(orders, rules):
+                return orders.join(rules, "country", "left")
+
+        Spark brings it whole to every machine, so nothing else is shuffled for it. Rows of a checkpoint see the rules
+        of the same checkpoint; what they have become stays when a rule changes later. by, order_by: as for `latest`.
+        """
+        return self.apply(Broadcast(by, order_by), uid=uid)
+
+    def join(
+        self,
+        other: Stream | None = None,
+        *,
+        table: str | None = None,
+        on: str | Sequence[str] | Mapping[str, str],
+        within: str | tuple[str, str] | None = None,
+        how: How = "inner",
+        prefix: str | None = None,
+        event_time: str | tuple[str, str] | None = None,
+        uid: str | None = None,
+    ) -> Stream:
+        """Rows of both streams with the same keys; or of this stream and a Delta table, `table="tables/customers"`.
+
+        on: columns that both have; or, where they are called otherwise, {"seller": "id"}: this stream's, then the
+            other's. A key comes out once, under this stream's name.
+        table: its path. Each checkpoint reads the version that there was when it was planned, in every attempt.
+        within: how far apart in event time: "1 hour" before or after, or ("-10 min", "1 hour") from how much earlier to
+            how much later the other's row may be. Without it both streams are kept for ever, the rows that come out
+            are those that both hold now, and replace each other: to be upserted.
+        how: "inner", "left" (this stream's rows also without a partner: once none can come any more), or "full".
+        prefix: put before names of the other's columns that this stream has, too.
+        event_time: the column with the time, or one for each of both, if the sources do not say.
+        """
+        if (other is None) == (table is None) or (table is not None and (within, event_time) != (None, None)):
+            raise Invalid(
+                "a join is with another stream or with a table, and a table has no within and no event_time",
+                expected='orders.join(payments, on="id", …) or orders.join(table="tables/customers", on="id", …)',
+                help="name one of both",
+                reason="BAD_PIPELINE",
+            )
+        if other is None:
+            return self.apply(TableJoin(str(table), on, how, prefix), uid=uid)
+        if within is None:
+            return self.apply(LatestJoin(on, how, prefix), other, uid=uid)
+        return self.apply(IntervalJoin(on, within, how, prefix, event_time), other, uid=uid)
+
+    def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
+        """Judge these rows before they count. The stream that it returns is of the rows that pass.
+
+        name: what verdicts and the quarantine are found by; by default the stream that is judged, the kind of gate and
+        what it judges by, such as "orders-expectations-shop": other gates in front of it or behind do not matter.
+        """
+        kind, told_by = getattr(gate, "kind", "gate"), getattr(gate, "told_by", ())
+        known_by = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
+        self.pipeline._stages.append(Gated(known_by, gate, self.name, self.into_job, not name))
+        return Stream(self.pipeline, known_by)
+
+    def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
+        """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
+        self.pipeline._sinks.append(Sinking(name, sink, self.name, at_least_once, self.into_job))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+
+def job_of(inputs: Sequence[Stream | str]) -> str | None:
+    """The job that the streams are to be taken in; None: none was said."""
+    streams = [given for given in inputs if isinstance(given, Stream) and given.into_job is not None]
+    said = list({repr(each.into_job): each.into_job for each in streams}.values())
+    if len(said) > 1:
+        raise Invalid(
+            f"what takes these streams cannot be in jobs {' and '.join(map(str, said))} at once",
+            expected="one job",
+            help="say .job(…) with one name",
+            reason="BAD_PIPELINE",
+        )
+    return said[0] if said else None
 
 
 class Pipeline:

@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.model.names import check_name
-from tidegate.model.records import Json
+from tidegate.records.names import check_name
+from tidegate.records.records import Json
 
 __all__ = ["Hook", "OnSuspended", "Preparing", "Suspension", "Triggering", "make_hook", "once_each"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.pipeline.gated import Gated
-from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.nodes import Node, Operated, Sinking
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.graph.nodes import Node, Operated, Sinking
 
 __all__ = ["picture"]
 

@@ -32,17 +32,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.errors import Invalid
-from tidegate.model.interval import Interval
-from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable, Restored
+from tidegate.records.interval import Interval
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable, Restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tidegate.sinks.ahead import Ahead
-    from tidegate.tables import Location
+    from tidegate.delta import Location
+    from tidegate.sinks.prestaged import Ahead
 
 __all__ = [
     "AtLeastOnceSink",

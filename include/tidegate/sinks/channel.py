@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
+from tidegate.delta import Location, StagedFile, Syncing, missing_files, stage
 from tidegate.errors import Corrupt
-from tidegate.model.records import Amount, Json, Struct
+from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
-from tidegate.sinks.nothing import nothing
-from tidegate.sinks.writing import write_files
-from tidegate.sources.reading import escaped, exact_reader
-from tidegate.tables import Location, StagedFile, Syncing, missing_files, stage
+from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.spark.empty import nothing
+from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ _ROWS, _REPLACED = "rows", "replaced"
 _SIGN, _MORE, _NTH = "tidegate_sign", "tidegate_more", "tidegate_nth"
 
 
-class Rows(Struct, frozen=True, kw_only=True):
+class ChannelRows(Struct, frozen=True, kw_only=True):
     """Rows of one stream in files."""
 
     columns: Json
@@ -44,8 +44,8 @@ class Rows(Struct, frozen=True, kw_only=True):
 class Sent(Struct, frozen=True, kw_only=True):
     """What a job has put into a channel in one checkpoint."""
 
-    rows: Rows
-    replaced: Rows | None = None
+    rows: ChannelRows
+    replaced: ChannelRows | None = None
     """Of a stream that replaces rows: those that it gave before."""
 
     @property
@@ -85,12 +85,14 @@ class Channel:
         seams.fault("S4.stage.after")
         return Sent(rows=rows, replaced=back)
 
-    def _write(self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, syncing: Syncing) -> Rows:
+    def _write(
+        self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, syncing: Syncing
+    ) -> ChannelRows:
         location, folder = self.location(context), f"{staging.folder(context)}/{part}"
         columns: Json = {"type": "struct", "fields": []}
         written = write_files(frame, columns, location.full(folder), ())
         files = stage(location, folder, columns, sync=syncing, written=written)
-        return Rows(columns=msgspec.json.decode(frame.schema.json()), files=files)
+        return ChannelRows(columns=msgspec.json.decode(frame.schema.json()), files=files)
 
     def syncing(self, context: SinkContext) -> Syncing:
         """Makes files of this channel durable."""
@@ -114,7 +116,7 @@ class Channel:
             return rows, None
         return _settled(rows, _united([back for _, back in taken if back is not None]))
 
-    def _read(self, rows: Rows, context: SinkContext, spark: SparkSession) -> DataFrame:
+    def _read(self, rows: ChannelRows, context: SinkContext, spark: SparkSession) -> DataFrame:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(rows.columns)
@@ -156,7 +158,7 @@ def _settled(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from tidegate.operators.row_ids import row_id
+    from tidegate.spark.row_id import row_id
 
     given, back = rows.withColumn(_SIGN, F.lit(1)), replaced.withColumn(_SIGN, F.lit(-1))
     marked = given.unionByName(back, allowMissingColumns=True)

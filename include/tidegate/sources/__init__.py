@@ -2,10 +2,10 @@
 
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Blobs, Planned, Source, SourceContext
-from tidegate.sources.delta import DeltaTable
-from tidegate.sources.files import Files
+from tidegate.sources.delta.source import DeltaTable
+from tidegate.sources.files.malformed import malformed_record
+from tidegate.sources.files.source import Files
 from tidegate.sources.generator import Generator
-from tidegate.sources.malformed import malformed_record
 
 __all__ = [
     "Adaptive",

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from tidegate.model.interval import Interval
-from tidegate.model.place import Place
-from tidegate.model.records import Amount, Blob, Json, Unread
+from tidegate.records.interval import Interval
+from tidegate.records.place import Place
+from tidegate.records.records import Amount, Blob, Json, Unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

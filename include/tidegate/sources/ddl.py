@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidegate.model.names import quoted
+from tidegate.records.names import quoted
 
 __all__ = ["Column", "DdlError", "parse_ddl"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
-from tidegate.model.names import quoted
-from tidegate.model.records import Amount, Json
+from tidegate.records.names import quoted
+from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least
 
 if TYPE_CHECKING:

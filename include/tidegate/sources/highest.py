@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.sources.folder import Folder
+from tidegate.sources.files.folder import Folder
 
 __all__ = ["highest_micros"]
 

@@ -6,7 +6,7 @@ import re
 import string
 from datetime import UTC, datetime
 
-from tidegate.model.interval import Interval
+from tidegate.records.interval import Interval
 
 __all__ = ["filled", "fixed_folder", "is_template", "template_problems"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tidegate.state.record import StateFile
 
-__all__ = ["FAN_IN", "MERGED_ROWS", "Batch", "expired", "to_merge"]
+__all__ = ["FAN_IN", "MERGED_ROWS", "Compaction", "expired", "to_merge"]
 
 FAN_IN = 8
 SMALL = 10_000
@@ -29,7 +29,7 @@ MERGED_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
-class Batch:
+class Compaction:
     """Files that become one run."""
 
     files: tuple[StateFile, ...]
@@ -42,7 +42,7 @@ class Batch:
         return sum(each.file.rows for each in self.files)
 
 
-def to_merge(files: Sequence[StateFile]) -> list[Batch]:
+def to_merge(files: Sequence[StateFile]) -> list[Compaction]:
     """Sets of files that are to become one run each in this checkpoint."""
     tiers: dict[int, list[StateFile]] = defaultdict(list)
     for each in files:
@@ -51,7 +51,7 @@ def to_merge(files: Sequence[StateFile]) -> list[Batch]:
     for _, members in sorted(tiers.items()):
         chosen = _fitting(members, left) if _depth(members) >= FAN_IN else []
         if len(chosen) > 1:
-            batches.append(Batch(tuple(chosen), not any(_hides(one, files, chosen) for one in chosen)))
+            batches.append(Compaction(tuple(chosen), not any(_hides(one, files, chosen) for one in chosen)))
             left -= batches[-1].rows
     return batches
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.model.records import Json
+from tidegate.delta.log.schema import columns, differences, render
+from tidegate.records.records import Json
 from tidegate.state.columns import OWN
-from tidegate.tables.schema import columns, differences, render
 
 __all__ = ["needs_rewrite", "refusals"]
 

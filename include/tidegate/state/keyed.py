@@ -22,21 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Invalid
-from tidegate.model.names import quoted
-from tidegate.model.records import Json
-from tidegate.sinks.nothing import nothing
-from tidegate.sinks.writing import write_files
-from tidegate.sources.reading import escaped, exact_reader
-from tidegate.state import versions, workers
-from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
-from tidegate.state.compaction import Batch, expired, to_merge
-from tidegate.state.ending import Ended, Ending
-from tidegate.state.evolution import needs_rewrite, refusals
-from tidegate.state.kept import kept
-from tidegate.state.record import StateFile, StateTable, once, state_file
-from tidegate.state.ttl import Ttl
-from tidegate.tables import (
+from tidegate.delta import (
     Location,
     StagedFile,
     Syncing,
@@ -46,6 +32,22 @@ from tidegate.tables import (
     schema_problems,
     stage,
 )
+from tidegate.errors import Invalid
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
+from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.spark.empty import nothing
+from tidegate.spark.materialize import kept
+from tidegate.spark.writing import write_files
+from tidegate.state import versions
+from tidegate.state.arrow import workers
+from tidegate.state.arrow.closing import Ended, Ending
+from tidegate.state.arrow.merge_plan import MergePlan
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
+from tidegate.state.compaction import Compaction, expired, to_merge
+from tidegate.state.evolution import needs_rewrite, refusals
+from tidegate.state.record import StateFile, StateTable, once, state_file
+from tidegate.state.ttl import Ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -310,13 +312,13 @@ class KeyedState:
         ops: Mapping[str, str],
         fixed: Mapping[str, int],
         ending: Ending | None = None,
-    ) -> tuple[list[StateFile], workers.Done]:
+    ) -> tuple[list[StateFile], workers.Merged]:
         """Merge rows with what their keys hold; and what is to be merged anyway. Gives the files with these keys."""
         batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
         folder, location = self._folder("merge"), self.to.location
         known = [CHECKPOINT, DELETED, TOUCHED, *fixed] + ([ending.end] if ending else [])  # told to workers below
         with self._split(frame.drop(*known)) as (rows, count):
-            job = workers.Job(
+            plan = MergePlan(
                 layout=workers.layout_of(schema, self.keys),
                 ops=dict(ops),
                 fixed=dict(fixed),
@@ -331,7 +333,7 @@ class KeyedState:
                 ending=ending,
                 aside=location.full(f"{folder}-given"),
             )
-            done = job.run(rows)
+            done = workers.run(plan, rows)
         files = self._staged(folder, schema, done.files)
         for number, names in done.replaced.items():
             self._replace(batches[number].files, [each for each in files if each.name in names])
@@ -388,7 +390,7 @@ class KeyedState:
         """Whether this checkpoint has added, merged or dropped anything."""
         return bool(self._added) or self._files != self._begun
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[Compaction]:
         """What is to be merged and is not yet; what has expired as a whole goes at once."""
         if self.ttl is not None and self.ttl.limit is not None:
             self._replace(expired(self._files, self.ttl.limit), [])
@@ -399,7 +401,7 @@ class KeyedState:
         paths = {each.file.path for each in gone}
         self._files = [each for each in self._files if each.file.path not in paths] + list(by)
 
-    def _merged(self, batch: Batch) -> list[StateFile]:
+    def _merged(self, batch: Compaction) -> list[StateFile]:
         """One run in place of several."""
         assert self.base is not None
         rows = self._read([each.file for each in batch.files], self.base.columns)

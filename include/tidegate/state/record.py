@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.model.records import Json, Struct
+from tidegate.delta import StagedFile
+from tidegate.records.records import Json, Struct
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
-from tidegate.tables import StagedFile
 
 __all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "once", "state_file"]
 

@@ -13,19 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import msgspec
 
-from tidegate.errors import Corrupt, Invalid
-from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
-from tidegate.sinks.delta_table import published, stamp_of
-from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
-from tidegate.state.record import StateTable
-from tidegate.tables import (
+from tidegate.delta import (
+    CommitStamp,
     Committed,
     Location,
     Snapshot,
     StagedFile,
-    Stamp,
     add_columns,
     create,
     find_commit,
@@ -38,7 +31,14 @@ from tidegate.tables import (
     replace,
     verify,
 )
-from tidegate.tables.schema import differences
+from tidegate.delta.log.schema import differences
+from tidegate.errors import Corrupt, Invalid
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable
+from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
+from tidegate.sinks.delta.table import published, stamp_of
+from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
+from tidegate.state.record import StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,7 +120,7 @@ class StateSink(ExactlyOnceSink):
             done = self._publish_next(snapshot, tables[-1], stamp)
         return published(location, done, sum(each.file.rows for each in tables[-1].files))
 
-    def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: Stamp) -> Committed | None:
+    def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: CommitStamp) -> Committed | None:
         wanted = {each.file.path: each.file for each in table.files}
         live = {each.path: each for each in live_files(snapshot)}
         added = [file for path, file in wanted.items() if path not in live]
@@ -221,7 +221,7 @@ def _paths(record: Json) -> set[str]:
     return {each.file.path for each in msgspec.convert(record, StateTable).files}
 
 
-def _with_columns(snapshot: Snapshot, columns: Json, stamp: Stamp) -> Snapshot | None:
+def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snapshot | None:
     """The table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
     found = differences(columns, snapshot.schema)
     fields = {field["name"]: field for field in columns["fields"]}

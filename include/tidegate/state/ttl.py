@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidegate.model.moments import micros_of
+from tidegate.records.moments import micros_of
 
 __all__ = ["Ttl"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.model.names import quoted
-from tidegate.model.records import Json
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
-from tidegate.model.codec import sha256
+from tidegate.delta import Location
+from tidegate.delta.files.footers import describe
+from tidegate.records.codec import sha256
+from tidegate.state.arrow.sorted_files import Writer, merged
+from tidegate.state.arrow.workers import MERGED_ROWS, layout_of, merges, runs_of, writes
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.record import StateTable, state_file
-from tidegate.state.runs import Writer, merged
-from tidegate.state.workers import MERGED_ROWS, layout_of, merges, runs_of, writes
-from tidegate.tables import Location
-from tidegate.tables.footers import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
-from tidegate.gates.quarantine import QuarantineSink, quarantine_name
-from tidegate.model.records import Json, PublishedTable, Request
+from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
+from tidegate.records.records import Json, PublishedTable, Request
 from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.testing.toys import Row, ToyFrame, ToySink, ToyTables
@@ -19,7 +19,7 @@ from tidegate.testing.toys import Row, ToyFrame, ToySink, ToyTables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.gates.returning import Returning
+    from tidegate.gates.quarantine.returning import Returning
 
 __all__ = ["ToyGate", "ToyQuarantine", "fate_of"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
-from tidegate.model.interval import Interval
-from tidegate.model.place import Place
-from tidegate.model.records import Amount, Json, PublishedTable
+from tidegate.records.interval import Interval
+from tidegate.records.place import Place
+from tidegate.records.records import Amount, Json, PublishedTable
 from tidegate.sinks.base import (
     ExactlyOnceSink,
     Head,

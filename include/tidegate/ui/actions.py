@@ -16,13 +16,15 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate import seams
-from tidegate.checkpoint import control, holding, savepoint
-from tidegate.checkpoint.past import LONGEST
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import control
 from tidegate.errors import Rejected
+from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.ledger.records import Stamp
-from tidegate.model.names import airflow_run
-from tidegate.model.records import REQUEST, Act, Acted
+from tidegate.ledger.records import RecordStamp
+from tidegate.lifecycle import savepoint
+from tidegate.records.names import airflow_run
+from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import quarantined, views
 from tidegate.ui.access import ANSWER, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known
@@ -37,41 +39,41 @@ Text = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
 
 
-class Asked(BaseModel):
+class ActionRequest(BaseModel):
     """Unknown fields are refused: a mistyped one would do nothing."""
 
     model_config = ConfigDict(extra="forbid")
     note: Note = ""
 
 
-class AskedRun(Asked):
+class AskedRun(ActionRequest):
     """A run by hand: its checkpoint may get a name."""
 
     savepoint: Name | None = None
 
 
-class AskedSavepoint(Asked):
+class AskedSavepoint(ActionRequest):
     """A name for a checkpoint; by default for the last one that is on all tables."""
 
     name: Name
     checkpoint: Number | None = None
 
 
-class AskedAnswer(Asked):
+class AskedAnswer(ActionRequest):
     """To what holds a checkpoint: one gate, or all."""
 
     checkpoint: Number
     gate: Name | None = None
 
 
-class AskedResume(Asked):
+class AskedResume(ActionRequest):
     """quarantine_all: what a gate would hold again is set aside."""
 
     quarantine_all: bool = False
     after_end: bool = False
 
 
-class AskedRollback(Asked):
+class AskedRollback(ActionRequest):
     """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done."""
 
     to: Number
@@ -79,7 +81,7 @@ class AskedRollback(Asked):
     suspend: bool = False
 
 
-class AskedRelease(Asked):
+class AskedRelease(ActionRequest):
     """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
     as texts, that columns get on their way on; null makes one null."""
 
@@ -90,7 +92,7 @@ class AskedRelease(Asked):
     discard: bool = False
 
 
-class Done(BaseModel):
+class ActionAnswer(BaseModel):
     """What came of it, for people; `run_id` if a run of the DAG does it."""
 
     done: bool = True
@@ -99,20 +101,20 @@ class Done(BaseModel):
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
-def trigger(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
+def trigger(of: Of, asked: AskedRun, user: GetUserDep) -> ActionAnswer:
     """Let a run make a checkpoint now."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         return _run(of, _words(ledger, asked), user.get_name(), "a checkpoint")
 
     return _audited(of, "trigger", asked, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/drain", dependencies=[*EDIT, *TRIGGER])
-def drain(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
+def drain(of: Of, asked: AskedRun, user: GetUserDep) -> ActionAnswer:
     """Let a run make the last checkpoint: event time comes to its end, and the pipeline is finished."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         conf = {**_words(ledger, asked), REQUEST: act.key}
         return _run(of, conf, user.get_name(), "the last checkpoint", act)
 
@@ -120,68 +122,68 @@ def drain(of: Of, asked: AskedRun, user: GetUserDep) -> Done:
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
-def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
+def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
     """Give a completed checkpoint a name: retention spares it."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         made = savepoint.create(ledger, asked.name, asked.checkpoint, act.by, asked.note)
-        return Done(told=f"Checkpoint {made.entry} is savepoint {made.name}.")
+        return ActionAnswer(told=f"Checkpoint {made.entry} is savepoint {made.name}.")
 
     return _audited(of, "savepoint", asked, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/dispose", dependencies=EDIT)
-def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> Done:
+def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
     """Take a savepoint's name away: retention may take its checkpoint."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         savepoint.dispose(ledger, asked.name)
-        return Done(told=f"Savepoint {asked.name} is no more.")
+        return ActionAnswer(told=f"Savepoint {asked.name} is no more.")
 
     return _audited(of, "dispose", asked, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
-def approve(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
+def approve(of: Of, asked: AskedAnswer, user: GetUserDep) -> ActionAnswer:
     """Let a checkpoint go on that a gate holds: exactly what was judged is published."""
     return _audited(of, "approve", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=True))
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
-def reject(of: Of, asked: AskedAnswer, user: GetUserDep) -> Done:
+def reject(of: Of, asked: AskedAnswer, user: GetUserDep) -> ActionAnswer:
     """Abort a checkpoint that a gate holds, and suspend the pipeline."""
     return _audited(of, "reject", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=False))
 
 
 @router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
-def suspend(of: Of, asked: Asked, user: GetUserDep) -> Done:
+def suspend(of: Of, asked: ActionRequest, user: GetUserDep) -> ActionAnswer:
     """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         control.suspend(ledger, act.by, asked.note)
-        return Done(told="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
+        return ActionAnswer(told="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
 
     return _audited(of, "suspend", asked, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/resume", dependencies=EDIT)
-def resume(of: Of, asked: AskedResume, user: GetUserDep) -> Done:
+def resume(of: Of, asked: AskedResume, user: GetUserDep) -> ActionAnswer:
     """Let runs plan checkpoints again."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         entry = control.resume(ledger, act.by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
-        return Done(told="The pipeline goes on: the next run plans a checkpoint.")
+        return ActionAnswer(told="The pipeline goes on: the next run plans a checkpoint.")
 
     return _audited(of, "resume", asked, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/rollback", dependencies=[*EDIT, *TRIGGER])
-def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> Done:
+def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> ActionAnswer:
     """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         _refuse_unseen(set(views.way_back(of, asked.to)["undone"]), set(asked.undone))
         conf = {**_words(ledger, asked), REQUEST: act.key}
         return _run(of, conf, user.get_name(), f"the rollback to checkpoint {asked.to}", act)
@@ -190,14 +192,14 @@ def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> Done:
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
-def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
+def release(of: Of, asked: AskedRelease, user: GetUserDep) -> ActionAnswer:
     """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
 
-    def do(ledger: Ledger, act: Act) -> Done:
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
         words = {"discard": asked.discard, "ids": asked.ids, "rules": asked.rules, "correct": asked.correct}
         made, count = quarantined.request(of, ledger, asked.gate, by=act.by, note=asked.note, **words)
         does = "are given up" if asked.discard else "go on behind the gate"
-        return Done(told=f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
+        return ActionAnswer(told=f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
 
     return _audited(of, "release", asked, user.get_name(), do)
 
@@ -206,11 +208,17 @@ def release(of: Of, asked: AskedRelease, user: GetUserDep) -> Done:
 
 
 def _audited(
-    of: Known, action: str, asked: Asked, user: str, do: Callable[[Ledger, Act], Done], *, by_run: bool = False
-) -> Done:
+    of: Known,
+    action: str,
+    asked: ActionRequest,
+    user: str,
+    do: Callable[[Ledger, Act], ActionAnswer],
+    *,
+    by_run: bool = False,
+) -> ActionAnswer:
     """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it.
 
-    by_run: a run of the DAG does it. It finds there what it is to do, and no other run may (`dag/asked.py`).
+    by_run: a run of the DAG does it. It finds there what it is to do, and no other run may (`dag/run_params.py`).
     """
     ledger = of.ledger()
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
@@ -229,12 +237,12 @@ def _audited(
     return done
 
 
-def _run_id(stamped: Stamp) -> str:
+def _run_id(stamped: RecordStamp) -> str:
     """The id of a run that is going to be made, as Airflow makes them."""
     return DagRunType.MANUAL.generate_run_id(suffix=f"{stamped['created']}_{stamped['attempt']}")
 
 
-def _words(ledger: Ledger, asked: Asked) -> dict[str, Any]:
+def _words(ledger: Ledger, asked: ActionRequest) -> dict[str, Any]:
     """What a run's parameters may say. A name that is taken is refused before there is a run."""
     name = getattr(asked, "savepoint", None)
     if name is not None:
@@ -260,7 +268,7 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
         )
 
 
-def _run(of: Known, conf: dict[str, Any], user: str, what: str, act: Act | None = None) -> Done:
+def _run(of: Known, conf: dict[str, Any], user: str, what: str, act: Act | None = None) -> ActionAnswer:
     """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
     made = trigger_dag(
         of.dag_id,
@@ -272,12 +280,12 @@ def _run(of: Known, conf: dict[str, Any], user: str, what: str, act: Act | None 
     )
     if made is None:
         raise Rejected(f"Airflow has made no run of {of.dag_id}", help="look at the DAG's page", reason="NO_RUN")
-    return Done(told=f"Run {made.run_id} makes {what}.", run_id=made.run_id)
+    return ActionAnswer(told=f"Run {made.run_id} makes {what}.", run_id=made.run_id)
 
 
-def _answer(ledger: Ledger, asked: AskedAnswer, by: str, *, yes: bool) -> Done:
+def _answer(ledger: Ledger, asked: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
     said = holding.answer(ledger, asked.checkpoint, asked.gate, approve=yes, by=by, note=asked.note)
     told = ", ".join(f"gate {each.gate}: {'approved' if each.approve else 'rejected'} by {each.by}" for each in said)
     if any(each.approve is not yes for each in said):
         raise Rejected(f"somebody was faster: {told}", help="nothing to do: the first answer counts", reason="ANSWERED")
-    return Done(told=f"Checkpoint {asked.checkpoint}: {told}.")
+    return ActionAnswer(told=f"Checkpoint {asked.checkpoint}: {told}.")

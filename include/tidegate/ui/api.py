@@ -10,8 +10,8 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from tidegate.checkpoint.past import LONGEST, MEASURES, SORTS, Wanted
-from tidegate.model.records import Act, Acted, Kind, State
+from tidegate.history.query import LONGEST, MEASURES, SORTS, HistoryFilter
+from tidegate.records.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.pipelines import Known, known, known_pipelines
@@ -38,7 +38,7 @@ def me(user: GetUserDep) -> dict[str, Any]:
     return {"name": user.get_name()}
 
 
-@router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.Pipelines))
+@router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
 def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
     """All pipelines that the user may see: how each is, its last completed checkpoint, age, failures in a row, lag."""
     found = [views.listed(each) for each in known_pipelines(session, readable)]
@@ -67,7 +67,7 @@ def checkpoints(
     """A page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
     past = of.past()
     page = past.page(
-        Wanted(
+        HistoryFilter(
             states=state or (),
             kinds=kind or (),
             text=text,
@@ -88,7 +88,7 @@ def checkpoint(of: Of, id: Id) -> dict[str, Any]:
     return views.checkpoint(of, id)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.Manifest))
+@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.ManifestAnswer))
 def manifest(of: Of, id: Id) -> dict[str, Any]:
     """What the decision made true, as it is written; null if there is none (any more)."""
     entry = of.ledger().entry(id)
@@ -112,7 +112,7 @@ def of_run(of: Of, run_id: str) -> dict[str, Any]:
 @router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
 def summary(of: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
     """Of completed checkpoints: min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag."""
-    return {"measures": of.past().summary(Wanted(since=since, until=until))}
+    return {"measures": of.past().summary(HistoryFilter(since=since, until=until))}
 
 
 @router.get("/dags/{dag_id}/configuration", dependencies=READ, **answers(shapes.Configuration))
@@ -121,7 +121,7 @@ def configuration(of: Of) -> dict[str, Any]:
     return views.configuration(of)
 
 
-@router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.Graph))
+@router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.GraphAnswer))
 def graph(of: Of) -> dict[str, Any]:
     """The pipeline's parts, and what each did in the last completed checkpoint."""
     return views.graph(of)
@@ -150,7 +150,7 @@ def quarantine(of: Of) -> dict[str, Any]:
     return {"gates": quarantined.waiting(of)}
 
 
-@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES, **answers(shapes.Rows))
+@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES, **answers(shapes.RowsAnswer))
 def quarantine_rows(
     of: Of,
     gate: str,
@@ -162,7 +162,7 @@ def quarantine_rows(
     return quarantined.rows(of, gate, rule or (), offset, limit)
 
 
-@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBack))
+@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBackAnswer))
 def rollback(of: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
     """What going back to a checkpoint would do. Nothing is touched."""
     return views.way_back(of, to)

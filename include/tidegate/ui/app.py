@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from tidegate import seams
-from tidegate.checkpoint.metrics import Metric, figures, metrics
-from tidegate.checkpoint.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.history.metrics import Metric, figures, metrics
+from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.pipelines import Known, known_pipelines
@@ -21,7 +21,7 @@ from tidegate.ui.pipelines import Known, known_pipelines
 __all__ = ["ERRORS", "make_app", "router", "told"]
 
 
-class Told(BaseModel):
+class ErrorDetails(BaseModel):
     """An error that says what to do."""
 
     reason: str = Field(description="A stable code", examples=["NO_SUCH_CHECKPOINT"])
@@ -30,17 +30,17 @@ class Told(BaseModel):
     help: str
 
 
-class Failed(BaseModel):
+class ErrorAnswer(BaseModel):
     """What is answered instead."""
 
-    error: Told
+    error: ErrorDetails
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Failed, "description": "What was asked for makes no sense here"},
-    404: {"model": Failed, "description": "There is no such pipeline, checkpoint, gate or row"},
-    409: {"model": Failed, "description": "Not now, or not any more"},
-    503: {"model": Failed, "description": "Storage does not answer, or something is damaged"},
+    400: {"model": ErrorAnswer, "description": "What was asked for makes no sense here"},
+    404: {"model": ErrorAnswer, "description": "There is no such pipeline, checkpoint, gate or row"},
+    409: {"model": ErrorAnswer, "description": "Not now, or not any more"},
+    503: {"model": ErrorAnswer, "description": "Storage does not answer, or something is damaged"},
 }
 
 

@@ -13,12 +13,12 @@ from airflow.models.serialized_dag import SerializedDagModel
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tidegate.checkpoint.past import Past
 from tidegate.config import load_settings
 from tidegate.errors import Rejected
+from tidegate.history.query import Past
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.model.place import is_url
 from tidegate.pipeline.card import Card, read_card
+from tidegate.records.place import is_url
 
 __all__ = ["Known", "known", "known_pipelines"]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.asking import ask, taken_up
+from tidegate.checkpoint.quarantine_requests import ask, taken_up
 from tidegate.errors import Invalid, Rejected, Unavailable
-from tidegate.gates import quarantine as q
-from tidegate.gates.aside import Aside, Counts, open_quarantine
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.reader import QuarantineCounts, SetAside, open_quarantine
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.model.records import Json, Request
+from tidegate.records.records import Json, Request
 from tidegate.ui.pipelines import Known
 
 __all__ = ["request", "rows", "waiting"]
@@ -34,7 +34,7 @@ def waiting(known: Known) -> Json:
     for gate in known.card.gates:
         aside = open_quarantine(ledger.home, gate, known.options)
         pending = ledger.requests(gate, after=taken_up(view, gate))
-        told = Counts()
+        told = QuarantineCounts()
         if aside is not None:
             alone = _reading.acquire(blocking=False)
             try:
@@ -111,7 +111,7 @@ def request(known: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Requ
 
 
 def _request(
-    aside: Aside,
+    aside: SetAside,
     *,
     by: str,
     discard: bool = False,

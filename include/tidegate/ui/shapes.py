@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 import msgspec
 from pydantic import BaseModel, Field, RootModel, create_model
 
-from tidegate.checkpoint.history_row import HistoryRow
-from tidegate.model.records import State
+from tidegate.history.row import HistoryRow
+from tidegate.records.records import State
 from tidegate.ui.examples import EXAMPLES
 
 __all__ = ["answers"]
@@ -48,7 +48,7 @@ class Me(BaseModel):
     name: str | None
 
 
-class Counts(BaseModel):
+class CountsAnswer(BaseModel):
     """Checkpoints of the whole history."""
 
     triggered: int
@@ -61,7 +61,7 @@ class Counts(BaseModel):
     rolled_back: int
 
 
-class Condition(BaseModel):
+class ConditionAnswer(BaseModel):
     """How a pipeline is: one state, one cause, what to do in this order. `state` and `reason` are stable."""
 
     state: str = Field(examples=["well", "suspended"])
@@ -86,7 +86,7 @@ class Short(BaseModel):
     run: str
 
 
-class Listed(Condition):
+class Listed(ConditionAnswer):
     """A pipeline in the list. One whose records are damaged has no figures."""
 
     dag: str
@@ -95,10 +95,10 @@ class Listed(Condition):
     age_seconds: float | None = None
     lag_seconds: float | None = None
     failures: int = Field(0, description="In a row, since the last completed one")
-    counts: Counts | None = None
+    counts: CountsAnswer | None = None
 
 
-class Pipelines(BaseModel):
+class PipelinesAnswer(BaseModel):
     """All that the caller may see."""
 
     pipelines: list[Listed]
@@ -116,7 +116,7 @@ class Named(BaseModel):
     kept: bool
 
 
-class Latest(BaseModel):
+class LatestAnswer(BaseModel):
     """The newest of each kind."""
 
     completed: Whole | None
@@ -125,7 +125,7 @@ class Latest(BaseModel):
     savepoint: Named | None
 
 
-class Held(BaseModel):
+class HeldAnswer(BaseModel):
     """Why no run plans a checkpoint."""
 
     by: str
@@ -144,10 +144,10 @@ class Overview(BaseModel):
     started: bool
     by_interval: bool
     gates: list[str]
-    condition: Condition
-    suspended: Held | None
-    counts: Counts
-    latest: Latest
+    condition: ConditionAnswer
+    suspended: HeldAnswer | None
+    counts: CountsAnswer
+    latest: LatestAnswer
     open: list[Whole]
     savepoints: list[Named]
     history_problem: str
@@ -184,13 +184,13 @@ class Checkpoint(Whole):
     now: str
 
 
-class Manifest(BaseModel):
+class ManifestAnswer(BaseModel):
     """As it is written; null: there is none, or it is retired."""
 
     manifest: dict[str, Any] | None
 
 
-class Finding(BaseModel):
+class FindingAnswer(BaseModel):
     """One rule, and some of the values that broke it."""
 
     rule: str
@@ -207,7 +207,7 @@ class Findings(BaseModel):
 
     checkpoint: int
     gate: str
-    rules: list[Finding]
+    rules: list[FindingAnswer]
 
 
 class OfRun(BaseModel):
@@ -254,7 +254,7 @@ class Configuration(BaseModel):
     settings: list[Setting]
 
 
-class Part(BaseModel):
+class PartAnswer(BaseModel):
     """A source, stage, operator, gate or sink, and what it did in the last completed checkpoint."""
 
     name: str
@@ -272,12 +272,12 @@ class Part(BaseModel):
     summary: str | None = Field(None, description="What a source has read")
 
 
-class Graph(BaseModel):
+class GraphAnswer(BaseModel):
     """How the pipeline is built."""
 
     checkpoint: int | None
     jobs: list[str]
-    parts: list[Part]
+    parts: list[PartAnswer]
 
 
 class Pair(BaseModel):
@@ -326,7 +326,7 @@ class Quarantine(BaseModel):
     gates: dict[str, Waiting]
 
 
-class Aside(BaseModel):
+class AsideAnswer(BaseModel):
     """A row that waits. Values are texts, cut if they are long."""
 
     id: str
@@ -335,17 +335,17 @@ class Aside(BaseModel):
     values: dict[str, str | None]
 
 
-class Rows(BaseModel):
+class RowsAnswer(BaseModel):
     """A page of the rows that wait at a gate."""
 
     gate: str
     total: int
     complete: bool = Field(description="Whether all was counted; if not, there may be more: ask again")
     columns: list[str]
-    rows: list[Aside]
+    rows: list[AsideAnswer]
 
 
-class Target(BaseModel):
+class TargetAnswer(BaseModel):
     """A table, now and behind a rollback."""
 
     now: int | None
@@ -353,7 +353,7 @@ class Target(BaseModel):
     uri: str
 
 
-class WayBack(BaseModel):
+class WayBackAnswer(BaseModel):
     """What a rollback would do."""
 
     to: int
@@ -361,10 +361,10 @@ class WayBack(BaseModel):
     undone: list[int]
     ended: list[int]
     sources: list[str]
-    tables: dict[str, Target]
+    tables: dict[str, TargetAnswer]
 
 
-class Acted(BaseModel):
+class ActedAnswer(BaseModel):
     """What somebody has done. `done` is null if nobody knows what came of it."""
 
     at: str
@@ -378,7 +378,7 @@ class Acted(BaseModel):
 class Audit(BaseModel):
     """Newest first."""
 
-    acts: list[Acted]
+    acts: list[ActedAnswer]
 
 
 class Points(RootModel[dict[str, list[Any]]]):

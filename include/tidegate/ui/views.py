@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import condition, control, savepoint
+from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
-from tidegate.checkpoint.past import MEASURES, Past, Wanted
-from tidegate.checkpoint.verdicts import unanswered
 from tidegate.errors import Rejected, TidegateError
+from tidegate.history import health as condition
+from tidegate.history.query import MEASURES, HistoryFilter, Past
 from tidegate.ledger.ledger import Ledger
-from tidegate.model.moments import moment_of
-from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.lifecycle import savepoint
+from tidegate.protocol.verdicts import unanswered
+from tidegate.records.moments import moment_of
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.ui.pipelines import Known
 
 __all__ = [
@@ -79,7 +81,7 @@ def overview(known: Known) -> Json:
             "restored": past.newest("rollback"),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
-        "open": [past.one(row["id"]) for row in past.page(Wanted(states=("open", "held"), sort="id")).rows],
+        "open": [past.one(row["id"]) for row in past.page(HistoryFilter(states=("open", "held"), sort="id")).rows],
         "savepoints": [_savepoint(each) for each in named],
         "history_problem": past.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
@@ -112,7 +114,7 @@ def no_such(known: Known, id: int) -> Rejected:
 def row_of_run(known: Known, run_id: str) -> Json:
     """The last checkpoint that a run of the DAG has made."""
     past = known.past()
-    rows = past.page(Wanted(text=run_id, limit=200)).rows
+    rows = past.page(HistoryFilter(text=run_id, limit=200)).rows
     found = next((row for row in rows if _run_id(row["run"]) == run_id), None)
     return {"checkpoint": found["id"] if found is not None else None, "run_id": run_id}
 
@@ -152,7 +154,7 @@ def _rule(each: Mapping[str, Any]) -> Json:
 def configuration(known: Known) -> Json:
     """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
     past = known.past()
-    rows = past.page(Wanted(limit=1)).rows
+    rows = past.page(HistoryFilter(limit=1)).rows
     used = (past.one(rows[0]["id"]) or {}).get("details", {}).get("config", {}) if rows else {}
     settings = [
         {"key": key, "value": value, "origin": origin, "used": _setting(used[key]) if key in used else None}
@@ -280,7 +282,7 @@ def _condition(known: Known, ledger: Ledger) -> Json:
     return told | _whose(known, seen, found)
 
 
-def _whose(known: Known, seen: condition.Seen, found: condition.Condition) -> Json:
+def _whose(known: Known, seen: condition.Observations, found: condition.Condition) -> Json:
     """Whose log says more: Airflow's run and its task; and which gates have found what is to be told."""
     if found.state == "troubled" and seen.trouble is not None:
         return {"run_id": _run_id(seen.trouble.run), "task": seen.trouble.step, "gates": []}
@@ -327,7 +329,7 @@ def _age(text: str | None) -> float | None:
 
 
 def _failed_since(past: Past, id: int) -> int:
-    rows = past.page(Wanted(states=("aborted",), limit=200)).rows
+    rows = past.page(HistoryFilter(states=("aborted",), limit=200)).rows
     return sum(row["id"] > id for row in rows)
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.errors import TidegateError
+from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.gates import Gate
 from tidegate.ledger import Ledger, LocalStore, Store
-from tidegate.model.names import entry_name
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.runtime.run_job import Attempt, run_job
+from tidegate.records.names import entry_name
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate.testing.weather import Weather
 

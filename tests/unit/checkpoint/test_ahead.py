@@ -14,12 +14,11 @@ from tests.unit.checkpoint import test_passed_lives as lives
 from tests.unit.checkpoint.kit import World, quietly
 from tests.unit.checkpoint.test_at_least_once import AtLeastOnce
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.coordinator import Triggered
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Corrupt, Unavailable
-from tidegate.model.place import Place
-from tidegate.model.records import Ack
-from tidegate.runtime.run_job import Attempt, run_job
+from tidegate.execution.job.run_job import Attempt, run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Ack
 from tidegate.sinks.channel import Channel
 from tidegate.testing.toys import ToySink, ToySource
 

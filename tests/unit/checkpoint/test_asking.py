@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.checkpoint.kit import World
-from tidegate.checkpoint.asking import ask
+from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
 from tidegate.gates import Gate, GateContext, Judgement
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Json, Request
+from tidegate.records.records import Json, Request
 
 
 class Aside(Gate):

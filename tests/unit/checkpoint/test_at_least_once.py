@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.checkpoint.kit import Limits, World, quietly
 from tidegate import seams
-from tidegate.checkpoint.proposal import examine
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
-from tidegate.model.records import Json
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
+from tidegate.lifecycle.rollback_proposal import examine
+from tidegate.records.records import Json
 from tidegate.testing.faults import Fault
 from tidegate.testing.toys import ToySink
 
@@ -96,7 +96,7 @@ POINTS = {
 def test_a_process_that_dies_anywhere_loses_no_row(world: World, point: str, nth: int, who: str) -> None:
     world.checkpoint("one", 2)
     world.feed_more(2)
-    no_clean_up = mock.patch("tidegate.runtime.run_job.Attempt.release")
+    no_clean_up = mock.patch("tidegate.execution.job.run_job.Attempt.release")
     with no_clean_up, seams.installed(Fault(point, "E", nth).installed()):
         quietly(lambda: world.checkpoint("two"))
     id = world.trigger("two" if who == "retried" else "three", give_up=lambda plan: "RUN_GONE")

@@ -212,6 +212,6 @@ def test_an_abort_that_cannot_be_synced_lets_nothing_go(world, monkeypatch):
 
 
 def _abort(id):
-    from tidegate.checkpoint.protocol import Abort
+    from tidegate.protocol.rules import Abort
 
     return Abort(id, "RUN_GONE", "", counts=False)

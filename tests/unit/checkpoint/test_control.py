@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.checkpoint.kit import World
-from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.control import resume, suspend
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.execution.finish import Finished, finish
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.pipeline.hooks import Suspension, make_hook
-from tidegate.runtime.finish import Finished, finish
-from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
 
 
 def refused(world: World, run: str, **options: object) -> Rejected:

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.checkpoint import control
 from tidegate.errors import Rejected
-from tidegate.model.records import Drain
+from tidegate.records.records import Drain
 
 END = Drain(by="ann", reason="moved")
 

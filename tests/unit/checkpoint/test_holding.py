@@ -13,18 +13,18 @@ import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import Coordinator
-from tidegate.checkpoint.holding import TIME_LIMIT, answer, awaits_person, told_all, told_more
-from tidegate.checkpoint.protocol import Abort, on_completion
-from tidegate.checkpoint.verdicts import Held
+from tidegate.checkpoint.approvals import TIME_LIMIT, answer, awaits_person, told_all, told_more
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
+from tidegate.execution.finish import finish
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.model.view import View
 from tidegate.pipeline.hooks import Suspension
-from tidegate.runtime.finish import finish
-from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
+from tidegate.protocol.rules import Abort, on_completion
+from tidegate.protocol.verdicts import Undecided
+from tidegate.protocol.view import View
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.testing.toys import ToySink, ToySource
 
 
@@ -279,7 +279,7 @@ def test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by(w
     assert awaits_person(entry), "so nobody ends it because its process is gone"
     assert "held by gate 'g1'" in told_all(View((entry,)), [entry.id]), "and everybody is told"
     base = world.ledger.entry(1)
-    assert isinstance(on_completion(entry, base), Held), "so the time limit can answer"
+    assert isinstance(on_completion(entry, base), Undecided), "so the time limit can answer"
     assert not world.coordinator().overdue(entry), "its own limit runs, not the plan's timeout"
     assert isinstance(on_completion(entry, base, ("JOB_FAILED", "it broke")), Abort), "but a job that failed for good"
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, Unavailable
-from tidegate.model.place import Place
-from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
+from tidegate.records.place import Place
 from tidegate.testing.toys import ToySink, ToySource
 
 

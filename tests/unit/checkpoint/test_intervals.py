@@ -12,12 +12,13 @@ import pytest
 
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator, Covered, condition
+from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.execution.finish import finish
+from tidegate.history import health as condition
 from tidegate.ledger.ledger import stamp
-from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, Drain, Filled, JobStats
-from tidegate.runtime.finish import finish
+from tidegate.records.interval import Interval
+from tidegate.records.records import Ack, Drain, Filled, JobStats
 from tidegate.sources import Files
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
@@ -45,7 +46,7 @@ class Intervals(World):
     def ask(self, run: str, number: int, **options: object) -> int:
         """Trigger; answers with the checkpoint's id."""
         triggered = self.coordinator().trigger(run, interval=hour(number), **options)
-        assert not isinstance(triggered, Covered)
+        assert not isinstance(triggered, AlreadyCovered)
         assert triggered is not None
         return triggered.plan.id
 
@@ -136,7 +137,7 @@ def test_an_expired_one_is_given_up_and_nobody_else_is_harmed(world):
 def test_a_new_run_for_a_completed_interval_is_a_no_op_that_says_so(world):
     id = world.whole("first", 1)
     answer = world.coordinator().trigger("second", interval=hour(1))
-    assert isinstance(answer, Covered)
+    assert isinstance(answer, AlreadyCovered)
     assert answer.by == id
     assert "--reprocess" in answer.why
     assert world.ledger.view().last_id == id
@@ -145,7 +146,7 @@ def test_a_new_run_for_a_completed_interval_is_a_no_op_that_says_so(world):
 def test_the_no_op_publishes_what_its_interval_is_still_owed(world):
     world.make("first", 1)
     assert world.live("a") == []
-    assert isinstance(world.coordinator().trigger("second", interval=hour(1)), Covered)
+    assert isinstance(world.coordinator().trigger("second", interval=hour(1)), AlreadyCovered)
     assert world.live("a") == world.expected(1)
 
 
@@ -238,7 +239,7 @@ def test_a_forgotten_interval_is_still_known_as_done(world):
     for number in range(1, 4):
         world.whole(f"run {number}", number)
     answer = world.coordinator().trigger("late", interval=hour(0))
-    assert isinstance(answer, Covered)
+    assert isinstance(answer, AlreadyCovered)
     assert answer.by == first
     with pytest.raises(Invalid, match="overlaps"):
         world.coordinator().trigger("daily", interval=hour(0, 24))
@@ -306,10 +307,10 @@ def test_what_a_trigger_lists_does_not_grow_with_the_intervals_that_were_made(wo
     assert 0 < sum(counted) < 20
     world.ledger.index_interval(Filled(**stamp("filled"), id=7, interval=Interval.of(*hour(3)).record, traces={}))
     again = world.coordinator().trigger("again", interval=hour(3))
-    assert isinstance(again, Covered)
+    assert isinstance(again, AlreadyCovered)
     assert again.by == 7
     world.feed.intervals[Interval.of(*hour(500))] = [1]
-    assert not isinstance(world.coordinator().trigger("the next one", interval=hour(500)), Covered)
+    assert not isinstance(world.coordinator().trigger("the next one", interval=hour(500)), AlreadyCovered)
     assert 0 < sum(counted) < 40
 
 
@@ -406,7 +407,7 @@ def run(world: World, name: str, interval: tuple[datetime, datetime] | None) -> 
     world.feed_more(1)
     coordinator: Coordinator = world.coordinator()
     triggered = coordinator.trigger(name, interval=interval)
-    assert not isinstance(triggered, Covered)
+    assert not isinstance(triggered, AlreadyCovered)
     assert triggered is not None
     world.work(triggered.plan.id)
     assert coordinator.complete(triggered.plan.id).state == "completed"
@@ -419,7 +420,7 @@ def test_a_continuous_pipeline_that_went_past_an_interval_does_nothing_and_says_
     last = run(continuous, "5", hour(5))
     for number in (3, 4, 5):
         answer = continuous.coordinator().trigger(f"backfill {number}", interval=hour(number))
-        assert isinstance(answer, Covered)
+        assert isinstance(answer, AlreadyCovered)
         assert answer.by == last
     assert run(continuous, "6", hour(6)) == 3
 
@@ -427,7 +428,7 @@ def test_a_continuous_pipeline_that_went_past_an_interval_does_nothing_and_says_
 def test_a_run_without_an_interval_in_between_does_not_forget_how_far_the_others_went(continuous):
     run(continuous, "3", hour(3))
     run(continuous, "manual", None)
-    assert isinstance(continuous.coordinator().trigger("backfill", interval=hour(3)), Covered)
+    assert isinstance(continuous.coordinator().trigger("backfill", interval=hour(3)), AlreadyCovered)
 
 
 def test_what_lies_before_the_first_checkpoint_is_refused_with_what_to_do(continuous):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
-from tidegate.checkpoint import proposal, rollback
 from tidegate.errors import Invalid, Rejected
+from tidegate.lifecycle import rollback
+from tidegate.lifecycle import rollback_proposal as proposal
 from tidegate.testing.toys import ToySink
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.checkpoint.kit import World
-from tidegate.model.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
+from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
 from tidegate.testing.toys import ToySink
 
 COLUMNS = {f"column_{place}": {"type": "long", "nullable": True, "metadata": {}} for place in range(20)}

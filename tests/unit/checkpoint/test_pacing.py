@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import Coordinator
 from tidegate.checkpoint.pacing import WINDOW, allowed, fixed_time, last_ones, target_of
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
-from tidegate.model.place import Place
-from tidegate.model.records import Pace, Timed
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.run_job import run_job
+from tidegate.records.place import Place
+from tidegate.records.records import Pace, Timed
 from tidegate.sources import Adaptive, Generator
 from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 

@@ -15,15 +15,15 @@ import pytest
 
 from tests.unit.checkpoint.kit import Limits, Outages
 from tidegate import Pipeline
-from tidegate.checkpoint import Coordinator
+from tidegate.coordinator import Coordinator
+from tidegate.delta import StagedFile
 from tidegate.errors import Corrupt, Fenced, Rejected
+from tidegate.execution.job.run_job import Attempt, run_job
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.ledger import Ledger, LocalStore
-from tidegate.model.place import Place
-from tidegate.model.records import Json
-from tidegate.runtime.loop import Observer, Schedule, run_checkpoints
-from tidegate.runtime.run_job import Attempt, run_job
-from tidegate.sinks.channel import Channel, Rows, Sent
-from tidegate.tables import StagedFile
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.sinks.channel import Channel, ChannelRows, Sent
 from tidegate.testing.toys import ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
 
 SLOW = {"slow": "b", "slower": "c"}
@@ -44,7 +44,7 @@ def send(self: Channel, frame: Any, replaced: Any, context: Any, staging: Any, s
     with location.create(path) as file:
         file.write(json.dumps(frame.rows).encode())
     files = [StagedFile(path=path, size=location.size(path) or 0, rows=len(frame.rows))]
-    return Sent(rows=Rows(columns={}, files=files))
+    return Sent(rows=ChannelRows(columns={}, files=files))
 
 
 def take_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> tuple[Any, None]:

@@ -13,16 +13,16 @@ from tests.ticking import TickingStore
 from tests.unit.checkpoint import test_passed_lives
 from tests.unit.checkpoint.test_passed_lives import SLOW, Life, Unaligned
 from tidegate import seams
-from tidegate.checkpoint.copies import copy_out, open_copy, verify
-from tidegate.checkpoint.held import held_by
-from tidegate.checkpoint.lines import all_below
-from tidegate.checkpoint.progress import progress_of
-from tidegate.checkpoint.savepoint import behind, create, dispose
-from tidegate.checkpoint.voids import void_attempts
+from tidegate.checkpoint.ancestry import all_below
+from tidegate.checkpoint.superseded_acks import void_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
+from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.ledger import Ledger
-from tidegate.model.records import Ack, Handle, Json
-from tidegate.runtime.run_job import Attempt, run_job
+from tidegate.lifecycle.copies import copy_out, open_copy, verify
+from tidegate.lifecycle.savepoint import behind, create, dispose
+from tidegate.lifecycle.snapshot import held_by
+from tidegate.protocol.progress import progress_of
+from tidegate.records.records import Ack, Handle, Json
 
 _toy_channels = test_passed_lives._toy_channels
 

@@ -4,10 +4,10 @@ import pytest
 
 from tests.unit.checkpoint.kit import quietly
 from tidegate import seams
-from tidegate.checkpoint import publish as publishing
+from tidegate.checkpoint.publishing import publish as publishing
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger
-from tidegate.model.records import Latest
+from tidegate.records.records import LatestHint
 from tidegate.testing.faults import Fault
 from tidegate.testing.toys import ToyCommit, ToySink
 
@@ -428,7 +428,7 @@ def test_an_old_hint_written_late_costs_time_only(world):
     world.limit(num_retained=1)
     for n in range(4):
         world.checkpoint(f"run{n}", rows=3)
-    world.ledger.hint(Latest(attempt="slow", created="long ago", id=2))
+    world.ledger.hint(LatestHint(attempt="slow", created="long ago", id=2))
     assert world.state(2) == "gone"
     assert world.checkpoint("next", rows=3) == 5
     assert world.ledger.view().settled == 5

@@ -10,8 +10,8 @@ from tidegate.checkpoint import troubles
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
-from tidegate.model.place import Place
-from tidegate.model.records import Restart
+from tidegate.records.place import Place
+from tidegate.records.records import Restart
 from tidegate.testing.toys import ToyFeed, ToySource
 
 
@@ -297,8 +297,8 @@ class Renamed(ToySource):
 
 def test_a_source_under_another_name_is_another_source(world, monkeypatch):
     from tidegate import Pipeline
-    from tidegate.checkpoint import Coordinator
-    from tidegate.model.place import Place
+    from tidegate.coordinator import Coordinator
+    from tidegate.records.place import Place
     from tidegate.testing.toys import ToySink
 
     world.checkpoint("one", rows=3)

@@ -14,13 +14,13 @@ from tidegate import seams
 from tidegate.cli.main import main
 from tidegate.config import load_settings
 from tidegate.ledger.ledger import Ledger, open_ledger, stamp
-from tidegate.model.codec import fingerprint, sha256
-from tidegate.model.records import (
+from tidegate.records.codec import fingerprint, sha256
+from tidegate.records.records import (
     Ack,
     Decision,
     Handle,
     JobStats,
-    Latest,
+    LatestHint,
     Manifest,
     Payload,
     Plan,
@@ -146,7 +146,7 @@ class Project:
         log = self.table / "_delta_log" / f"{version:020d}.json"
         table = PublishedTable(uri=str(self.table), version=version, log_hash=sha256(log.read_bytes()), rows=3)
         self.ledger.create_published(Published(**stamp(f"p{id}"), id=id, tables={"good": table}))
-        self.ledger.hint(Latest(**stamp(seams.new_id()), id=id))
+        self.ledger.hint(LatestHint(**stamp(seams.new_id()), id=id))
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.test_rollback import Shop
-from tidegate.checkpoint.condition import REASONS, STATES
 from tidegate.cli.completion import SCRIPTS
+from tidegate.cli.completion_candidates import complete
 from tidegate.cli.main import COMMANDS
-from tidegate.cli.words import complete
 from tidegate.config import KEYS
+from tidegate.history.health import REASONS, STATES
 
 
 @pytest.fixture
@@ -98,7 +98,8 @@ def test_names_in_folders_are_written_out(shop, folder, tidegate):
 
 def test_it_needs_no_spark_no_airflow_and_no_users_code(shop):
     code = (
-        "import sys, json; from tidegate.cli.words import complete; found = complete('tidegate show orders ');"
+        "import sys, json; from tidegate.cli.completion_candidates import complete;"
+        "found = complete('tidegate show orders ');"
         "print(json.dumps([found[0][0], sorted({name.split('.')[0] for name in sys.modules})]))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import Died, Run, contents, dying, refused
-from tidegate.tables import Location
+from tidegate.delta import Location
 
 shop = test_fork.shop
 COPY = ("savepoint", "create", "orders", "good", "--checkpoint", "2", "--copy", "copies/good")
@@ -124,7 +124,7 @@ def test_wherever_copying_is_broken_off_the_same_command_goes_on(shop, folder, t
 
 
 def test_retention_that_comes_while_it_is_copied_spares_it(shop, folder, tidegate, monkeypatch):
-    from tidegate.checkpoint import copies
+    from tidegate.lifecycle import copies
 
     real, slow, seen = copies._put, Run("orders", num_retained="1").coordinator, []
 

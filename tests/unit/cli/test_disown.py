@@ -8,18 +8,18 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.unit.cli.test_rollback import COLUMNS
-from tests.unit.tables.kit import by_foreigner, kv, rows_of, staged
+from tests.unit.delta.kit import by_foreigner, kv, rows_of, staged
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.targets import find
+from tidegate.coordinator import Coordinator
+from tidegate.delta import locate, open_table
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
-from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, JobStats
+from tidegate.records.interval import Interval
+from tidegate.records.records import Ack, JobStats
 from tidegate.sinks.base import Staging
-from tidegate.sinks.delta_interval import staging_folder
-from tidegate.sinks.delta_table import Batch, staged_result
-from tidegate.tables import locate, open_table
+from tidegate.sinks.delta.interval import staging_folder
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 CODE = "daily:pipeline"
 DAILY = """
@@ -59,7 +59,7 @@ class Daily:
         attempt = f"{plan.attempt}-{seams.new_id()}"
         files = staged(self.table, staging_folder(Staging(plan.id, attempt, interval), context), kv(*rows), COLUMNS)
         snapshot = open_table(self.table)
-        batch = Batch(columns=COLUMNS, files=files, since=snapshot.version if snapshot is not None else None)
+        batch = StagedBatch(columns=COLUMNS, files=files, since=snapshot.version if snapshot is not None else None)
         packed = {"good": self.coordinator.ledger.pack(staged_result(batch, len(rows)).committable)}
         self.coordinator.ledger.create_ack(
             Ack(**stamp(attempt), id=plan.id, job="main", prev=None, sinks=packed, stats=JobStats())

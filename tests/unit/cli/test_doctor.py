@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.checkpoint.history import remember
-from tidegate.model.records import Handle
+from tidegate.delta import Location, open_table
+from tidegate.delta.log.snapshot import _known as opened
+from tidegate.history.table import remember
+from tidegate.records.records import Handle
 from tidegate.sinks.base import SinkContext, Staging
-from tidegate.tables import Location, open_table
-from tidegate.tables.log import _known as opened
 
 SHOP = """
 from tidegate import Pipeline
@@ -51,7 +51,7 @@ def bad(found):
 def leave_behind(project, id, attempt):
     """What an attempt at a checkpoint's job staged that nobody released."""
     uid = project.ledger.start().uid
-    from tidegate.model.place import Place
+    from tidegate.records.place import Place
 
     context = SinkContext("orders", uid, "good", Place(str(project.folder)))
     plan = project.ledger.entry(id).plan
@@ -160,12 +160,12 @@ def test_a_manifest_that_cannot_be_is_found(history, tidegate):
 
 
 def test_a_side_file_that_is_not_what_was_written_is_found(history, tidegate):
-    from tidegate.model.records import Payload
+    from tidegate.records.records import Payload
 
     blob = history.ledger.put_blob(b"[]" * 100)
     plan = history.plan(4, 3)
     from tidegate.ledger.ledger import stamp
-    from tidegate.model.records import Ack, JobStats
+    from tidegate.records.records import Ack, JobStats
 
     ack = Ack(**stamp("a4"), id=4, job="main", prev=None, sinks={"good": Payload(blob=blob)}, stats=JobStats())
     history.ledger.create_ack(ack)

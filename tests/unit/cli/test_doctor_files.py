@@ -10,10 +10,11 @@ import pytest
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import FORK, Died, Run, contents, dying
 from tests.unit.cli.test_retained_files import Compacting
-from tidegate.checkpoint import savepoint
-from tidegate.cli import doctor_files, doctor_tables
+from tidegate.cli.doctor import files as doctor_files
+from tidegate.cli.doctor import tables as doctor_tables
+from tidegate.delta import missing_files
+from tidegate.lifecycle import savepoint
 from tidegate.sinks.base import Staging
-from tidegate.tables import missing_files
 
 shop = test_fork.shop
 CODE = "shop:orders"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import Died, Run, dying, refused
-from tests.unit.tables.kit import rows_of
-from tidegate.checkpoint import savepoint
+from tests.unit.delta.kit import rows_of
 from tidegate.ledger import Ledger
+from tidegate.lifecycle import savepoint
 
 shop = test_fork.shop
 CODE = "shop:orders"
@@ -126,7 +126,7 @@ def test_broken_off_the_same_command_goes_on_with_it(shop, tidegate, monkeypatch
 
 @pytest.mark.parametrize(("retention", "left"), [("retain_on_failure", [1, 2, 3]), ("never_retain", [])])
 def test_the_end_of_time_is_for_good_only_if_nothing_is_ever_retained(shop, tidegate, monkeypatch, retention, left):
-    monkeypatch.setattr("tidegate.cli.stop.run_loop", lambda c, s, *rest: shop.checkpoint(drain=s[0].drain))
+    monkeypatch.setattr("tidegate.cli.lifecycle.stop.run_loop", lambda c, s, *rest: shop.checkpoint(drain=s[0].drain))
     said = tidegate("stop", CODE, "--drain", "-D", f"retention={retention}", "--yes", "--json")
     assert (said.code, said.json["drained"], said.json["final"]) == (0, True, not left)
     assert [id for id in state_files(shop) if id < 4] == left

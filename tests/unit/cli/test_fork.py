@@ -8,19 +8,19 @@ import sys
 import msgspec
 import pytest
 
-from tests.unit.tables.kit import KV, kv, rows_of, staged
+from tests.unit.delta.kit import KV, kv, rows_of, staged
 from tidegate import seams
-from tidegate.cli.rollback import coordinator_of
+from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.targets import find
+from tidegate.delta import Location, locate, missing_files
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp
 from tidegate.ledger.store import LocalStore
-from tidegate.model.records import Ack, Drain, JobStats
-from tidegate.pipeline.meaning import meaning_of
+from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.records.records import Ack, Drain, JobStats
 from tidegate.sinks.base import Staging
-from tidegate.sinks.delta_table import Batch, staged_result
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 from tidegate.state.record import StateFile, StateTable
-from tidegate.tables import Location, locate, missing_files
 
 CODE = """
 from tidegate import Pipeline
@@ -61,7 +61,7 @@ class Run:
         context = self.coordinator.context("good")
         table = locate(context.place, self.coordinator.graph.sinks["good"].sink.path)
         files = staged(table, Staging(plan.id, attempt).folder(context), kv((plan.id, self.name)), KV)
-        good = staged_result(Batch(columns=KV, files=files), 1).committable
+        good = staged_result(StagedBatch(columns=KV, files=files), 1).committable
         state = self.ledger.pack(self.grown(plan, attempt))
         ack = Ack(
             **stamp(attempt),
@@ -281,7 +281,7 @@ def test_what_cannot_be_forked_is_refused_with_the_reason_and_nothing_is_made(sh
 
 
 def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, tidegate, monkeypatch):
-    from tidegate.checkpoint import fork
+    from tidegate.lifecycle import fork
 
     real = fork._claim
     slow = Run("orders", num_retained="1").coordinator
@@ -293,7 +293,7 @@ def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, ti
 
 
 def test_retention_that_comes_while_it_is_copied_spares_the_checkpoint(shop, tidegate, monkeypatch):
-    from tidegate.checkpoint import fork
+    from tidegate.lifecycle import fork
 
     slow, seen = Run("orders", num_retained="1").coordinator, []
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.gates.test_suite import BROKEN, GOOD
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, BrokenRule, Hold, JobStats, Payload, Verdict
+from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
 
 # -- suites --------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ def held(project):
     """1 completed, 2 held by gate `checked`."""
     project.complete(1, None)
     project.plan(2, 1)
-    broken = BrokenRule(rule="mean", policy="hold", severity="critical", rows=None, why="found 99")
+    broken = RecordedRule(rule="mean", policy="hold", severity="critical", rows=None, why="found 99")
     verdict = Verdict(
         outcome="hold",
         rows=7,

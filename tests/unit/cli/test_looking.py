@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tidegate.model.records import Amount, Pace
+from tidegate.records.records import Amount, Pace
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_explain_an_abort(history, tidegate):
 
 @pytest.mark.parametrize("reason", ["CANCELLED", "CHECKPOINT_EXPIRED", "BASE_ABORTED", "RUN_GONE"])
 def test_explain_knows_every_reason(project, tidegate, reason):
-    from tidegate.cli.explain import REASONS
+    from tidegate.cli.inspect.explain import REASONS
 
     project.plan(1, None)
     project.abort(1, reason, "", counts=False)
@@ -300,8 +300,8 @@ def test_read_shows_every_kind_of_value_as_json(project, tidegate):
     from deltalake import DeltaTable, write_deltalake
 
     from tidegate.ledger.ledger import stamp
-    from tidegate.model.codec import sha256
-    from tidegate.model.records import Published, PublishedTable
+    from tidegate.records.codec import sha256
+    from tidegate.records.records import Published, PublishedTable
 
     values = {
         "amount": pa.array([Decimal("12.30")], pa.decimal128(12, 2)),

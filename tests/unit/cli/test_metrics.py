@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from tests.unit.checkpoint.test_metrics import parsed
 from tests.unit.cli.test_rollback import Shop
-from tidegate.checkpoint.metrics import METRICS
+from tests.unit.history.test_metrics import parsed
+from tidegate.history.metrics import METRICS
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from tests.unit.cli.test_rollback import CODE, Shop
 from tests.unit.cli.test_run import SHOP
-from tests.unit.tables.kit import by_foreigner
-from tidegate.checkpoint.past import Past
-from tidegate.tables import locate
+from tests.unit.delta.kit import by_foreigner
+from tidegate.delta import locate
+from tidegate.history.query import Past
 from tidegate.ui import views
 
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from tests.unit.cli.test_fork import CODE, Run
-from tests.unit.tables.kit import KV, kv, staged
-from tidegate.checkpoint import savepoint
-from tidegate.model.records import Restart
+from tests.unit.delta.kit import KV, kv, staged
+from tidegate.delta import live_files, missing_files, open_table
+from tidegate.lifecycle import savepoint
+from tidegate.records.records import Restart
 from tidegate.sinks.base import Staging
 from tidegate.state.record import StateFile, StateTable
-from tidegate.tables import live_files, missing_files, open_table
 
 
 class Compacting(Run):

@@ -11,17 +11,17 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_run import SHOP
-from tests.unit.tables.kit import by_foreigner, kv, rows_of, staged
+from tests.unit.delta.kit import by_foreigner, kv, rows_of, staged
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.cli.targets import find
+from tidegate.coordinator import Coordinator
+from tidegate.delta import locate
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, JobStats
-from tidegate.pipeline.meaning import meaning_of
+from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.records.records import Ack, JobStats
 from tidegate.sinks.base import Publication, Staging
-from tidegate.sinks.delta_table import Batch, staged_result
-from tidegate.tables import locate
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 CODE = "shop:pipeline"
 COLUMNS = {
@@ -59,7 +59,7 @@ class Shop:
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
         files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
-        committable = staged_result(Batch(columns=COLUMNS, files=files), 1).committable
+        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
         packed = {"good": self.coordinator.ledger.pack(committable)}
         ack = Ack(
             **stamp(attempt),
@@ -208,7 +208,7 @@ class Early(Shop):
         attempt, sink = f"{plan.attempt}-{seams.new_id()}", self.coordinator.graph.sinks["good"].sink
         context = replace(self.coordinator.context("good"), through=True)
         files = staged(self.table, Staging(plan.id, attempt).folder(context), kv((plan.id, "row")), COLUMNS)
-        committable = staged_result(Batch(columns=COLUMNS, files=files), 1).committable
+        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
         head = sink.head(context)
         publication = Publication(plan.id, 0, attempt, head.last, (committable,), through=True)
         through = {"good": sink.publish(publication, head, context)}

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidegate import seams
-from tidegate.checkpoint.coordinator import Covered, Outcome
-from tidegate.cli.interrupts import Interrupts
-from tidegate.cli.progress import LiveProgress, progress_for
+from tidegate.cli.running.interrupts import Interrupts
+from tidegate.cli.running.progress import LiveProgress, progress_for
+from tidegate.coordinator import AlreadyCovered, Outcome
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import stamp
-from tidegate.model.interval import Interval
-from tidegate.model.records import Ack, JobStats
+from tidegate.records.interval import Interval
+from tidegate.records.records import Ack, JobStats
 
 SHOP = """
 from tidegate import Pipeline
@@ -42,7 +42,7 @@ def loop(monkeypatch):
             asked.append((coordinator, schedule))
             return behave(observer, schedule)
 
-        monkeypatch.setattr("tidegate.cli.run.run_checkpoints", run_checkpoints)
+        monkeypatch.setattr("tidegate.cli.running.run.run_checkpoints", run_checkpoints)
         return asked
 
     return install
@@ -210,7 +210,7 @@ def test_spark_is_told_to_let_go_from_another_thread():
 
 
 def test_a_spark_that_does_not_let_go_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.interrupts._CANCEL_S", 0.05)
+    monkeypatch.setattr("tidegate.cli.running.interrupts._CANCEL_S", 0.05)
     never = threading.Event()
     with Interrupts(lambda: None, never.wait, None), pytest.raises(KeyboardInterrupt):
         press(signal.SIGINT, signal.SIGINT)
@@ -330,7 +330,7 @@ def test_reprocess_needs_an_interval(shop, tidegate, loop):
 
 def test_an_interval_that_is_done_is_told_and_is_no_failure(shop, tidegate, loop):
     day = datetime(2026, 1, 1, tzinfo=UTC)
-    done = Covered(
+    done = AlreadyCovered(
         Interval.of(day, day + timedelta(days=1)), 7, "interval 2026-01-01 is done: checkpoint 7 completed it"
     )
     loop(lambda observer, schedule: observer.covered(done))

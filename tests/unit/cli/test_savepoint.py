@@ -103,7 +103,7 @@ def loop(shop, monkeypatch):
                 id = shop.coordinator.abort(shop.trigger(aligned=schedule.aligned).id, "GATE_FAILED").id
             progress.checkpoints.append({"id": id, "state": state})
 
-        monkeypatch.setattr("tidegate.cli.savepoint.run_loop", run_loop)
+        monkeypatch.setattr("tidegate.cli.lifecycle.savepoint.run_loop", run_loop)
         return asked
 
     return install

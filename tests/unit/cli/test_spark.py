@@ -1,13 +1,14 @@
-"""spark start|status|stop: what they say and answer with. The server itself: tests/spark and tests/unit/runtime."""
+"""spark start|status|stop: what they say and answer with. The server itself: tests/spark and tests/unit/spark."""
 
 import pytest
 
-from tests.unit.runtime.conftest import Servers
+from tests.unit.spark.conftest import Servers
 
 
 @pytest.fixture
 def servers(folder, monkeypatch):
-    from tidegate.runtime import connect_launch, connect_server
+    from tidegate.spark.server import launch as connect_launch
+    from tidegate.spark.server import server as connect_server
 
     servers = Servers(folder / ".tidegate" / "spark")
     monkeypatch.setattr(connect_launch, "command", servers.command)
@@ -43,8 +44,8 @@ def test_from_nothing_to_nothing(servers, tidegate):
 
 def test_in_use_is_no_and_force_is_yes(servers, tidegate):
     from tidegate.config import load_settings
-    from tidegate.runtime.connect_server import acquire
-    from tidegate.runtime.sessions import spark_settings
+    from tidegate.spark.reused_session import spark_settings
+    from tidegate.spark.server.server import acquire
 
     with acquire(spark_settings(load_settings())):
         said = tidegate("spark", "stop", "--json")
@@ -55,7 +56,7 @@ def test_in_use_is_no_and_force_is_yes(servers, tidegate):
 
 
 def test_a_server_that_hangs_is_said_to(servers, tidegate, monkeypatch):
-    from tidegate.cli import spark
+    from tidegate.cli.running import spark
 
     servers.how = "mute"
     monkeypatch.setattr(spark, "_ANSWER_TIMEOUT", 0.1)

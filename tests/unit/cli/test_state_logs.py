@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_fork import Run
-from tidegate.checkpoint import retention
-from tidegate.tables.old_logs import YOUNG_S
+from tidegate.delta.log.cleanup import YOUNG_S
+from tidegate.lifecycle import retention
 
 shop = test_fork.shop
 

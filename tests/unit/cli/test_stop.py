@@ -66,7 +66,7 @@ def test_it_waits_for_what_is_open_and_may_be_told_not_to(shop, tidegate, monkey
         waited.append(seconds)
         shop.coordinator.abort(plan.id, "CANCELLED")
 
-    monkeypatch.setattr("tidegate.cli.stop.seams.sleep", others)
+    monkeypatch.setattr("tidegate.cli.lifecycle.stop.seams.sleep", others)
     said = tidegate("stop", "orders")
     assert said.code == 0
     assert len(waited) == 1
@@ -112,7 +112,7 @@ def loop(shop, monkeypatch):
             else:
                 shop.checkpoint(publish=False, drain=schedule.drain)
 
-        monkeypatch.setattr("tidegate.cli.stop.run_loop", run_loop)
+        monkeypatch.setattr("tidegate.cli.lifecycle.stop.run_loop", run_loop)
 
     return install
 

@@ -18,15 +18,15 @@ from tidegate import seams
 from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
-from tidegate.cli.up import Stop, Up
-from tidegate.cli.up_airflow import Dag, Run, broken, failure
-from tidegate.cli.up_follow import Followed, Pipelines
-from tidegate.cli.up_home import Home, free_port
-from tidegate.cli.up_processes import Processes, alone, end_left_over, log_end
-from tidegate.cli.up_screen import screen_for
+from tidegate.cli.up.airflow import Dag, DagRun, broken, failure
+from tidegate.cli.up.follow import Followed, FollowedPipelines
+from tidegate.cli.up.home import Home, free_port
+from tidegate.cli.up.processes import Processes, alone, end_left_over, log_end
+from tidegate.cli.up.screen import screen_for
+from tidegate.cli.up.up import StopSignals, Up
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
-from tidegate.runtime.processes import ProcessId, identify, is_alive
+from tidegate.spark.server.processes import ProcessId, identify, is_alive
 
 # A process with a child in a process group of its own, as Airflow's tasks are. Both ignore a polite end.
 STUBBORN = """
@@ -246,10 +246,10 @@ def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
 
     class Answers:
-        def failed_tasks(self, run: Run) -> list[tuple[str, int]]:
+        def failed_tasks(self, run: DagRun) -> list[tuple[str, int]]:
             return [("main", 2), ("complete", 1)]
 
-    told = failure(Answers(), home, Run("orders", "manual__1", "failed"))  # type: ignore[arg-type]
+    told = failure(Answers(), home, DagRun("orders", "manual__1", "failed"))  # type: ignore[arg-type]
     assert told.splitlines()[0].startswith("task main failed, try 2.")
     assert "Invalid: stage 'x' failed" in told
     assert "frames" not in told
@@ -275,7 +275,7 @@ class NoAirflow:
     def dags(self) -> list[Dag]:
         return [Dag("orders", "orders", False, None)]
 
-    def runs(self, dag: Dag) -> list[Run]:
+    def runs(self, dag: Dag) -> list[DagRun]:
         return []
 
     def import_errors(self) -> dict[str, str]:
@@ -292,9 +292,9 @@ def up_of(project, *words: str) -> Up:
     home.make()
     args = argparse.Namespace(checkpoints=int(words[0]) if words else None, beside=[], port=None)
     out = Output(sys.stdout, sys.stderr)
-    up = Up(args, load_settings(), home, screen_for(out), Stop(out))
+    up = Up(args, load_settings(), home, screen_for(out), StopSignals(out))
     up.airflow = NoAirflow()
-    up.pipelines = Pipelines(up.airflow, up.settings)
+    up.pipelines = FollowedPipelines(up.airflow, up.settings)
     return up
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from tests.waiting import eventually
 from tidegate import seams
-from tidegate.cli.up_home import Home
-from tidegate.cli.up_processes import Processes, last_error
-from tidegate.cli.up_supervise import Supervisor
+from tidegate.cli.up.home import Home
+from tidegate.cli.up.processes import Processes, last_error
+from tidegate.cli.up.supervise import Supervisor
 from tidegate.errors import Unavailable
-from tidegate.runtime.processes import is_alive
+from tidegate.spark.server.processes import is_alive
 
 LIVES = "import time\nprint('all is well', flush=True)\nwhile True: time.sleep(0.05)"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

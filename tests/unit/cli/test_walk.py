@@ -13,9 +13,9 @@ import pytest
 
 from tests.unit.cli.test_rollback import Shop
 from tidegate import seams
-from tidegate.checkpoint import condition
+from tidegate.history import health as condition
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, BrokenRule, JobStats, Payload, Verdict
+from tidegate.records.records import Ack, JobStats, Payload, RecordedRule, Verdict
 
 CODE = """
 from tidegate import Pipeline
@@ -71,7 +71,7 @@ def test_bad_rows(shop, tidegate):
     """More rows break the gate's rules than it may set aside."""
     plan = shop.trigger()
     rule = "expect_column_values_to_be_in_set(country)"
-    broken = BrokenRule(rule=rule, policy="quarantine", severity="critical", rows=200, why="200 of 200 rows break it")
+    broken = RecordedRule(rule=rule, policy="quarantine", severity="critical", rows=200, why="200 of 200 rows break it")
     results = {
         "results": [
             {

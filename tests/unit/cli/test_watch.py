@@ -10,15 +10,15 @@ import pytest
 from tests.unit.checkpoint.kit import World
 from tests.unit.cli.test_rollback import Shop
 from tidegate import seams
-from tidegate.checkpoint.history import remember
-from tidegate.checkpoint.past import MEASURES
 from tidegate.cli import main as cli
+from tidegate.cli.inspect.summary import MEASURED
 from tidegate.cli.output import Output
-from tidegate.cli.summary import MEASURED
 from tidegate.errors import Unavailable
+from tidegate.history.query import MEASURES
+from tidegate.history.table import remember
 from tidegate.ledger import LocalStore
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Ack, Hold, JobStats, Payload, Verdict
+from tidegate.records.records import Ack, Hold, JobStats, Payload, Verdict
 
 
 @pytest.fixture

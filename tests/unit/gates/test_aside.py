@@ -13,11 +13,12 @@ import pytest
 from deltalake import write_deltalake
 
 from tidegate.errors import Invalid
-from tidegate.gates import aside as module
-from tidegate.gates import quarantine as q
-from tidegate.gates.aside import Aside, open_quarantine
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine import reader as module
+from tidegate.gates.quarantine.reader import SetAside, open_quarantine
+from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import stamp
-from tidegate.model.records import Request
+from tidegate.records.records import Request
 
 FILES, EACH = 10, 20_000
 ALL = FILES * EACH
@@ -47,7 +48,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200,000 rows in quarantine."""
     home = tmp_path_factory.mktemp("home")
     for file in range(FILES):
-        write_deltalake(q.QuarantineSink("checked").path(str(home)), rows(file), mode="append")
+        write_deltalake(QuarantineSink("checked").path(str(home)), rows(file), mode="append")
     return home
 
 
@@ -90,7 +91,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     return found
 
 
-def opened(home: Path) -> Aside:
+def opened(home: Path) -> SetAside:
     """As each request opens it."""
     found = open_quarantine(str(home), "checked", {})
     assert found is not None
@@ -130,7 +131,7 @@ def row_of(home: Path, place: int) -> float:
     """The amount of the row that waits at this place, read at once."""
     if not _amounts:
         for file in opened(home)._files:
-            path = f"{q.QuarantineSink('checked').path(str(home))}/{file.path}"
+            path = f"{QuarantineSink('checked').path(str(home))}/{file.path}"
             import pyarrow.parquet as pq
 
             table = pq.read_table(path)

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, GateContext
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 
 
 @pytest.mark.parametrize(

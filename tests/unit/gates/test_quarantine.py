@@ -9,15 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.unit.tables.kit import schema, staged
+from tests.unit.delta.kit import schema, staged
+from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
-from tidegate.gates.aside import Aside as LookedAt
-from tidegate.gates.quarantine import ID, SETTLED, QuarantineSink
-from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.gates.quarantine.columns import ID, SETTLED
+from tidegate.gates.quarantine.reader import SetAside as LookedAt
+from tidegate.gates.quarantine.table import QuarantineSink
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.sinks.delta_table import Batch, staged_result
-from tidegate.tables import Location, live_files, open_table
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 COLUMNS = schema(**{ID: "string", "v": "long", SETTLED: "string"})
 
@@ -34,7 +35,7 @@ class Aside:
         """Publish; the table's files from then on."""
         table = pa.table({ID: list(rows), "v": [id] * len(rows), SETTLED: pa.array(list(rows.values()), pa.string())})
         folder = Staging(id, f"attempt{id}").folder(self.context)
-        batch = Batch(columns=COLUMNS, files=staged(self.location, folder, table, COLUMNS))
+        batch = StagedBatch(columns=COLUMNS, files=staged(self.location, folder, table, COLUMNS))
         committable: Json | None = staged_result(batch, len(rows)).committable
         head = self.sink.head(self.context)
         marked = {"marked": committable} if marking else committable

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.errors import Invalid
+from tidegate.execution.job.gates import Gating
 from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
-from tidegate.gates.quarantine import quarantine_name
-from tidegate.model.place import Place
-from tidegate.runtime.gating import Gating
+from tidegate.gates.quarantine.table import quarantine_name
+from tidegate.records.place import Place
 from tidegate.testing.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 
 NOON = "2026-03-01T12:00:00+00:00"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.gates.repeated import among, first_of_each, groups, mixed, numbered, twice
+from tidegate.gates.judging.repeated import among, first_of_each, groups, mixed, numbered, twice
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "text": (pa.string(), lambda n: "ä" * abs(5 * n) + "x" * (n < 0)),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.gates.catalogue import CATALOGUE, How, table
-from tidegate.gates.suite import load_suite, read_suite
-from tidegate.gates.yaml_lines import dump_yaml
+from tidegate.gates.expectations.catalogue import CATALOGUE, How, table
+from tidegate.gates.expectations.suite import load_suite, read_suite
+from tidegate.gates.expectations.yaml_lines import dump_yaml
 
 RANGE = "expect_column_values_to_be_between"
 NULL = "expect_column_values_to_not_be_null"

@@ -8,14 +8,14 @@ from tests.object_server import ObjectServer
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import check_targets
-from tidegate.cli import doctor_tables
+from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, Invalid
 from tidegate.ledger import Ledger, LocalStore, open_ledger
 from tidegate.ledger.ledger import stamp
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.model.place import Place
-from tidegate.model.records import Published, PublishedTable
+from tidegate.records.place import Place
+from tidegate.records.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext
 from tidegate.testing.toys import ToyFeed, ToySource
@@ -156,8 +156,8 @@ def test_a_table_on_a_store_that_keeps_conditions_is_not(safe):
 
 def test_a_table_whose_writers_have_a_lock_of_their_own_needs_no_condition(unsafe):
     options = unsafe.options | {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}
-    from tidegate.sinks.delta_table import refuse_unsafe_store
-    from tidegate.tables import Location
+    from tidegate.delta import Location
+    from tidegate.sinks.delta.table import refuse_unsafe_store
 
     refuse_unsafe_store(Location("s3://bucket/data/t", options))
 

@@ -9,13 +9,13 @@ from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.ledger import Ledger, LocalStore, open_ledger
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.model.codec import INLINE_LIMIT, RECORD_LIMIT, encode, encode_json, sha256
-from tidegate.model.records import (
+from tidegate.records.codec import INLINE_LIMIT, RECORD_LIMIT, encode, encode_json, sha256
+from tidegate.records.records import (
     Ack,
     Blob,
     Decision,
     JobStats,
-    Latest,
+    LatestHint,
     Manifest,
     Payload,
     PipelineRecord,
@@ -77,7 +77,7 @@ def history(ledger, last, *, hint=True):
     for id in range(1, last + 1):
         complete(ledger, id)
     if hint:
-        ledger.hint(Latest(**WHO, id=last))
+        ledger.hint(LatestHint(**WHO, id=last))
     return ledger
 
 
@@ -266,14 +266,14 @@ def test_a_record_that_is_too_large_is_not_written(ledger):
 
 def test_the_view_begins_at_the_hint(ledger):
     history(ledger, 5)
-    ledger.hint(Latest(**WHO, id=3))
+    ledger.hint(LatestHint(**WHO, id=3))
     view = ledger.view()
     assert ([entry.id for entry in view.entries], view.settled) == ([3, 4, 5], 3)
 
 
 def test_what_has_ended_is_read_once_and_what_is_open_each_time(ledger, monkeypatch):
     history(ledger, 5)
-    ledger.hint(Latest(**WHO, id=4))
+    ledger.hint(LatestHint(**WHO, id=4))
     ledger.create_entry(plan(6))
     read, paths = ledger.store.read, []
     monkeypatch.setattr(ledger.store, "read", lambda path: paths.append(path) or read(path))
@@ -339,11 +339,11 @@ def test_an_entry_that_is_missing_is_damage_wherever_it_is(ledger, hint, lost, h
     for id in range(1, 6):
         complete(ledger, id, published=hint is not None and id < hint)
     if hint:
-        ledger.hint(Latest(**WHO, id=hint))
+        ledger.hint(LatestHint(**WHO, id=hint))
     ledger.store.delete(f"checkpoints/{lost:08d}" + ("" if how == "folder" else "/plan.json"))
     if (lost, how) == (5, "folder"):
         assert ledger.view().last_id == 4
-        ledger.hint(Latest(**WHO, id=5))
+        ledger.hint(LatestHint(**WHO, id=5))
     with pytest.raises(Corrupt) as caught:
         ledger.view()
     assert caught.value.reason == "LEDGER_DAMAGED"
@@ -355,7 +355,7 @@ def test_what_is_missing_below_a_published_entry_is_missed_by_nobody(ledger):
     history(ledger, 5, hint=False)
     for hint in (None, 3, 5):
         if hint:
-            ledger.hint(Latest(**WHO, id=hint))
+            ledger.hint(LatestHint(**WHO, id=hint))
         ledger.store.delete("checkpoints/00000003/plan.json")
         assert ledger.view().last_id == 5
 
@@ -432,14 +432,14 @@ def test_a_hint_at_what_is_not_completed_is_not_believed(ledger, id):
     for n in (1, 2, 3):
         ledger.create_entry(plan(n))
     ledger.create_decision(Decision(**WHO, id=2, outcome="aborted"))
-    ledger.hint(Latest(**WHO, id=id))
+    ledger.hint(LatestHint(**WHO, id=id))
     view = ledger.view()
     assert ([entry.id for entry in view.entries], view.settled) == ([1, 2, 3], 0)
 
 
 def test_a_hint_ahead_of_the_log_means_that_the_end_was_lost(ledger):
     history(ledger, 2)
-    ledger.hint(Latest(**WHO, id=9))
+    ledger.hint(LatestHint(**WHO, id=9))
     with pytest.raises(Corrupt, match="checkpoint 9"):
         ledger.view()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.operators.process_worker import AT, ROW, Timers, Work
+from tidegate.operators.process.worker import AT, ROW, Timers, Work
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMER = pa.struct([("kind", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])

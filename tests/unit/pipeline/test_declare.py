@@ -8,7 +8,7 @@ import pytest
 
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink
 from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pipeline.test_declare import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
-from tidegate.pipeline.event_time import input_of, origins
+from tidegate.pipeline.graph.event_time import input_of, origins
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.pipeline.event_time import column_of, origins
+from tidegate.pipeline.graph.event_time import column_of, origins
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 

@@ -10,8 +10,8 @@ import pytest
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, Unseen, Volume
-from tidegate.pipeline.graph import Graph
-from tidegate.pipeline.meaning import meaning_of, refuse_other_meanings, refuse_untold, without_removed
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, refuse_untold, without_removed
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tidegate import Pipeline
-from tidegate.pipeline.updates import replaced_is_taken
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -41,4 +40,4 @@ def test_who_takes_rows_that_are_replaced(what: Callable[[Any], None], taken: bo
     pipeline = Pipeline("counting")
     rows = pipeline.source("rows", Files("landing/*.json", schema="k long"))
     what(rows.aggregate(by=["k"], uid="counts", n="count(*)"))
-    assert replaced_is_taken(pipeline.graph(), "counts") == taken
+    assert pipeline.graph().replaced_is_taken("counts") == taken

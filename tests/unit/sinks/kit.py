@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.unit.tables.kit import KV, kv, rows_of, staged
-from tidegate.model.place import Place
-from tidegate.model.records import Json, PublishedTable
+from tests.unit.delta.kit import KV, kv, rows_of, staged
+from tidegate.delta import Location, StagedFile, locate
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import Head, Publication, SinkContext, Staging
-from tidegate.sinks.delta_table import Batch, DeltaSink, staged_result
-from tidegate.tables import Location, StagedFile, locate
+from tidegate.sinks.delta.table import DeltaSink, StagedBatch, staged_result
 
 
 class Published:
@@ -31,7 +31,7 @@ class Published:
         """A committable."""
         folder = Staging(id, f"attempt{id}").folder(self.context)
         files = self.files(folder, kv((id, f"row {id}")) if rows is None else rows, columns)
-        committable = staged_result(Batch(columns=columns, files=files, **batch), 1).committable
+        committable = staged_result(StagedBatch(columns=columns, files=files, **batch), 1).committable
         assert committable is not None
         return committable
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import SinkContext
 

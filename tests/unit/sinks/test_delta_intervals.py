@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
+from tests.unit.delta.kit import KV, by_foreigner, kv
 from tests.unit.sinks.kit import Published
-from tests.unit.tables.kit import KV, by_foreigner, kv
+from tidegate.delta import open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
-from tidegate.model.interval import Interval
+from tidegate.records.interval import Interval
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Head, Publication, Staging
-from tidegate.sinks.delta_interval import staging_folder
-from tidegate.sinks.delta_table import Batch, staged_result
-from tidegate.tables import open_table
+from tidegate.sinks.delta.interval import staging_folder
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ class Hours(Published):
         folder = staging_folder(Staging(id, f"attempt{id}", hour(number)), self.context)
         files = self.files(folder, kv(*rows)) if rows else []
         snapshot = open_table(self.location)
-        batch = Batch(columns=KV, files=files, since=snapshot.version if snapshot else None)
+        batch = StagedBatch(columns=KV, files=files, since=snapshot.version if snapshot else None)
         committable = staged_result(batch, len(rows)).committable
         return Publication(id, 0, f"publisher-{id}", None, (committable,), hour(number), self.shown.get(number))
 
@@ -216,7 +216,7 @@ def test_files_of_the_interval_that_are_left_go_with_it(world):
     folder = staging_folder(Staging(1, "attempt1", hour(0)), world.context)
     world.files(folder, kv((1, "a")))
     files = world.files(folder, kv((2, "b")))  # with the first one
-    batch = staged_result(Batch(columns=KV, files=files, since=None), 2).committable
+    batch = staged_result(StagedBatch(columns=KV, files=files, since=None), 2).committable
     world.take(Publication(1, 0, "publisher-1", None, (batch,), hour(0), None), 0)
     DeltaTable(world.location.url).delete("k = 1")
     with pytest.raises(Invalid, match=r"version 1 \(DELETE\) has changed") as caught:

@@ -10,14 +10,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.unit.delta.kit import KV, actions, by_foreigner, head, kv, log_file, rows_of, schema
 from tests.unit.sinks.kit import Published
-from tests.unit.tables.kit import KV, actions, by_foreigner, head, kv, log_file, rows_of, schema
 from tidegate import seams
+from tidegate.delta import Location
 from tidegate.errors import Corrupt, Invalid, Unavailable
-from tidegate.model.codec import sha256
+from tidegate.records.codec import sha256
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Head, Staging
-from tidegate.tables import Location
 
 
 def test_rows_are_there_and_the_answer_says_where(tmp_path):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.delta.kit import by_foreigner, kv
 from tests.unit.sinks.kit import Published
-from tests.unit.tables.kit import by_foreigner, kv
 from tidegate.errors import Rejected
-from tidegate.model.records import Restored
+from tidegate.records.records import Restored
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication
 

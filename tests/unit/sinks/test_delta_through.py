@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.delta.kit import head, kv
 from tests.unit.sinks.kit import Published
-from tests.unit.tables.kit import head, kv
-from tidegate.model.records import Restored
+from tidegate.delta import find_commit, open_table
+from tidegate.records.records import Restored
 from tidegate.sinks import DeltaUpsert
 from tidegate.sinks.base import Publication, Staging
-from tidegate.tables import find_commit, open_table
 
 
 class Through(Published):

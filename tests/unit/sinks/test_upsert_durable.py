@@ -5,9 +5,9 @@ import os
 import pytest
 
 from tests.unit.sinks.test_upsert_order import Upserted
+from tidegate.delta import read_commit
+from tidegate.delta.log.files import log_path
 from tidegate.sinks import DeltaUpsert
-from tidegate.tables import read_commit
-from tidegate.tables.rawlog import log_path
 
 
 @pytest.fixture(params=["order_by", "the later checkpoint"])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.tables.kit import head, rows_of, schema, staged, table_at
-from tidegate.model.place import Place
+from tests.unit.delta.kit import head, rows_of, schema, staged, table_at
+from tidegate.delta import StagedFile
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext
-from tidegate.sinks.delta_table import Batch, staged_result
-from tidegate.tables import StagedFile
+from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 KAV = schema(k="long", a="long", v="string")
 Row = tuple[int | None, int | None, str]
@@ -35,7 +35,7 @@ class Upserted:
         for place, (changed, deleted) in enumerate(batches):
             files = self._staged(f"{place}-changed", changed)
             deletes = self._staged(f"{place}-deleted", deleted)
-            batch = Batch(columns=KAV, files=files, deletes=deletes)
+            batch = StagedBatch(columns=KAV, files=files, deletes=deletes)
             committables.append(staged_result(batch, len(changed) + len(deleted)).committable or {})
         publication = Publication(
             id=self.id, generation=0, attempt=f"a{self.id}", after=self.after, committables=tuple(committables)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sources.kit import MemoryBlobs
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sources import SourceContext
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tidegate.model.records import Json
+from tidegate.records.records import Json
 from tidegate.sources import DeltaTable, Planned
 
 SCHEMA: Json = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidegate.model.codec import sha256
-from tidegate.model.records import Blob, Json
+from tidegate.records.codec import sha256
+from tidegate.records.records import Blob, Json
 from tidegate.sources import Files, Planned, Source, SourceContext
 
 

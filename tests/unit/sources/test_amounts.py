@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tests.unit.sources.delta_kit import Table, add, source
 from tests.unit.sources.kit import files, put
-from tidegate.model.records import Amount
+from tidegate.records.records import Amount
 from tidegate.sources import Generator, Source, SourceContext
 
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tidegate.errors import Invalid, Unavailable
-from tidegate.model.interval import Interval
+from tidegate.records.interval import Interval
 from tidegate.sources import DeltaTable, Files
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

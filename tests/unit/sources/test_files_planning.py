@@ -12,7 +12,7 @@ import pytest
 from tests.unit.sources.kit import MemoryBlobs, drain, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.model.place import Place
+from tidegate.records.place import Place
 from tidegate.sources import Files, SourceContext
 
 ORDERS = ["name", "arrival"]
@@ -128,7 +128,7 @@ def test_what_was_read_is_not_looked_at_again(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan meets every file that ever landed: it must cost little, most of all when nothing is new."""
-    from tidegate.sources.folder import Found, _LocalFolder
+    from tidegate.sources.files.folder import Found, _LocalFolder
 
     put(landing, [f"{n}.json" for n in range(100, 200)])
     looks: list[str] = []
@@ -382,7 +382,7 @@ def test_young_files_wait_if_asked_to(context: SourceContext, landing: Path) -> 
 def test_a_file_deleted_while_planning_is_not_planned(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.sources.folder import _LocalFolder
+    from tidegate.sources.files.folder import _LocalFolder
 
     put(landing, ["b.json"])
     monkeypatch.setattr(_LocalFolder, "names", lambda *_: ["a.json", "b.json"])
@@ -402,7 +402,7 @@ def test_what_is_no_complete_parquet_file_is_named(context: SourceContext, landi
 def test_an_unreadable_file_is_an_outage_that_names_it(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.sources.folder import _LocalFolder
+    from tidegate.sources.files.folder import _LocalFolder
 
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -421,7 +421,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bucket"
     folder.mkdir()
     monkeypatch.setattr(
-        "tidegate.sources.folder.file_system",
+        "tidegate.sources.files.folder.file_system",
         lambda location: SubTreeFileSystem(str(folder / location.url.removeprefix("s3://b/")), LocalFileSystem()),
     )
     return folder

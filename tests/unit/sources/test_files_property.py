@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.sources.kit import MemoryBlobs, files, names, put
-from tidegate.model.place import Place
-from tidegate.model.records import Json
+from tidegate.records.place import Place
+from tidegate.records.records import Json
 from tidegate.sources import SourceContext
 
 name = st.text(st.sampled_from("abz09 %=[]{}*?\\é漢\n"), min_size=1, max_size=4).map(lambda text: f"x{text}.json")

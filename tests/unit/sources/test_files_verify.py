@@ -12,7 +12,7 @@ import pytest
 from tests.unit.sources.kit import files, put
 from tidegate.errors import Invalid
 from tidegate.sources import SourceContext
-from tidegate.sources.fingerprints import EDGE, WHOLE, fingerprint
+from tidegate.sources.files.fingerprints import EDGE, WHOLE, fingerprint
 
 
 def changed(source: object, splits: object, context: SourceContext) -> str:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.model.place import Place
-from tidegate.sources.folder import open_folder
+from tidegate.records.place import Place
+from tidegate.sources.files.folder import open_folder
 from tidegate.sources.highest import highest_micros
 
 MOMENT = datetime(2026, 3, 29, 1, 59, 59, 999999, tzinfo=UTC)

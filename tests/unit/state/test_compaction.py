@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.delta import StagedFile
 from tidegate.state import StateFile
 from tidegate.state.compaction import FAN_IN, MERGED_ROWS, expired, to_merge
-from tidegate.tables import StagedFile
 
 
 def file(checkpoint: int, rows: int = 100, oldest: int | None = None, groups: Any = (0, 63), **more: Any) -> StateFile:

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.checkpoint.kit import World
+from tidegate.delta import Location, Syncing
+from tidegate.delta.files import access as files
 from tidegate.errors import Unavailable
-from tidegate.runtime.exchange import Exchange
-from tidegate.runtime.operating import Operating
-from tidegate.runtime.run_job import run_job
+from tidegate.execution.job.exchange import Exchange
+from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.run_job import run_job
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.keyed import KeyedState, StateFolder
-from tidegate.tables import Location, Syncing, files
 
 FIELDS = {GROUP: "integer", CHECKPOINT: "long", DELETED: "boolean", "k": "long"}
 SCHEMA: Any = {

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.state import runs
+from tidegate.state.arrow import sorted_files as runs
+from tidegate.state.arrow.closing import Ending
+from tidegate.state.arrow.merge_plan import MergePlan
+from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, compact, merge
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
-from tidegate.state.ending import Ending
-from tidegate.state.merging import GIVEN, LATE, TIMELESS, compact, merge
-from tidegate.state.runs import Layout, Run
-from tidegate.state.workers import Job
 
 SIZE, DELAY = 10, 4
 TIME = pa.timestamp("us", "UTC")
@@ -34,10 +34,12 @@ class Story:
 
     def __init__(self, folder: Path, kind: pa.DataType, allowed: int, on_update: bool) -> None:
         fields = [(GROUP, pa.int32()), (CHECKPOINT, pa.int64()), (DELETED, pa.bool_()), ("start", TIME), ("k", kind)]
-        self.layout = Layout(("start", "k"), pa.schema([*fields, ("end", TIME), ("n", pa.int64()), ("m", pa.int64())]))
+        self.layout = StateLayout(
+            ("start", "k"), pa.schema([*fields, ("end", TIME), ("n", pa.int64()), ("m", pa.int64())])
+        )
         self.folder, self.kind, self.allowed, self.on_update = folder, kind, allowed, on_update
         self.before: int | None = None
-        self.files: list[Run] = []
+        self.files: list[SortedFile] = []
         self.counts: Counter[int] = Counter()
         self.checkpoint = 0
 
@@ -68,15 +70,15 @@ class Story:
                 if count and wanted:
                     given += told(f"{job.aside if what == GIVEN else job.folder}/{name}")
                 if count and what not in (GIVEN, LATE, TIMELESS):
-                    added.append(Run(f"{job.folder}/{name}", (2 * split, 2 * split + 1)))
+                    added.append(SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1)))
             if len(old) > 4:
                 name, _, _, count = compact(job, 0, split, f"{self.checkpoint}-{split}")
-                added += [Run(f"{job.folder}/{name}", (2 * split, 2 * split + 1))] if count else []
+                added += [SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1))] if count else []
         self.files = added if len(old) > 4 else old + added
         return given
 
-    def job(self, ending: Ending, files: list[Run]) -> Job:
-        return Job(
+    def job(self, ending: Ending, files: list[SortedFile]) -> MergePlan:
+        return MergePlan(
             layout=self.layout,
             ops={"n": "sum", "m": "max"},
             fixed={"n": 1},
@@ -112,7 +114,7 @@ def group_of(row: tuple[int | None, Any, int]) -> int:
 
 
 def told(path: str) -> list[tuple[Window, tuple[int, int]]]:
-    with runs.opened(Run(path, (0, 3))) as file:
+    with runs.opened(SortedFile(path, (0, 3))) as file:
         rows = file.read()
     starts, ends = (rows[name].cast(pa.int64()).to_pylist() for name in ("start", "end"))
     assert ends == [start + SIZE for start in starts]

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.state import runs
+from tidegate.state.arrow import sorted_files as runs
+from tidegate.state.arrow.matching import Matcher
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged, reduced
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
-from tidegate.state.matcher import Matcher
-from tidegate.state.runs import Layout, Run, Writer, found, merged, reduced
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
 MOMENT = datetime(1969, 12, 31, 23, 0, tzinfo=UTC)
@@ -41,16 +41,16 @@ KINDS: dict[str, tuple[dict[str, pa.DataType], Any]] = {
 }
 
 
-def layout_of(keys: dict[str, pa.DataType]) -> Layout:
+def layout_of(keys: dict[str, pa.DataType]) -> StateLayout:
     own = [(GROUP, pa.int32()), (CHECKPOINT, pa.int64()), (DELETED, pa.bool_())]
-    return Layout(tuple(keys), pa.schema([*keys.items(), *own, ("v", pa.int64())]))
+    return StateLayout(tuple(keys), pa.schema([*keys.items(), *own, ("v", pa.int64())]))
 
 
 def group_of(key: tuple[Any, ...]) -> int:
     return len(repr(key)) % 4
 
 
-def write(layout: Layout, path: Path, rows: dict[Any, tuple[int, int, bool]]) -> Run:
+def write(layout: StateLayout, path: Path, rows: dict[Any, tuple[int, int, bool]]) -> SortedFile:
     """One file: key → checkpoint, value, whether it is deleted."""
     columns: dict[str, Any] = {n: [key[at] for key in rows] for at, n in enumerate(layout.keys)}
     columns |= {GROUP: [group_of(key) for key in rows], CHECKPOINT: [r[0] for r in rows.values()]}
@@ -62,10 +62,10 @@ def write(layout: Layout, path: Path, rows: dict[Any, tuple[int, int, bool]]) ->
         writer.write(table.slice(start, 7))
     assert writer.close() == len(rows)
     groups = [group_of(key) for key in rows]
-    return Run(str(path), (min(groups), max(groups)))
+    return SortedFile(str(path), (min(groups), max(groups)))
 
 
-def told(layout: Layout, table: pa.Table) -> dict[Any, tuple[int, int, bool]]:
+def told(layout: StateLayout, table: pa.Table) -> dict[Any, tuple[int, int, bool]]:
     rows = table.to_pylist()
     found = {tuple(r[k] for k in layout.keys): (r[CHECKPOINT], r["v"], r[DELETED]) for r in rows}
     assert len(found) == len(rows), "a key twice"

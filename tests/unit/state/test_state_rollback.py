@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.tables.kit import KV, kv, rows_of, staged
-from tidegate.model.place import Place
-from tidegate.model.records import Restored
+from tests.unit.delta.kit import KV, kv, rows_of, staged
+from tidegate.records.place import Place
+from tidegate.records.records import Restored
 from tidegate.sinks.base import Publication, SinkContext
 from tidegate.state.record import StateFile, StateTable
 from tidegate.state.table import StateSink

@@ -6,13 +6,13 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tidegate.delta import Location
+from tidegate.delta.files.footers import describe
+from tidegate.state.arrow.sorted_files import Writer
+from tidegate.state.arrow.workers import layout_of
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.record import StateTable, state_file
-from tidegate.state.runs import Writer
 from tidegate.state.whole import as_one_file
-from tidegate.state.workers import layout_of
-from tidegate.tables import Location
-from tidegate.tables.footers import describe
 
 OWN = [(GROUP, "integer"), (CHECKPOINT, "long"), (DELETED, "boolean")]
 

@@ -1,0 +1,1 @@
+"""What is completed comes into the tables."""

@@ -1,0 +1,273 @@
+"""Publish: bring every table up to what is completed (docs/protocol.md, section 5).
+
+The rule. For each table, again and again: read where the table stands, *then* read the log, ask the
+protocol what comes next, and commit that at exactly the next version of the table. If anybody else
+committed in between, the commit fails and everything is read again. So it does not matter who
+publishes, how many do, or where one stopped: each finds the checkpoint's id on the table and goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.checkpoint import troubles
+from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
+from tidegate.checkpoint.located import relative_paths
+from tidegate.checkpoint.publishing import intervals as publish_intervals
+from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import stamp
+from tidegate.pipeline.graph.graph import Sinking
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry, View
+from tidegate.records.interval import Interval
+from tidegate.records.records import LatestHint, Published, PublishedTable
+from tidegate.sinks.base import Publication
+from tidegate.state.table import STATE
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
+
+__all__ = ["Report", "publish_or_wait", "publish_owed", "way_out"]
+
+LOST_RACES = 100
+"""After so many commits lost to others, a table is left for the next publisher."""
+
+
+@dataclass
+class Report:
+    """What one pass did."""
+
+    published: dict[tuple[int, str], PublishedTable] = field(default_factory=dict)
+    stuck: dict[str, TidegateError] = field(default_factory=dict)
+    unpublished: int = 0
+    upto: int = 0
+    """Every table that answered holds all that is completed up to this id."""
+    settled: set[int] | None = None
+    """In an interval pipeline: the completed entries that are settled on every table that answered."""
+    blocked: dict[int, Invalid] = field(default_factory=dict)
+    """In an interval pipeline: completed entries that some table does not take as it is, and why. They hold back their
+    own interval only."""
+
+    def covers(self, entry: Entry) -> bool:
+        """Whether every table that answered has taken the completed entry, or what came in its place."""
+        return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
+
+
+def publish_owed(pipeline: PipelineContext) -> Report:
+    """One pass over all tables. One that cannot be published to holds back only itself (P4).
+
+    What does not pass by itself is raised once all others are done: it needs a person, and going on would hide it.
+    """
+    report = Report()
+    view = pipeline.ledger.view()
+    last = view.last_completed
+    if last is None or last.manifest is None:
+        return report
+    report.upto = last.id
+    tables = [name for name in last.manifest.tables if not _let_go(view, name)]
+    if last.plan.by_interval:
+        report.settled = {entry.id for entry in view.entries if entry.completed}
+        tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
+    for table in tables:
+        sinking = pipeline.graph.tables.get(table)
+        try:
+            if sinking is None:
+                _refuse_orphan(pipeline, view, table)
+            elif report.settled is not None:
+                made = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
+                report.published |= made.published
+                report.settled &= made.settled
+                for id, why in made.blocked.items():
+                    report.blocked.setdefault(id, why)
+                    run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
+                    troubles.note(pipeline.ledger, run, f"publishing to {table}", why)
+            else:
+                _publish_table(pipeline, sinking, report)
+        except TidegateError as error:
+            if protocol.still_owed(view, table) and (way := way_out(pipeline, view, table)) not in error.help:
+                error.help = f"{error.help}; {way}" if error.help else way
+            report.stuck[table] = error
+    _tell(pipeline, report)
+    for stuck in report.stuck.values():
+        if not isinstance(stuck, Unavailable):
+            raise stuck
+    return report
+
+
+def _let_go(view: View, table: str) -> bool:
+    """Whether somebody has let go of the table, and nothing has come for it since: it is not even looked at."""
+    return bool(protocol.left_by(view, table)) and not protocol.still_owed(view, table)
+
+
+def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
+    """What a person can do if a sink's table never takes what it is owed; empty for tables that are not a sink's."""
+    last = view.last_completed
+    if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
+        return ""
+    return (
+        f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` lets go of what is "
+        "owed to it: those rows never come there, all else stays as it is, and the sink can be changed or removed"
+    )
+
+
+def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> None:
+    """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
+    waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
+
+    interval: what the caller wants to make. If that is what a table does not take, the error says what to do."""
+    report = publish_owed(pipeline)
+    for id, why in report.blocked.items():
+        entry = pipeline.ledger.entry(id)
+        if interval is not None and entry is not None and entry.interval == interval:
+            raise why
+    if not report.stuck:
+        return
+    table, error = next(iter(report.stuck.items()))
+    back = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
+    if back and pipeline.ledger.published(back[-1]) is None:
+        raise Rejected(
+            f"rollback {back[-1]} is not on table {table!r} yet: {error}",
+            expected="every table to be put back before anything new is read",
+            help="repair that table; it is put back as soon as it answers",
+            reason="ROLLBACK_UNPUBLISHED",
+        ) from error
+    if report.unpublished >= pipeline.limits.max_unpublished:
+        raise Rejected(
+            f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
+            expected=f"fewer than max_unpublished = {pipeline.limits.max_unpublished}",
+            help="repair that table; nothing is lost, everything is published as soon as it answers",
+            reason="TOO_MANY_UNPUBLISHED",
+        ) from error
+
+
+def _publish_table(pipeline: PipelineContext, sinking: Sinking, report: Report) -> None:
+    """P1 to P3 for one table, until it has everything."""
+    context = pipeline.context(sinking.name)
+    contradicted: list[int | None] = []
+    for _ in range(LOST_RACES):
+        head = sinking.sink.head(context)
+        view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
+        answer = protocol.on_publish(view, sinking.name, head.last)
+        if isinstance(answer, protocol.Nothing):
+            report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)
+            return
+        if isinstance(answer, protocol.Damaged):
+            # Others may have published and moved the log's hint on since the head was read.
+            if head.last in contradicted:
+                raise contradiction(pipeline, view, sinking, head.last, answer.why)
+            contradicted = [head.last]
+            continue
+        entry = view.get(answer.id)
+        assert entry is not None
+        try:
+            publication = _publication(pipeline, entry, sinking.name, answer.after)
+            act = sinking.sink.publish if publication.restore is None else sinking.sink.go_back
+            done = act(publication, head, context)
+        except TidegateError:
+            # Others may have published it, and retention taken what it was made of, since the head was read.
+            if sinking.sink.head(context).last == head.last:
+                raise
+            continue
+        if done is not None:
+            report.published[answer.id, sinking.name] = done
+    raise Unavailable(
+        f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
+        help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
+        reason="BUSY_TABLE",
+    )
+
+
+def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
+    """What `entry` makes visible on one table, from records that will still be there after a power loss."""
+    pipeline.ledger.settle_decision(entry.id)
+    assert entry.manifest is not None
+    assert entry.decision is not None
+    return Publication(
+        id=entry.id,
+        generation=entry.plan.generation,
+        attempt=entry.decision.attempt,
+        after=after,
+        committables=tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables)),
+        restore=entry.manifest.tables[table].restore,
+        target=entry.restart.target if entry.restart is not None else 0,
+    )
+
+
+def _tell(pipeline: PipelineContext, report: Report) -> None:
+    """Hints for readers: published.json per checkpoint, then latest.json. Nothing is decided by them."""
+    view = pipeline.ledger.view()
+    settled: int | None = None
+    told: Published | None = None
+    below = True
+    for entry in view.entries:
+        if entry.id in report.blocked:
+            below = False  # a hint must not lead behind it, but the others can be read
+            continue
+        if entry.open or (entry.completed and not report.covers(entry)) or entry.id > report.upto:
+            break
+        if not entry.completed:
+            continue
+        known = pipeline.ledger.published(entry.id)
+        if known is None and view.rolled_back_by(entry.id) is not None:
+            continue  # it never will be
+        if known is None and _waits_for(entry, report.stuck):
+            report.unpublished += 1
+        elif not report.unpublished:
+            try:
+                if entry.plan.by_interval and known is None:
+                    publish_intervals.index_interval(pipeline, entry)
+                told = known or _publish_hint(pipeline, view, entry, told, report)
+            except Unavailable:
+                break  # readers wait for the hint, nobody else does
+            settled = entry.id if below else settled
+    if settled is not None and settled > view.settled:
+        pipeline.ledger.hint(LatestHint(**stamp(seams.new_id()), id=settled))
+
+
+def _publish_hint(
+    pipeline: PipelineContext, view: View, entry: Entry, before: Published | None, report: Report
+) -> Published:
+    """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before.
+
+    A table whose history does not tell any more is left out: better no hint than a wrong one.
+    """
+    assert entry.manifest is not None
+    tables = {}
+    for name, part in entry.manifest.tables.items():
+        found = report.published.get((entry.id, name))
+        sinking = pipeline.graph.tables.get(name)
+        if protocol.left_by(view, name) >= entry.id:
+            continue  # nothing came there
+        if found is None and protocol.owes(part) and sinking is not None:
+            found = sinking.sink.locate(entry.id, pipeline.context(name))
+        if not protocol.owes(part):
+            found = part.through or (before.tables.get(name) if before is not None else None)
+        if found is not None:
+            tables[name] = found
+    home, paths = pipeline.ledger.home, relative_paths(pipeline.graph)
+    published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
+    pipeline.ledger.create_published(published)
+    return published
+
+
+def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
+    assert entry.manifest is not None
+    return any(protocol.owes(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables)
+
+
+def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
+    """A sink that was removed from the code while something is still owed to its table: unless that is let go of."""
+    if may_lose(pipeline.limits.record()):
+        return
+    for id in protocol.still_owed(view, table):
+        if pipeline.ledger.published(id) is None:
+            raise Invalid(
+                f"sink {table!r} is not in the pipeline any more, but checkpoint {id} still owes it rows",
+                expected=f"sink {table!r}, until everything that is completed is published on its table",
+                help=PUT_BACK,
+                reason="SINK_REMOVED",
+            )

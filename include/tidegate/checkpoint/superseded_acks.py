@@ -1,0 +1,39 @@
+"""Acks that count nowhere: of two attempts that went on from the same one, where checkpoints may go past a busy job."""
+
+from __future__ import annotations
+
+from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.view import Acked, Entry
+
+__all__ = ["void_attempts"]
+
+
+def void_attempts(ledger: Ledger, entry: Entry) -> set[str]:
+    """The attempts of a completed entry whose acks no manifest has taken, and none will.
+
+    Sure only once a checkpoint above is completed in which the job is further: it rests on another ack then. And only
+    as long as all that lies between is there: what is retired may have taken it.
+    """
+    if not entry.completed or entry.manifest is None:
+        return set()
+    held = set(entry.manifest.jobs.values())
+    late = {job: acked for job, acked in entry.acks.items() if acked.handle not in held}
+    return {acked.ack.attempt for job, acked in late.items() if _is_void(ledger, entry, job, acked)}
+
+
+def _is_void(ledger: Ledger, entry: Entry, job: str, acked: Acked) -> bool:
+    for id in range(entry.id + 1, ledger.view().settled + 1):
+        above = ledger.entry(id)
+        if above is None:
+            return False
+        if above.manifest is None:
+            continue
+        handle = above.manifest.jobs.get(job)
+        if handle == acked.handle:
+            return False
+        staged = {name: part.committables for name, part in above.manifest.tables.items()}
+        if any(payload in staged.get(name, ()) for name, payload in acked.ack.sinks.items()):
+            return False
+        if above.restart is None and handle is not None and handle.entry > entry.id:
+            return True
+    return False

@@ -1,0 +1,262 @@
+"""What could follow on a command line: read off the parser, and for names off the ledger. No Spark, no user's code.
+
+Whatever cannot be told is left out: a person who presses TAB wants no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.cli.inspect.documents import state_of
+from tidegate.cli.inspect.show import checkpoint_id
+from tidegate.cli.targets import override, pipeline_names
+from tidegate.config import KEYS, Settings, load_settings
+from tidegate.errors import TidegateError
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.lifecycle.savepoint import savepoints
+from tidegate.records.records import Published
+from tidegate.state.table import STATE
+
+__all__ = ["complete"]
+
+Word = tuple[str, str]
+"""A word, and what it means."""
+
+MOST = 50
+"""So many checkpoints are offered, the newest ones."""
+CHECKPOINT_OPTIONS = frozenset({"--to", "--from", "--checkpoint", "--before"})
+_MODULES = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:tidegate\.)?Pipeline\(", re.MULTILINE)
+
+
+def complete(line: str) -> list[Word]:
+    """The words that could stand where the line ends, of which it may have the beginning."""
+    try:
+        words = shlex.split(line)[1:]
+    except ValueError:  # a quote is open: that is a text, and nobody knows it but who writes it
+        return []
+    current = "" if line[-1:].isspace() or not words else words.pop()
+    try:
+        found = list(_candidates(words, current))
+    except (TidegateError, OSError):
+        return []
+    return [(word, what) for word, what in found if word.startswith(current)]
+
+
+def _candidates(words: Sequence[str], current: str) -> Iterator[Word]:
+    from tidegate.cli.main import COMMANDS, build_parser
+
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command is None:
+        yield from COMMANDS.items()
+        yield from (("--help", "how tidegate is called"), ("--version", "which one this is"))
+        return
+    if command not in COMMANDS:
+        return
+    below = _below(build_parser([command]))
+    place = _Place(below.choices[command])
+    for word in words[words.index(command) + 1 :]:
+        place.take(word)
+    yield from place.words(current)
+
+
+def _below(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    return next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+
+
+@dataclass
+class _Place:
+    """Where one is in a command: what was given so far, and what may come."""
+
+    parser: argparse.ArgumentParser
+    given: dict[str, str] = field(default_factory=dict)
+    """Positional words, by what they stand for."""
+    settings: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    waiting: argparse.Action | None = None
+    """An option that wants its value."""
+    position: int = 0
+
+    def take(self, word: str) -> None:
+        """One whole word."""
+        if self.waiting is not None:
+            if self.waiting.dest == "settings":
+                self.settings.append(word)
+            self.waiting = None
+        elif word.startswith("-") and word != "-":
+            self.seen.add(word)
+            action = self.parser._option_string_actions.get(word)
+            self.waiting = action if action is not None and action.nargs != 0 else None
+        elif (action := self._positional()) is not None:
+            self.position += 1
+            if isinstance(action, argparse._SubParsersAction):
+                self.parser, self.position = action.choices.get(word, self.parser), 0
+            else:
+                self.given.setdefault(action.dest, word)
+
+    def words(self, current: str) -> Iterator[Word]:
+        """All that could come next."""
+        if self.waiting is not None:
+            yield from self._values(self.waiting)
+            return
+        if current.startswith("-"):
+            yield from self._options()
+            return
+        action = self._positional()
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ((choice.dest, choice.help or "") for choice in action._choices_actions)
+        elif action is not None:
+            yield from self._values(action)
+        if action is None or action.nargs in ("?", "*"):
+            yield from self._options()
+
+    def _positional(self) -> argparse.Action | None:
+        found = [action for action in self.parser._actions if not action.option_strings]
+        if self.position >= len(found):
+            return found[-1] if found and found[-1].nargs == "*" else None
+        return found[self.position]
+
+    def _options(self) -> Iterator[Word]:
+        for action in self.parser._actions:
+            names = [name for name in action.option_strings if name.startswith("--")] or action.option_strings
+            again = isinstance(action, argparse._AppendAction)
+            if names and (again or self.seen.isdisjoint(action.option_strings)):
+                yield names[-1], (action.help or "") if action.help is not argparse.SUPPRESS else ""
+
+    def _values(self, action: argparse.Action) -> Iterator[Word]:
+        if action.choices is not None:
+            yield from ((str(choice), "") for choice in action.choices)
+            return
+        kind = str(action.metavar or "")
+        if action.type is checkpoint_id or CHECKPOINT_OPTIONS.intersection(action.option_strings):
+            kind = "CHECKPOINT"
+        elif kind == "NAME" and action.dest != "name":
+            return
+        if (offer := _OFFERS.get(kind)) is not None:
+            yield from offer(self)
+
+    def load(self) -> Settings:
+        """The settings as the line gives them."""
+        return load_settings(dict(override(text) for text in self.settings if "=" in text))
+
+    def ledger(self) -> Ledger | None:
+        """That of the pipeline that was named, if by its name."""
+        name = self.given.get("pipeline", "")
+        if ":" in name:
+            name = _named_in(name)
+        settings = self.load()
+        if name not in pipeline_names(settings):
+            return None
+        return open_ledger(settings.root, name, dict(settings.storage_options))
+
+
+# -- what there is -------------------------------------------------------------------------------------
+
+
+def _pipelines(place: _Place) -> Iterator[Word]:
+    for name in pipeline_names(place.load()):
+        yield name, "a pipeline that has been run"
+    yield from _modules(place)
+
+
+def _modules(place: _Place) -> Iterator[Word]:
+    """Pipelines declared below the working directory, by their source: no module is imported for a TAB."""
+    here = Path.cwd()
+    for path in sorted([*here.glob("*.py"), *here.glob("jobs/**/*.py"), *here.glob("pipelines/**/*.py")]):
+        module = ".".join(path.relative_to(here).with_suffix("").parts)
+        for variable in _MODULES.findall(path.read_text(encoding="utf-8", errors="replace")):
+            yield f"{module}:{variable}", "a pipeline's code"
+
+
+def _named_in(text: str) -> str:
+    """The name that MODULE:variable declares."""
+    module, _, variable = text.partition(":")
+    path = Path(*module.split(".")).with_suffix(".py")
+    declared = re.search(
+        rf"^{re.escape(variable)}\s*(?::[^=\n]+)?=\s*(?:tidegate\.)?Pipeline\(\s*[\"']([^\"']+)",
+        path.read_text(encoding="utf-8", errors="replace"),
+        re.MULTILINE,
+    )
+    return declared[1] if declared else ""
+
+
+def _checkpoints(place: _Place) -> Iterator[Word]:
+    ledger = place.ledger()
+    if ledger is None:
+        return
+    for id in reversed(ledger.ids()[-MOST:]):
+        entry = ledger.entry(id)
+        yield str(id), state_of(entry, None).removesuffix(", unpublished") if entry is not None else ""
+    yield from _savepoints(place)
+
+
+def _savepoints(place: _Place) -> Iterator[Word]:
+    ledger = place.ledger()
+    for each in savepoints(ledger) if ledger is not None else ():
+        yield each.name, f"savepoint of checkpoint {each.entry}"
+
+
+def _tables(place: _Place, *, states: bool) -> Iterator[Word]:
+    """Sinks, or operators that remember, of the last checkpoint that is on all tables."""
+    published = _published(place.ledger())
+    for name in published.tables if published is not None else ():
+        if name.startswith(STATE) == states:
+            yield name.removeprefix(STATE).partition(".")[0] if states else name, ""
+
+
+def _published(ledger: Ledger | None) -> Published | None:
+    if ledger is None:
+        return None
+    found = (ledger.published(id) for id in reversed(ledger.ids()[-MOST:]))
+    return next((each for each in found if each is not None), None)
+
+
+def _gates(place: _Place) -> Iterator[Word]:
+    ledger = place.ledger()
+    for name in ledger.store.names("quarantine") if ledger is not None else ():
+        yield name, "a gate that sets rows aside"
+
+
+def _suites(place: _Place) -> Iterator[Word]:
+    for path in sorted(Path.cwd().glob("include/expectations/*.yaml")):
+        yield path.stem, "a suite"
+
+
+def _topics(place: _Place) -> Iterator[Word]:
+    from tidegate.cli.help import TOPICS
+    from tidegate.cli.main import COMMANDS
+
+    yield from ((name, "a topic") for name in TOPICS)
+    yield from COMMANDS.items()
+
+
+def _keys(place: _Place) -> Iterator[Word]:
+    for key in KEYS.values():
+        yield f"{key.name}=", key.expected
+
+
+def _measures(place: _Place) -> Iterator[Word]:
+    from tidegate.history.query import SORTS
+
+    yield from ((name, "") for name in SORTS)
+
+
+_OFFERS: dict[str, Callable[[_Place], Iterator[Word]]] = {
+    "PIPELINE": _pipelines,
+    "MODULE:pipeline": _modules,
+    "MODULE:PIPELINE": _modules,
+    "CHECKPOINT": _checkpoints,
+    "ID": _checkpoints,
+    "NAME": _savepoints,
+    "SINK": lambda place: _tables(place, states=False),
+    "OPERATOR": lambda place: iter(dict.fromkeys(_tables(place, states=True))),
+    "GATE": _gates,
+    "SUITE": _suites,
+    "TOPIC": _topics,
+    "KEY=VALUE": _keys,
+    "MEASURE": _measures,
+}

@@ -1,0 +1,161 @@
+"""The ledger's part of `tidegate doctor`: every record can be read, and is the one that others name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tidegate.checkpoint.manifests import manifest_flaws
+from tidegate.cli.doctor.finding import Finding
+from tidegate.cli.targets import Target
+from tidegate.errors import Corrupt, TidegateError
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.lifecycle.savepoint import savepoints
+from tidegate.protocol.view import Entry
+from tidegate.records.names import entry_id, entry_name
+from tidegate.records.records import Blob, Payload, Pin
+
+__all__ = ["check_ledger", "still_there"]
+
+
+def check_ledger(target: Target, repair: bool = False) -> tuple[list[Entry], list[Finding]]:
+    """All entries that can be read, and what was found."""
+    try:
+        if target.ledger.identity() is None:
+            return [], [Finding(target.name, "ledger", "ok", "not started yet")]
+    except TidegateError as error:
+        return [], [Finding(target.name, "ledger", "bad", error.what, error.help)]
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for id in target.ledger.ids():
+        try:
+            entry = target.ledger.entry(id)
+        except TidegateError as error:
+            problems += [error.what] if still_there(target.ledger, id) else []
+            continue
+        if entry is None:
+            problems += _without_plan(target.ledger, id)
+            continue
+        entries.append(entry)
+        flaws = list(_entry(target.ledger, entry))
+        problems += flaws if flaws and still_there(target.ledger, id) else []
+    problems += _log(target.ledger, entries)
+    notes = list(_forks(target, repair))
+    if not problems:
+        fine = Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
+        return entries, [fine, *notes]
+    advice = "restore the named files from a copy of the storage; never edit or delete records by hand"
+    return entries, [*(Finding(target.name, "ledger", "bad", problem, advice) for problem in problems), *notes]
+
+
+def _forks(target: Target, repair: bool) -> Iterator[Finding]:
+    """Forks and copies that spare a checkpoint because they are not whole yet, or were finished from elsewhere."""
+    for pin in target.ledger.pins():
+        if pin.kind == "fork" and _is_there(target, pin):
+            detail = f"a fork of checkpoint {pin.entry}, which is spared for it, was finished from a copy"
+            if repair:
+                target.ledger.delete_pin(pin.owner)
+                yield Finding(target.name, "forks", "ok", f"let go of: {detail}")
+            else:
+                yield Finding(target.name, "forks", "note", detail, "it only takes space; --repair lets go of it")
+        elif pin.kind in ("fork", "copy"):
+            detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
+            advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
+            yield Finding(target.name, "forks", "note", detail, f"{advice}{target.ledger.home}/pins/{pin.owner}.json")
+
+
+def _is_there(target: Target, pin: Pin) -> bool:
+    """Whether the pipeline that a pin was made for has begun, as far as it can be seen from here."""
+    name, _, uid = pin.owner.removeprefix("fork-").rpartition("-")
+    try:
+        begun = open_ledger(target.settings.root, name, dict(target.settings.storage_options)).begun()
+    except TidegateError:
+        return False
+    return begun is not None and begun.uid == uid
+
+
+def still_there(ledger: Ledger, id: int) -> bool:
+    """Whether retention has not taken the entry, or is at it, since it was read: what such a one lacks is no loss."""
+    try:
+        claimed = ledger.retired(id) and all(pin.entry != id for pin in ledger.pins())
+        return ledger.has_plan(id) and not claimed
+    except Corrupt:
+        return True
+
+
+def _without_plan(ledger: Ledger, id: int) -> list[str]:
+    """The last folder may lack its plan: its creator stopped in between. Also one that is being retired."""
+    if id == ledger.ids()[-1] and not ledger.store.names(f"checkpoints/{entry_name(id)}"):
+        return []
+    return [] if ledger.retired(id) else [f"checkpoint {id} has a folder but no plan.json"]
+
+
+def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """Hashes between the records of one entry, and their side files."""
+    if entry.manifest is not None:
+        for job, handle in entry.manifest.jobs.items():
+            if handle.entry != entry.id:  # of a rollback: the ack of its target
+                if not ledger.is_kept(entry.id):
+                    continue  # cancelled for good: the target may be gone
+                try:
+                    ledger.chosen_ack(handle, job)
+                except Corrupt as error:
+                    yield error.what
+                continue
+            acked = entry.acks.get(job)
+            if acked is None:
+                yield f"checkpoint {entry.id} is completed, but the ack of job {job} is missing"
+            elif acked.handle != handle:
+                yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
+        if entry.restart is None and entry.plan.kind != "fork":
+            yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
+    if entry.completed and entry_name(entry.id) not in _run_index(ledger, entry):
+        yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"
+    payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
+    payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
+    payloads += [said.results for acked in entry.acks.values() for said in acked.ack.gates.values()]
+    for blob in {payload.blob for payload in payloads if payload.blob is not None}:
+        yield from _blob(ledger, blob, entry.id)
+    try:
+        ledger.published(entry.id)
+    except TidegateError as error:
+        yield error.what
+
+
+def _run_index(ledger: Ledger, entry: Entry) -> list[str]:
+    return [entry_name(id) for id in ledger.run_ids(entry.plan.run)]
+
+
+def _blob(ledger: Ledger, blob: Blob, id: int) -> Iterator[str]:
+    try:
+        ledger.get_blob(blob)
+    except Corrupt as error:
+        yield f"checkpoint {id}: {error.what}"
+
+
+def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
+    """The log as a whole: no holes, each base below it, completed ones only on completed ones."""
+    by_id = {entry.id: entry for entry in entries}
+    try:
+        ledger.view()
+    except TidegateError as error:
+        yield error.what
+    ids, pinned, kept = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
+    for before, after in pairwise(ids):
+        # Retention goes upwards, and notes how far: below that, what is pinned, or was until a moment ago, has a hole
+        # above it. Where that is not known, only what is pinned has one, or could not be deleted yet.
+        passed = kept is not None and after <= kept.low
+        if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
+            yield f"checkpoint {before + 1} is missing between {before} and {after}"
+    for entry in entries:
+        base = by_id.get(entry.plan.base) if entry.plan.base is not None else None
+        if entry.plan.base is not None and entry.plan.base >= entry.id:
+            yield f"checkpoint {entry.id} names {entry.plan.base} as its base, which is not below it"
+        if base is not None and entry.completed and not base.completed:
+            yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
+    for each in savepoints(ledger):
+        if not each.there:
+            yield f"savepoint {each.name!r} names checkpoint {each.entry}, which is gone: dispose of it"
+    for name in ledger.store.names("checkpoints"):
+        if entry_id(name) is None:
+            yield f"{ledger.store.url(f'checkpoints/{name}')} is no checkpoint's folder"

@@ -1,0 +1,224 @@
+"""`tidegate diff`: what differs between two checkpoints: input, tables, what operators remember, settings and code."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from tidegate import offline
+from tidegate.cli.inspect.read import as_of, count_rows, open_as_of, plain, row_limit, shown
+from tidegate.cli.inspect.show import checkpoint_id, row_of_entry
+from tidegate.cli.inspect.summary import MEASURED, figure_text
+from tidegate.cli.output import Output
+from tidegate.cli.targets import Target, entry_of, find
+from tidegate.config.settings import masked
+from tidegate.delta import query
+from tidegate.errors import Invalid
+from tidegate.offline import State
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Published
+from tidegate.state.table import STATE
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "diff",
+        help="what differs between two checkpoints",
+        description="Compare two published checkpoints: durations, rows, sizes and lag, where the sources stood, "
+        "versions and rows of the tables, keys "
+        "that operators added, changed and forgot, settings and code. With an operator: these keys, before and after.",
+        epilog="examples:\n  tidegate diff orders 3 5\n  tidegate diff orders 3 5 totals --limit 50 --json",
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+    parser.add_argument("before", type=checkpoint_id, metavar="N", help="the one checkpoint")
+    parser.add_argument("after", type=checkpoint_id, metavar="M", help="the other")
+    parser.add_argument("operator", nargs="?", metavar="OPERATOR", help="show the keys of this operator's state")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K keys (20)")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
+    tables = as_of(target, args.before), as_of(target, args.after)
+    states = offline.states_of(target.ledger, tables[0]), offline.states_of(target.ledger, tables[1])
+    if args.operator is not None:
+        return _keys(target, args, states, out)
+    found = {
+        "pipeline": target.name,
+        "before": args.before,
+        "after": args.after,
+        "figures": _figures(target, *entries),
+        "sources": _sources(*entries),
+        "tables": _tables(target, *tables),
+        "states": {name: _state(target, *pair) for name, pair in sorted(_pairs(*states).items())},
+        "settings": _settings(*entries),
+        "code_changed": entries[0].plan.code_fingerprint != entries[1].plan.code_fingerprint,
+    }
+    out.document(found)
+    if not out.json:
+        _tell(target, found, out)
+    return 0
+
+
+# -- what differs --------------------------------------------------------------------------------------
+
+
+def _sources(before: Entry, after: Entry) -> dict[str, Any]:
+    """Where each source stood."""
+    stood = [
+        {name: msgspec.to_builtins(part.end) for name, part in each.plan.sources.items()} for each in (before, after)
+    ]
+    return {
+        name: {
+            "before": stood[0].get(name),
+            "after": stood[1].get(name),
+            "moved": stood[0].get(name) != stood[1].get(name),
+        }
+        for name in sorted(stood[0].keys() | stood[1].keys())
+    }
+
+
+def _figures(target: Target, before: Entry, after: Entry) -> dict[str, list[float]]:
+    """What both have measured: durations, rows, sizes, lag."""
+    rows = [row_of_entry(target.ledger, each) for each in (before, after)]
+    measured = {name: [row[name] for row in rows] for name in MEASURED}
+    return {name: both for name, both in measured.items() if None not in both}
+
+
+def _tables(target: Target, before: Published, after: Published) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in sorted(before.tables.keys() | after.tables.keys()):
+        if name.startswith(STATE):
+            continue
+        sides = [each.tables.get(name) for each in (before, after)]
+        versions = [side.version if side else None for side in sides]
+        rows = [count_rows(open_as_of(target, side)) if side else 0 for side in sides]
+        found[name] = {"versions": versions, "rows": rows}
+    return found
+
+
+def _settings(before: Entry, after: Entry) -> dict[str, Any]:
+    one, other = masked(before.plan.config), masked(after.plan.config)
+    names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return {name: [one.get(name), other.get(name)] for name in names}
+
+
+Pair = tuple[State | None, State | None]
+
+
+def _pairs(before: dict[str, State], after: dict[str, State]) -> dict[str, Pair]:
+    return {name: (before.get(name), after.get(name)) for name in before.keys() | after.keys()}
+
+
+def _state(target: Target, before: State | None, after: State | None) -> dict[str, int]:
+    """How many keys are new, have changed, are gone."""
+    counted = _ask(target, before, after, "SELECT change, count(*) AS n FROM changes GROUP BY change")
+    return {"added": 0, "changed": 0, "gone": 0} | {row["change"]: row["n"] for row in counted}
+
+
+def _ask(target: Target, before: State | None, after: State | None, sql: str) -> list[dict[str, Any]]:
+    """Ask about `changes`: keys whose rows differ, what became of them, and their values on both sides."""
+    sides = {"before": before, "after": after}
+    there = [state for state in sides.values() if state is not None]
+    keys = list(map(_named, there[0].record.keys))
+    values = [n for n in there[-1].columns if n not in there[-1].record.keys and all(n in s.columns for s in there)]
+    columns = ", ".join([*keys, *map(_named, values)])
+    parts = []
+    for side, state in sides.items():
+        whole = (state or there[0]).view(side if state else _there(sides), quote='"')
+        parts.append(f"{side}_rows AS (SELECT {columns} FROM ({whole}) AS x{'' if state else ' WHERE false'})")
+    parts += [
+        "old AS (SELECT *, 1 AS _there FROM (SELECT * FROM before_rows EXCEPT SELECT * FROM after_rows) AS x)",
+        "new AS (SELECT *, 1 AS _there FROM (SELECT * FROM after_rows EXCEPT SELECT * FROM before_rows) AS x)",
+    ]
+    became = "CASE WHEN old._there IS NULL THEN 'added' WHEN new._there IS NULL THEN 'gone' ELSE 'changed' END"
+    chosen = [f"{became} AS change", *(f"coalesce(old.{key}, new.{key}) AS {key}" for key in keys)]
+    for name in values:
+        chosen += [
+            f"old.{_named(name)} AS {_named(name + ' before')}",
+            f"new.{_named(name)} AS {_named(name + ' after')}",
+        ]
+    same = " AND ".join(f"(old.{key} IS NOT DISTINCT FROM new.{key})" for key in keys)
+    parts.append(f"changes AS (SELECT {', '.join(chosen)} FROM old FULL JOIN new ON {same})")
+    tables = {side: open_as_of(target, state.table) for side, state in sides.items() if state is not None}
+    rows: list[dict[str, Any]] = query(tables, f"WITH {', '.join(parts)} {sql}").to_pylist()
+    return rows
+
+
+def _there(sides: dict[str, State | None]) -> str:
+    """The side that has the state."""
+    return next(side for side, state in sides.items() if state is not None)
+
+
+def _named(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- telling -------------------------------------------------------------------------------------------
+
+
+def _keys(
+    target: Target, args: argparse.Namespace, states: tuple[dict[str, State], dict[str, State]], out: Output
+) -> int:
+    pair = _pairs(*states).get(args.operator)
+    if pair is None:
+        raise Invalid(
+            f"pipeline {target.name!r} has no state of an operator {args.operator!r} at either checkpoint",
+            expected=" or ".join(sorted(states[0].keys() | states[1].keys()))
+            or "an operator that has remembered something",
+            help=f"{target.command('state')}  lists them",
+            reason="NO_SUCH_STATE",
+        )
+    counted = _state(target, *pair)
+    rows = _ask(target, *pair, f"SELECT * FROM changes LIMIT {args.limit}")
+    plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
+    out.document(
+        {"pipeline": target.name, "operator": args.operator, "before": args.before, "after": args.after}
+        | counted
+        | {"rows": plain_rows}
+    )
+    columns = list(rows[0]) if rows else []
+    if rows:
+        out.table(columns, [[shown(row[name]) for name in columns] for row in rows])
+    out.line(f"{args.operator} from checkpoint {args.before} to {args.after}: {_counts(counted)}", "dim")
+    return 0
+
+
+def _change(before: float, after: float) -> str:
+    return f"{(after - before) / before * 100:+,.0f} %" if before else ""
+
+
+def _counts(counted: dict[str, int]) -> str:
+    told = [f"{count:,} keys {what}" for what, count in counted.items() if count]
+    return ", ".join(told) or "the same"
+
+
+def _tell(target: Target, found: dict[str, Any], out: Output) -> None:
+    out.line(f"{target.name} from checkpoint {found['before']} to {found['after']}", "bold")
+    differ = {name: both for name, both in found["figures"].items() if both[0] != both[1]}
+    if differ:
+        rows = [
+            [MEASURED[name], *(figure_text(name, each) for each in both), _change(*both)]
+            for name, both in differ.items()
+        ]
+        columns = ["measure", f"checkpoint {found['before']}", f"checkpoint {found['after']}", "change"]
+        out.table(columns, rows, right=columns[1:])
+    for name, source in found["sources"].items():
+        out.line(f"  source {name}: " + ("read on" if source["moved"] else "stood still"))
+    for name, table in found["tables"].items():
+        (one, other), (rows, more) = table["versions"], table["rows"]
+        moved = f"version {one} to {other}, {rows:,} to {more:,} rows ({more - rows:+,})"
+        out.line(f"  table {name}: " + ("the same" if one == other else moved))
+    for name, counted in found["states"].items():
+        out.line(f"  state {name}: {_counts(counted)}")
+    for name, (one, other) in found["settings"].items():
+        out.line(f"  setting {name}: {one!r} to {other!r}")
+    out.line("  code: " + ("changed" if found["code_changed"] else "the same"))
+    for name in list(found["states"])[:1]:
+        out.line(f"Keys:  {target.command('diff', found['before'], found['after'], name)}", "dim")

@@ -1,0 +1,227 @@
+"""`tidegate list`: the pipelines below the root, or one pipeline's checkpoints, newest first."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tidegate.checkpoint.control import suspended
+from tidegate.checkpoint.located import tables_now
+from tidegate.cli.inspect.documents import ACTS, clock, rows_text, size_text, state_of, summary_of
+from tidegate.cli.output import Output
+from tidegate.cli.targets import Target, find, pipeline_names, program
+from tidegate.cli.times import moment
+from tidegate.config import Settings, load_settings
+from tidegate.errors import Invalid, TidegateError
+from tidegate.ledger.ledger import open_ledger
+from tidegate.protocol.view import Entry
+from tidegate.records.records import KINDS, STATES
+
+__all__ = ["add_filters", "add_parser", "asks_for_past", "list_past", "run"]
+
+
+PAGE = 200
+"""No page is longer."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "list",
+        help="the pipelines, or one pipeline's checkpoints",
+        description="List the pipelines, or one pipeline's checkpoints, newest first.",
+        epilog="examples:\n  tidegate list\n  tidegate list orders --limit 50\n"
+        "  tidegate list orders --before 9 --json\n"
+        "  tidegate list orders --state aborted --since '7 days'\n"
+        "  tidegate list orders --sort seconds --limit 5        # the slowest that ever were",
+    )
+    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+    parser.add_argument("--limit", type=_limit, default=20, metavar="N", help=f"at most N rows, up to {PAGE} (20)")
+    parser.add_argument("--before", type=int, metavar="ID", help="only checkpoints below ID")
+    add_filters(parser)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    if args.pipeline is None:
+        return _pipelines(load_settings(args.settings), out)
+    if not asks_for_past(args):
+        return _checkpoints(find(args.pipeline, args.settings), args, out)
+    if args.before is not None:
+        raise Invalid("--before goes with none of the others", expected="--skip N", help="leave it out", reason="USAGE")
+    return list_past(find(args.pipeline, args.settings), args, out)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= PAGE:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {PAGE}")
+    return int(text)
+
+
+def _pipelines(settings: Settings, out: Output) -> int:
+    found = [_pipeline(settings, name) for name in pipeline_names(settings)]
+    out.document({"root": settings.root, "pipelines": found})
+    if not found:
+        out.line(f"No pipeline has been run in {settings.root} yet.")
+        out.line(f"Start one:  {program()} run MODULE:pipeline --checkpoints 1", "dim")
+        return 0
+    out.table(
+        ["pipeline", "last", "state", "planned (UTC)", "last completed"],
+        [[p["name"], p["last"], p["state"], clock(p["planned"]), p["last_completed"]] for p in found],
+        right=["last", "last completed"],
+        title=settings.root,
+    )
+    return 0
+
+
+def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
+    """One line about a pipeline. A damaged one does not keep the others from being listed."""
+    ledger = open_ledger(settings.root, name, dict(settings.storage_options))
+    try:
+        view = ledger.view()
+        last = view.get(view.last_id)
+        completed = view.last_completed
+        held = suspended(view, settings.tolerable_failed_checkpoints)
+    except TidegateError as error:
+        return {"name": name, "last": None, "state": error.kind, "planned": None, "last_completed": None}
+    return {
+        "name": name,
+        "last": last.id if last else None,
+        "state": ACTS[held.action] if held is not None else _state(last),
+        "planned": last.plan.created if last else None,
+        "last_completed": completed.id if completed else None,
+    }
+
+
+def _state(entry: Entry | None) -> str:
+    if entry is None:
+        return "no checkpoint yet"
+    return state_of(entry, None).removesuffix(", unpublished")
+
+
+def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
+    ledger = target.ledger
+    ids = [id for id in ledger.ids() if args.before is None or id < args.before]
+    page = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
+    rows = [summary_of(ledger, entry) for entry in page]
+    place, graph = target.settings.place(), target.sound_graph()
+    for row in rows if out.json else ():
+        row["tables"] = tables_now(row["id"], row["tables"], ledger, place, graph)
+    more = len(ids) > args.limit
+    out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": rows, "more": more})
+    if not rows:
+        out.line(f"Pipeline {target.name} has no checkpoints" + (f" below {args.before}." if args.before else " yet."))
+        return 0
+    with_interval = any(row["interval"] for row in rows)
+    out.table(
+        ["id", "state", *(["interval (UTC)"] if with_interval else []), "planned (UTC)", "seconds", "input", "rows"],
+        [
+            [
+                row["id"],
+                row["state"],
+                *([row["interval"] or ""] if with_interval else []),
+                clock(row["planned"]),
+                "" if row["seconds"] is None else f"{row['seconds']:.1f}",
+                _input(row),
+                rows_text(row["rows"]) if row["rows"] and row["state"] != "aborted" else row["reason"],
+            ]
+            for row in rows
+        ],
+        right=["id", "seconds"],
+    )
+    out.line(f"More about one:  {target.command('explain', rows[0]['id'])}", "dim")
+    if more:
+        out.line(f"Older ones:      {target.command('list', '--before', rows[-1]['id'])}", "dim")
+    elif rows[-1]["id"] > 1:
+        out.line(f"All that were:   {target.command('list', '--all')}", "dim")
+    return 0
+
+
+def _input(row: dict[str, Any]) -> str:
+    return "; ".join(f"{name}: {summary}" if summary else name for name, summary in row["sources"].items())
+
+
+SHOWN = {
+    "id": "id",
+    "state": "state",
+    "planned": "planned (UTC)",
+    "seconds": "seconds",
+    "rows_out": "rows",
+    "bytes_out": "written",
+    "late": "late",
+    "quarantined": "aside",
+    "state_bytes": "state size",
+    "lag_seconds": "lag",
+    "reason": "why",
+}
+"""The columns of the table, and what they are called there."""
+RIGHT = ("id", "seconds", "rows", "written", "late", "aside", "state size", "lag")
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """The options that ask for the history."""
+    group = parser.add_argument_group("of the whole history, also of checkpoints whose records are retired")
+    group.add_argument("--all", action="store_true", help="all that ever were, in pages")
+    for name, choices in (("state", STATES), ("kind", KINDS)):
+        text = f"only these, may be given again: {', '.join(choices)}"
+        group.add_argument(f"--{name}", action="append", choices=choices, metavar=name.upper(), help=text)
+    group.add_argument("--match", metavar="TEXT", help="in the run, the reason, what was said, or the number")
+    group.add_argument("--since", type=moment, metavar="WHEN", help="planned from then on: a date, or how long ago")
+    group.add_argument("--until", type=moment, metavar="WHEN", help="planned before then")
+    group.add_argument("--sort", metavar="MEASURE", help="by seconds, rows_out, state_bytes … (id)")
+    group.add_argument("--ascending", action="store_true", help="the least first")
+    group.add_argument("--skip", type=_skip, default=0, metavar="N", help="leave out the first N")
+
+
+def _skip(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def asks_for_past(args: argparse.Namespace) -> bool:
+    """Whether what the ledger still has is not enough."""
+    names = ("all", "state", "kind", "match", "since", "until", "sort", "ascending", "skip")
+    return any(getattr(args, name) for name in names)
+
+
+def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
+    """A page of it."""
+    from tidegate.history.query import HistoryFilter, Past
+
+    past = Past(target.ledger, dict(target.settings.storage_options))
+    wanted = HistoryFilter(
+        states=args.state or (),
+        kinds=args.kind or (),
+        text=args.match or "",
+        since=args.since,
+        until=args.until,
+        sort=args.sort or "id",
+        descending=not args.ascending,
+        offset=args.skip,
+        limit=args.limit,
+    )
+    page = past.page(wanted)
+    upto = args.skip + len(page.rows)
+    found = {"pipeline": target.name, "root": target.settings.root, "checkpoints": page.rows, "total": page.total}
+    out.document(found | {"more": page.total > upto, "history": past.problem or "ok"})
+    if past.problem:
+        out.line(f"The history is left out: {past.problem}", "yellow")
+    if not page.rows:
+        out.line(f"No checkpoint of pipeline {target.name} is like that, or none is left to show.")
+        return 0
+    extra = [wanted.sort] if wanted.sort not in SHOWN else []
+    rows = [[*_cells(row), *(row[name] for name in extra)] for row in page.rows]
+    out.table([*SHOWN.values(), *extra], rows, right=RIGHT)
+    goes_on = f"; --skip {upto} goes on" if page.total > upto else ""
+    out.line(f"{args.skip + 1:,} to {upto:,} of {page.total:,}{goes_on}", "dim")
+    return 0
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    rows, late, aside = ("" if row[name] is None else f"{row[name]:,}" for name in ("rows_out", "late", "quarantined"))
+    written, size = ("" if row[name] is None else size_text(row[name]) for name in ("bytes_out", "state_bytes"))
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.1f}"
+    lag = "" if row["lag_seconds"] is None else f"{row['lag_seconds']:,.0f} s"
+    why = row["reason"] or (f"by {row['by']}" if row["by"] else "")
+    return [row["id"], row["state"], clock(row["planned"]), seconds, rows, written, late, aside, size, lag, why]

@@ -1,0 +1,78 @@
+"""`tidegate metrics`: a pipeline's numbers as monitoring gets them, in Prometheus' text format or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tidegate import seams
+from tidegate.cli.output import Output, error_document
+from tidegate.cli.targets import Target, find, pipeline_names
+from tidegate.config import load_settings
+from tidegate.errors import TidegateError
+from tidegate.execution.runs import gone
+from tidegate.history.metrics import METRICS, Metric, figures, metrics
+from tidegate.history.prometheus import prometheus_text
+
+__all__ = ["add_parser", "run"]
+
+CANNOT = 3
+GRAFANA = Path(__file__).with_name("grafana.json")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "metrics",
+        help="the numbers that monitoring gets, in Prometheus' text format",
+        description="Print what is sent to StatsD or OpenTelemetry under Airflow, as of now, in Prometheus' text "
+        "format: for a look, for node_exporter's textfile collector, or as JSON. Names and units are Flink's "
+        "where Flink has them. Without a pipeline: of all.",
+        epilog="examples:\n  tidegate metrics orders\n  tidegate metrics > /var/lib/node_exporter/tidegate.prom\n"
+        "  tidegate metrics orders --json\n  tidegate metrics --grafana > dashboard.json",
+    )
+    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; without: all")
+    parser.add_argument(
+        "--grafana", action="store_true", help="instead, a dashboard that shows them, for Grafana's import"
+    )
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    if args.grafana:
+        text = GRAFANA.read_text(encoding="utf-8")
+        out.document(json.loads(text))
+        if not out.json:
+            print(text, end="", file=out.out)
+        return 0
+    if args.pipeline is not None:
+        target = find(args.pipeline, args.settings)
+        return _print({target.name: _metrics(target)}, {}, out)
+    found, failed = {}, {}
+    for name in pipeline_names(load_settings(args.settings)):
+        try:
+            found[name] = _metrics(find(name, args.settings))
+        except TidegateError as error:  # a damaged one does not hide the others
+            found[name], failed[name] = [Metric("readable", 0)], error
+    return _print(found, failed, out)
+
+
+def _print(found: dict[str, list[Metric]], failed: dict[str, TidegateError], out: Output) -> int:
+    pipelines = {name: [_plain(each) for each in told] for name, told in found.items()}
+    out.document({"pipelines": pipelines, "failed": {name: error_document(error) for name, error in failed.items()}})
+    if not out.json:
+        print(prometheus_text(found), end="", file=out.out)
+    for error in failed.values():
+        out.problem(str(error))
+    return CANNOT if failed else 0
+
+
+def _metrics(target: Target) -> list[Metric]:
+    options = dict(target.settings.storage_options)
+    return metrics(figures(target.ledger, target.settings, options, gone, seams.now()))
+
+
+def _plain(metric: Metric) -> dict[str, Any]:
+    return {"name": metric.name, "labels": metric.labels, "value": metric.value, "help": METRICS[metric.name]}

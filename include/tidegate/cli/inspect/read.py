@@ -1,0 +1,170 @@
+"""`tidegate read`: rows of a sink's table exactly as of one checkpoint, through delta-rs. No JVM."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import math
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from tidegate import offline
+from tidegate.cli.inspect.show import checkpoint_id
+from tidegate.cli.output import Output
+from tidegate.cli.targets import Target, find
+from tidegate.delta import Snapshot
+from tidegate.delta.dataset import dataset
+from tidegate.errors import Invalid
+from tidegate.records.records import Published, PublishedTable
+from tidegate.state.table import STATE
+
+__all__ = ["add_parser", "as_of", "open_as_of", "plain", "row_limit", "run", "shown"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "read",
+        help="rows of a sink's table as of one checkpoint",
+        description="Read a sink's table exactly as it stood after one checkpoint; all tables read at one checkpoint "
+        "agree with each other. Without SINK: list the tables.",
+        epilog="examples:\n  tidegate read orders\n  tidegate read orders order_events --checkpoint 3 --limit 5\n"
+        "  tidegate read orders orders --limit 1000 --json",
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+    parser.add_argument("sink", nargs="?", metavar="SINK", help="the sink's name in the pipeline")
+    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K rows (20)")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    published = as_of(target, args.checkpoint)
+    if args.sink is None:
+        return _list_tables(target, published, out)
+    table = published.tables.get(args.sink)
+    if table is None:
+        raise _no_table(target, published, args.sink)
+    snapshot = open_as_of(target, table)
+    sample = take(snapshot, args.limit)
+    out.document(
+        {
+            "pipeline": target.name,
+            "sink": args.sink,
+            "checkpoint": published.id,
+            "table": table.uri,
+            "version": table.version,
+            "total": sample.total,
+            "columns": sample.columns,
+            "rows": [{name: plain(value) for name, value in row.items()} for row in sample.rows],
+        }
+    )
+    out.table(sample.columns, [[shown(row[name]) for name in sample.columns] for row in sample.rows])
+    out.line(
+        f"{len(sample.rows):,} of {sample.total:,} rows of {args.sink} as of checkpoint {published.id}"
+        f" (version {table.version} of {table.uri})",
+        "dim",
+    )
+    return 0
+
+
+def row_limit(text: str) -> int:
+    """How many rows to print at most."""
+    if not text.isdecimal() or not 0 <= int(text[:12]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 1000000")
+    return int(text)
+
+
+# -- which version -------------------------------------------------------------------------------------
+
+
+def _no_table(target: Target, published: Published, sink: str) -> Invalid:
+    return Invalid(
+        f"pipeline {target.name!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
+        expected=" or ".join(published.tables) or "a sink that has taken rows by then",
+        help=f"{target.command('read')}  lists them",
+        reason="NO_SUCH_SINK",
+    )
+
+
+def as_of(target: Target, id: int | None) -> Published:
+    """Where the tables that stood so after checkpoint `id` lie; by default after the last that is published."""
+    return offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
+
+
+def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
+    """The table at the version that was published."""
+    return offline.open_as_of(table, target.settings.storage_options)
+
+
+def _list_tables(target: Target, published: Published, out: Output) -> int:
+    found = {}
+    for name, table in published.tables.items():
+        if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
+            continue
+        found[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
+    out.document({"pipeline": target.name, "checkpoint": published.id, "tables": found})
+    out.table(
+        ["sink", "rows", "version", "table"],
+        [[name, f"{row['rows']:,}", row["version"], row["table"]] for name, row in found.items()],
+        right=["rows", "version"],
+        title=f"{target.name} as of checkpoint {published.id}",
+    )
+    for name in list(found)[:1]:
+        out.line(f"Rows:  {target.command('read', name, '--checkpoint', published.id, '--limit', 5)}", "dim")
+    return 0
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first rows of a table, in no particular order, and how many there are in all."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    total: int
+
+
+def take(snapshot: Snapshot, limit: int) -> Sample:
+    """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
+    in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
+    data = dataset(snapshot)
+    rows: list[dict[str, Any]] = []
+    for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
+        if len(rows) >= limit:
+            break
+        rows += part.to_table(schema=data.schema).slice(0, limit - len(rows)).to_pylist()
+    return Sample(list(data.schema.names), rows, data.count_rows())
+
+
+def count_rows(snapshot: Snapshot) -> int:
+    """How many rows there are."""
+    return int(dataset(snapshot).count_rows())
+
+
+def plain(value: Any) -> Any:
+    """A cell as JSON. What JSON lacks becomes text: decimals and times exactly, bytes as base64."""
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def shown(value: Any) -> str:
+    """A cell for people, at most 256 characters."""
+    text = "" if value is None else str(plain(value))
+    return text if len(text) <= 256 else f"{text[:255]}…"

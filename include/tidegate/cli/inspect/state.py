@@ -1,0 +1,152 @@
+"""`tidegate state`: what an operator remembers, exactly as of one checkpoint, through delta-rs. No JVM."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tidegate import offline
+from tidegate.cli.inspect.documents import size_text
+from tidegate.cli.inspect.read import as_of, open_as_of, plain, row_limit, shown
+from tidegate.cli.inspect.show import checkpoint_id
+from tidegate.cli.output import Output
+from tidegate.cli.targets import Target, find
+from tidegate.delta import Snapshot, query
+from tidegate.errors import Invalid
+from tidegate.offline import State
+from tidegate.records.records import Published
+from tidegate.state.columns import TOUCHED
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "state",
+        help="what operators remember as of one checkpoint",
+        description="Read an operator's keyed state exactly as it stood after one checkpoint: a row for each key. "
+        "Columns are the operator's own; for an aggregate, the partial values that results come from. Where keys "
+        "expire, _touched says when a row was written. Without OPERATOR: list the states.",
+        epilog="examples:\n  tidegate state orders\n  tidegate state orders totals --where 'customer_id = 7'\n"
+        "  tidegate state orders totals --checkpoint 3 --limit 1000 --json\n"
+        "  tidegate state orders totals --sql              the query, for other engines",
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
+    parser.add_argument("operator", nargs="?", metavar="OPERATOR", help="the operator's uid; UID.PART if it has parts")
+    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
+    parser.add_argument("--where", metavar="SQL", help="only rows for which this holds, as in: customer_id = 7")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K rows (20)")
+    parser.add_argument("--sql", action="store_true", help="print the query that gives these rows from the Delta table")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings)
+    published = as_of(target, args.checkpoint)
+    offline.refuse_discarded(target.ledger, published.id)
+    states = offline.states_of(target.ledger, published)
+    if args.operator is None:
+        return _list(target, published, states, out)
+    state = states.get(args.operator)
+    if state is None:
+        raise _no_state(target, published, args.operator, states)
+    if args.sql:
+        return _tell_sql(target, published, state, out)
+    snapshot = open_as_of(target, state.table)
+    sql = state.view("version", where=args.where, quote='"')
+    rows = _ask(snapshot, f"{sql} LIMIT {args.limit}", args.where).to_pylist()
+    total = _ask(snapshot, f"SELECT count(*) AS n FROM ({sql})", args.where).to_pylist()[0]["n"]
+    columns = state.columns
+    out.document(
+        {
+            "pipeline": target.name,
+            "operator": state.name,
+            "checkpoint": published.id,
+            "table": state.table.uri,
+            "version": state.table.version,
+            "keys": state.record.keys,
+            "total": total,
+            "columns": columns,
+            "rows": [{name: plain(row[name]) for name in columns} for row in rows],
+        }
+    )
+    out.table(columns, [[shown(row[name]) for name in columns] for row in rows])
+    out.line(
+        f"{len(rows):,} of {total:,} keys{' with that' if args.where else ''} of {state.name} as of checkpoint "
+        f"{published.id} (version {state.table.version} of {state.table.uri})",
+        "dim",
+    )
+    return 0
+
+
+# -- which state ---------------------------------------------------------------------------------------
+
+
+def _no_state(target: Target, published: Published, operator: str, states: dict[str, State]) -> Invalid:
+    return Invalid(
+        f"pipeline {target.name!r} has no state of an operator {operator!r} as of checkpoint {published.id}",
+        expected=" or ".join(states) or "an operator that has remembered something by then",
+        help=f"{target.command('state')}  lists them",
+        reason="NO_SUCH_STATE",
+    )
+
+
+# -- what it says --------------------------------------------------------------------------------------
+
+
+def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
+    try:
+        return query({"version": snapshot}, sql)
+    except Exception as error:
+        if where is None or isinstance(error, MemoryError):
+            raise
+        said = str(error).splitlines()[0]
+        raise Invalid(
+            f"--where {where!r} is no condition on this state: {said}",
+            expected="SQL over the state's columns, as in: customer_id = 7 AND orders > 3",
+            help="leave --where out to see the columns; put names in double quotes if they have capital letters",
+            reason="BAD_CONDITION",
+        ) from error
+
+
+def _tell_sql(target: Target, published: Published, state: State, out: Output) -> int:
+    source = f"delta.`{state.table.uri}` VERSION AS OF {state.table.version}"
+    sql = state.view(source)
+    out.document({"pipeline": target.name, "operator": state.name, "checkpoint": published.id, "sql": sql})
+    out.line(sql)
+    return 0
+
+
+def _list(target: Target, published: Published, states: dict[str, State], out: Output) -> int:
+    rows: list[dict[str, Any]] = []
+    for name, state in states.items():
+        files = state.record.files
+        rows.append(
+            {
+                "operator": name,
+                "keys": state.record.keys,
+                "rows": sum(each.file.rows for each in files),
+                "files": len(files),
+                "bytes": sum(each.file.size for each in files),
+                "changed": max((each.checkpoint for each in files), default=None),
+                "expires": any(field["name"] == TOUCHED for field in state.record.columns["fields"]),
+                "table": state.table.uri,
+                "version": state.table.version,
+            }
+        )
+    out.document({"pipeline": target.name, "checkpoint": published.id, "states": rows})
+    out.table(
+        ["operator", "by", "rows", "files", "bytes", "last changed"],
+        [
+            [r["operator"], ", ".join(r["keys"]), f"{r['rows']:,}", r["files"], size_text(r["bytes"]), r["changed"]]
+            for r in rows
+        ],
+        right=["rows", "files", "bytes", "last changed"],
+        title=f"{target.name} as of checkpoint {published.id}",
+    )
+    if not rows:
+        out.line("No operator has remembered anything by then.", "dim")
+    for name in list(states)[:1]:
+        out.line(f"Rows:  {target.command('state', name, '--limit', 5)}", "dim")
+    return 0

@@ -1,0 +1,1 @@
+"""Commands about a pipeline's life: suspend, stop, roll back, savepoints, forks."""

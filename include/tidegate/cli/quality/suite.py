@@ -1,0 +1,142 @@
+"""`tidegate suite`: suites of expectations: check what is written, begin one, propose one from a sample."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tidegate.cli.output import Output
+from tidegate.config import load_settings
+from tidegate.errors import Invalid, Rejected
+from tidegate.gates.expectations.gate import FOLDER, Expectations
+from tidegate.gates.expectations.profile import profile, read_sample
+from tidegate.gates.expectations.suite import Suite, load_suite, read_suite
+from tidegate.records.names import check_name
+from tidegate.records.place import Place
+
+__all__ = ["add_parser", "run"]
+
+STARTER = """# What must hold for {name}. include/expectations/README.md tells which expectations there are.
+# Check it:  tidegate suite check {name}
+name: {name}
+expectations:
+  - type: expect_table_row_count_to_be_between
+    kwargs: {{min_value: 1}}
+    severity: warning      # or critical, which is what counts if nothing is said; or info
+  # - type: expect_column_values_to_not_be_null
+  #   kwargs: {{column: id}}
+  #   id: known            # what verdicts and quarantine call the rule
+  # - type: expect_column_values_to_be_unique
+  #   kwargs: {{column: id}}
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "suite",
+        help="suites of expectations: check, init, profile",
+        description=f"Suites of expectations, in {FOLDER}/NAME.yaml.",
+        epilog="examples:\n  tidegate suite check\n  tidegate suite check orders --sample landing/orders.parquet\n"
+        "  tidegate suite init orders\n  tidegate suite profile orders --sample tables/orders --write",
+    )
+    below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    check = below.add_parser(
+        "check",
+        help="read suites as a gate does, strictly",
+        description="Read suites as a gate does: whatever is not understood is told with file and line.",
+    )
+    check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all there are)")
+    check.add_argument("--sample", metavar="PATH", help="also look whether the columns are there")
+    check.add_argument("--quick", action="store_true", help="do not ask Great Expectations, which takes seconds")
+    init = below.add_parser("init", help="begin a suite", description="Write a suite to begin with.")
+    init.add_argument("name", metavar="NAME", help="what it is to be called")
+    propose = below.add_parser(
+        "profile",
+        help="propose a suite from a sample",
+        description="Propose a suite that the sample keeps: a Delta table, or Parquet, CSV or JSON lines. Read it "
+        "before you use it: a sample shows what there is, not what must be.",
+    )
+    propose.add_argument("name", metavar="NAME", help="what it is to be called")
+    propose.add_argument("--sample", required=True, metavar="PATH", help="a file, a folder of files or a Delta table")
+    propose.add_argument("--rows", type=int, default=100_000, metavar="N", help="look at so many rows (100000)")
+    propose.add_argument("--write", action="store_true", help="write the file instead of printing it")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    place = load_settings(args.settings).place()
+    if args.verb == "check":
+        return _check(place, args, out)
+    check_name("suite", args.name)
+    if args.verb == "init":
+        return _write(place, args.name, STARTER.format(name=args.name), out)
+    text = profile(args.name, read_sample(place, args.sample, args.rows))
+    if args.write:
+        return _write(place, args.name, text, out)
+    out.document({"suite": args.name, "yaml": text})
+    out.line(text)
+    return 0
+
+
+def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
+    folder = Path(place.of_project(FOLDER))
+    names = args.suites or sorted(path.stem for path in folder.glob("*.yaml"))
+    if not names:
+        raise Rejected(
+            f"there is no suite in {folder}", help="`tidegate suite init NAME` begins one", reason="NO_SUITE"
+        )
+    columns = read_sample(place, args.sample, 1).column_names if args.sample else None
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name in names:
+        try:
+            suite = _checked(Expectations(name).path(place), columns, quick=args.quick)
+            found[name] = {"rules": len(suite.rules), "problems": []}
+        except Invalid as error:
+            found[name] = {"rules": 0, "problems": error.what.splitlines()}
+            wrong += error.what.splitlines()
+    if wrong:
+        raise Invalid(
+            "\n".join(wrong),
+            expected="suites in Great Expectations' form, in which every word is understood",
+            help="include/expectations/README.md tells what there is",
+            reason="BAD_SUITE",
+        )
+    out.document({"suites": found})
+    for name, told in found.items():
+        out.line(f"{name}: {told['rules']} expectations, all understood")
+    return 0
+
+
+def _checked(path: Path, columns: list[str] | None, *, quick: bool) -> Suite:
+    suite = load_suite(path)
+    if columns is not None:
+        suite.check_columns(columns)
+    if not quick:
+        from tidegate.gates.expectations.library import expectations_of
+
+        expectations_of(suite)
+    return suite
+
+
+def _write(place: Place, name: str, text: str, out: Output) -> int:
+    """The file, only if there is none."""
+    path = Expectations(name).path(place)
+    read_suite(text, str(path), name)  # what we write, we can read
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Rejected(
+            f"{path} is there already",
+            expected="a name of its own",
+            help="take another name, or remove it",
+            reason="THERE",
+        ) from None
+    out.document({"suite": name, "path": str(path)})
+    out.line(f"Written: {path}")
+    out.line(f'Use it:  stream.gate(Expectations("{name}"))', "dim")
+    return 0

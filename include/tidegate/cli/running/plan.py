@@ -1,0 +1,66 @@
+"""`tidegate plan`: how a pipeline is cut into jobs, and what goes between them. Nothing is read or written."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.output import Output
+from tidegate.cli.targets import find
+from tidegate.pipeline.graph.graph import Graph, Job
+from tidegate.pipeline.picture import picture
+from tidegate.records.records import Json
+
+__all__ = ["add_parser", "run"]
+
+
+_MEANS = {
+    "exactly_once": "rows are staged, and become visible with the decision, each once",
+    "at_least_once": "jobs write to their tables at once; after a failure some rows may be there twice, none is lost",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="how a pipeline is cut into jobs, and what goes between them",
+        description="Show the pipeline's graph, its jobs in the order in which they run, what each reads, runs, "
+        "remembers and stages, and which streams go from job to job by channels. Nothing is read or written.",
+        epilog="example:\n  tidegate plan jobs.orders:pipeline",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    target = find(args.pipeline, args.settings, started=False)
+    graph = coordinator_of(target).graph
+    jobs = [_told(graph, job) for job in graph.jobs]
+    mode = target.settings.mode
+    out.document({"pipeline": graph.name, "code": graph.code_fingerprint(), "mode": mode, "jobs": jobs})
+    out.line(picture(graph))
+    out.line()
+    out.line(f"mode {mode}: {_MEANS[mode]}")
+    for job in jobs:
+        out.line()
+        after = f", behind {', '.join(job['after'])}" if job["after"] else ""
+        out.line(f"job {job['job']}{after}", "bold")
+        for what in ("reads", "takes", "runs", "remembers", "sends", "stages"):
+            if job[what]:
+                out.line(f"  {what:<10} {', '.join(job[what])}")
+    return 0
+
+
+def _told(graph: Graph, job: Job) -> Json:
+    return {
+        "job": job.name,
+        "after": list(job.after),
+        "reads": [source.name for source in job.sources],
+        "takes": list(job.takes),
+        "runs": [stage.name for stage in job.stages],
+        "remembers": [name for stage in job.operators for name in stage.states],
+        "sends": list(job.gives),
+        "stages": [*(sink.name for sink in job.sinks), *(name for gated in job.gates for name in gated.quarantine)],
+    }

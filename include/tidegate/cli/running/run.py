@@ -1,0 +1,233 @@
+"""`tidegate run`: make checkpoints in this process, without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.cli.inspect.read import as_of, count_rows, open_as_of
+from tidegate.cli.output import Output, error_document
+from tidegate.cli.running.interrupts import Interrupts
+from tidegate.cli.running.progress import ProgressPrinter, progress_for
+from tidegate.cli.targets import Target, find
+from tidegate.config import Settings
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid, TidegateError
+from tidegate.execution.loop import Schedule, run_checkpoints
+from tidegate.records.records import Published
+from tidegate.spark.reused_session import ReusedSession, spark_settings
+from tidegate.state.table import STATE
+
+__all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_loop"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "run",
+        help="make checkpoints in this process, with live progress",
+        description="Make checkpoints in this process, one after the other. Ctrl-C stops after the running checkpoint; "
+        "a second Ctrl-C aborts it, which undoes nothing that was completed.",
+        epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
+        "  tidegate run jobs.orders:pipeline --until-idle\n"
+        "  tidegate run jobs.orders:pipeline --forever -D interval='30 s'\n"
+        "  tidegate run jobs.daily:pipeline --interval 2026-01-01/2026-01-02 --reprocess",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:pipeline", help="the pipeline's code, such as jobs.orders:pipeline")
+    how_long = parser.add_mutually_exclusive_group(required=True)
+    how_long.add_argument("--checkpoints", type=count, metavar="N", help="make N checkpoints, back to back")
+    how_long.add_argument("--until-idle", action="store_true", help="until no source has anything new")
+    how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
+    how_long.add_argument(
+        "--interval",
+        type=data_interval,
+        action="append",
+        metavar="FROM/TO",
+        help="make one data interval (UTC), such as 2026-01-01T00:00/2026-01-02T00:00; may be given again",
+    )
+    parser.add_argument("--reprocess", action="store_true", help="with --interval: make it again, replacing its rows")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    if ":" not in args.pipeline:
+        raise Invalid(
+            f"{args.pipeline!r} names no pipeline's code",
+            expected="MODULE:pipeline, such as jobs.orders:pipeline",
+            help="name the Python module that declares the pipeline, and the variable that holds it",
+            reason="BAD_PIPELINE_ARGUMENT",
+        )
+    target = find(args.pipeline, args.settings, started=False)
+    assert target.pipeline is not None
+    refuse_submit(target.settings)
+    place = target.settings.place()
+    coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
+    schedule = _schedule(args, target.settings)
+    progress = progress_for(out)
+    stopped = False
+    try:
+        stopped = run_loop(coordinator, _each(schedule, args.interval), progress, target.settings, out)
+    except KeyboardInterrupt:
+        out.document(_document(target, progress, stopped=True))
+        out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
+        return 1
+    except TidegateError as error:
+        out.document(_document(target, progress, stopped=False) | {"error": error_document(error)})
+        raise
+    out.document(_document(target, progress, stopped=stopped))
+    _closing(target, progress, stopped, out)
+    return _exit_code(args, progress, stopped)
+
+
+def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: bool) -> int:
+    """0: what was asked for is done. A later checkpoint takes what an aborted one left; another interval does not."""
+    told = progress.checkpoints if args.interval else progress.checkpoints[-1:]
+    unmade = bool(args.interval) and stopped
+    return 0 if not unmade and all(each["state"] == "completed" for each in told) else 1
+
+
+def refuse_submit(settings: Settings) -> None:
+    """Checkpoints are made in this process, or by spark-submit."""
+    if settings.spark.mode == "submit":
+        raise Invalid(
+            "`tidegate run` makes checkpoints in this process, and spark.mode = submit"
+            f" ({settings.origins['spark.mode']}) gives jobs to spark-submit",
+            expected="spark.mode connect or local",
+            help="run the pipeline under Airflow, or here on this machine:"
+            " -D spark.mode=connect -D spark.master='local[*]'",
+            reason="SPARK_SUBMIT_ONLY",
+        )
+
+
+def data_interval(text: str) -> tuple[datetime, datetime]:
+    """A data interval, as an option gives it."""
+    parts = text.split("/")
+    try:
+        start, end = (datetime.fromisoformat(part.strip()) for part in parts)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no interval: write FROM/TO, such as 2026-01-01T00:00/2026-01-02T00:00"
+        ) from None
+    start, end = (moment if moment.tzinfo else moment.replace(tzinfo=UTC) for moment in (start, end))
+    if start >= end:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins")
+    return start, end
+
+
+def count(text: str) -> int:
+    """A number of checkpoints, as an option gives it."""
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
+    return int(text)
+
+
+def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
+    if args.reprocess and not args.interval:
+        raise Invalid(
+            "--reprocess needs an --interval to make again",
+            help="name the interval: --interval 2026-01-01/2026-01-02",
+            reason="NO_INTERVAL",
+        )
+    if args.forever and settings.interval is None:
+        raise Invalid(
+            "--forever needs an interval, and interval is 'never'",
+            expected="an interval of at least 1 s",
+            help="give one: -D interval='5 min'; or use --until-idle",
+            reason="NO_INTERVAL",
+        )
+    return Schedule(
+        checkpoints=1 if args.interval else args.checkpoints,
+        reprocess=args.reprocess,
+        until_idle=args.until_idle,
+        interval_s=(settings.interval or 0.0) if args.forever else 0.0,
+        min_pause_s=settings.min_pause,
+        tolerable_failures=settings.tolerable_failed_checkpoints,
+    )
+
+
+def _each(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None) -> list[Schedule]:
+    """One schedule, or one for each interval."""
+    return [replace(schedule, interval=interval) for interval in intervals] if intervals else [schedule]
+
+
+def run_loop(
+    coordinator: Coordinator, schedules: list[Schedule], progress: ProgressPrinter, settings: Settings, out: Output
+) -> bool:
+    """The loop with signals and Spark around it. True: a person stopped it."""
+    sessions = ReusedSession(spark_settings(settings))
+    notice = None if out.terminal else out.err_fd
+    with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
+        sessions.opened = interrupts.install  # Spark takes the signals for itself when it starts
+        for schedule in schedules:
+            schedule.stop = interrupts
+            run_checkpoints(coordinator, sessions, schedule, progress)
+        return interrupts()
+
+
+# -- at the end ----------------------------------------------------------------------------------------
+
+
+def _document(target: Target, progress: ProgressPrinter, *, stopped: bool) -> dict[str, Any]:
+    return {
+        "pipeline": target.name,
+        "checkpoints": progress.checkpoints,
+        "covered": progress.covered_intervals,
+        "stopped": stopped,
+        "tables": _tables(target),
+    }
+
+
+def _tables(target: Target) -> dict[str, dict[str, Any]]:
+    """What is in each sink's table as of the last checkpoint that is on all of them, but for states."""
+    published = _last_published(target)
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in (published.tables if published else {}).items():
+        if name.startswith(STATE):
+            continue
+        try:
+            rows: int | None = count_rows(open_as_of(target, table))
+        except TidegateError:
+            rows = None  # what was run is done; `tidegate doctor` looks into tables
+        found[name] = {"rows": rows, "version": table.version, "table": table.uri}
+    return found
+
+
+def _last_published(target: Target) -> Published | None:
+    for id in reversed(target.ledger.ids()):
+        if target.ledger.published(id) is not None:
+            return as_of(target, id)
+    return None
+
+
+def _closing(target: Target, progress: ProgressPrinter, stopped: bool, out: Output) -> None:
+    if out.json:
+        return
+    if not progress.checkpoints and not progress.covered_intervals:
+        out.line("Stopped before a checkpoint was made." if stopped else "Nothing new: no checkpoint was needed.")
+    tables = _tables(target)
+    if tables:
+        out.line()
+        out.table(
+            ["sink", "rows", "version", "table"],
+            [
+                [name, "?" if t["rows"] is None else f"{t['rows']:,}", t["version"], t["table"]]
+                for name, t in tables.items()
+            ],
+            right=["rows", "version"],
+            title=f"What is in the sinks of {target.name}",
+        )
+    commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in tables]
+    published = _last_published(target)
+    if published is not None and any(name.startswith(STATE) for name in published.tables):
+        commands.append((target.command("state"), "what operators remember"))
+    commands.append((target.command("list"), "its checkpoints"))
+    if progress.checkpoints:
+        last = progress.checkpoints[-1]["id"]
+        commands.append((target.command("explain", last), "what happened, in prose"))
+    out.line()
+    out.line("Look at it:")
+    width = max(len(command) for command, _ in commands)
+    for command, what in commands:
+        out.line(f"  {command:<{width}}  # {what}")

@@ -1,0 +1,145 @@
+"""`tidegate spark`: start, look at or stop the embedded Spark server."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tidegate import seams
+from tidegate.cli.output import Output
+from tidegate.config import load_settings
+from tidegate.errors import Invalid
+from tidegate.spark.conf import SparkSettings
+from tidegate.spark.reused_session import spark_settings
+from tidegate.spark.server import serve as connect_serve
+from tidegate.spark.server import server as connect_server
+from tidegate.spark.server.watchdog import answers
+
+__all__ = ["add_parser", "run"]
+
+_ANSWER_TIMEOUT = 3.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "spark",
+        help="start, look at or stop the embedded Spark server",
+        description="The embedded Spark server runs on this machine, for this user and project. Jobs start it when "
+        "they need it, and it goes away when it is idle: there is no need to start or stop it by hand.",
+        epilog="examples:\n  tidegate spark start\n  tidegate spark status --json\n  tidegate spark stop --force",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=type(parser))
+    start = actions.add_parser(
+        "start",
+        help="start it if it does not run, or runs with other settings",
+        description="Start the server and wait until it answers, so that the next job does not have to.",
+        epilog="example:\n  tidegate spark start -D spark.memory=4g",
+    )
+    status = actions.add_parser(
+        "status",
+        help="what runs; exit code 1 if nothing does, 3 if it does not answer",
+        description="Show the servers that run, who uses them, and where their logs are.",
+        epilog="example:\n  tidegate spark status --json",
+    )
+    stop = actions.add_parser(
+        "stop",
+        help="stop it",
+        description="Stop the servers that run and wait until they are gone.",
+        epilog="example:\n  tidegate spark stop --force",
+    )
+    stop.add_argument(
+        "--force", action="store_true", help="even if it is in use: the jobs in it fail as unavailable, and are retried"
+    )
+    serve = actions.add_parser(
+        "serve",
+        help="be a Spark server, in the foreground, for a container of its own",
+        description="Turn this process into a Spark Connect server on loopback, until it is ended. Jobs reach it by "
+        "spark.remote, sc://localhost:PORT/;token=…, from the same machine or container network.",
+        epilog="example:\n  tidegate spark serve --port 15002 --token-file /run/secrets/spark_token",
+    )
+    serve.add_argument("--port", type=_port, default=15002, metavar="PORT", help="where it listens (15002)")
+    serve.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="holds what clients must show")
+    for action, function in ((start, _start), (status, _status), (stop, _stop), (serve, _serve)):
+        action.set_defaults(act=function)
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    code: int = args.act(args, spark_settings(load_settings(args.settings)), out)
+    return code
+
+
+def _start(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    _refuse_submit(settings)
+    if out.terminal:
+        out.line("Starting Spark …")
+    before = seams.monotonic()
+    server = connect_server.start(settings)
+    seconds = seams.monotonic() - before
+    out.document({"fresh": server.fresh, "seconds": round(seconds, 3), "server": server.to_json()})
+    how = f"started in {seconds:.1f} s" if server.fresh else "runs already"
+    out.line(f"Spark {how}: port {server.port} on loopback, process {server.pid}, server {server.key}.")
+    out.line(f"Its log: {server.log}")
+    return 0
+
+
+def _status(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    servers = connect_server.status(settings.home)
+    answering = [answers(server.port, _ANSWER_TIMEOUT) for server in servers]
+    told = [
+        server.to_json() | {"answers": ok, "state": _state(server, ok)}
+        for server, ok in zip(servers, answering, strict=True)
+    ]
+    out.document({"servers": told})
+    if not servers:
+        out.line("No Spark server runs. The next job, or `tidegate spark start`, starts one.")
+        return 1
+    columns = ["server", "state", "port", "process", "started", "used by", "log"]
+    out.table(
+        columns,
+        [
+            [s.key, _state(s, ok), s.port, s.pid, s.started, " ".join(map(str, s.used_by)), s.log]
+            for s, ok in zip(servers, answering, strict=True)
+        ],
+        right=["port", "process"],
+    )
+    return 0 if all(answering) else 3
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1024 <= int(text[:6]) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1024 to 65535")
+    return int(text)
+
+
+def _serve(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    _refuse_submit(settings)
+    connect_serve.serve(settings, args.port, args.token_file.absolute())
+
+
+def _refuse_submit(settings: SparkSettings) -> None:
+    if settings.mode == "submit":
+        raise Invalid(
+            "With spark.mode = submit jobs do not use a Spark server: each is an application of its own.",
+            expected="spark.mode connect",
+            help="there is nothing to start; or choose another mode: -D spark.mode=connect -D spark.master='local[*]'",
+            reason="SPARK_SUBMIT_ONLY",
+        )
+
+
+def _state(server: connect_server.ServerInfo, answers: bool) -> str:
+    if not answers:
+        return "does not answer"
+    return "in use" if server.used_by else "idle"
+
+
+def _stop(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    stopped = connect_server.stop(settings.home, force=args.force)
+    out.document({"stopped": [server.to_json() for server in stopped]})
+    for server in stopped:
+        out.line(f"Stopped the Spark server {server.key} (process {server.pid}).")
+    if not stopped:
+        out.line("No Spark server runs.")
+    return 0

@@ -1,0 +1,1 @@
+"""`tidegate up`: an Airflow of its own, started and supervised."""

@@ -1,0 +1,281 @@
+"""The folder of the Airflow that `tidegate up` runs: what it keeps between two calls, and what Airflow is told.
+
+.tidegate/airflow/       AIRFLOW_HOME, for this user alone
+  up.lock                held by the `tidegate up` that runs
+  up.json                its port and processes, so that the next one can end what a killed one left
+  secrets.json           made once: a running task, a browser's login and the database know them
+  passwords.json         the logins of the UI
+  airflow.db             the metadata database, if no other is configured
+  config/                what Airflow imports in each of its processes
+  logs/                  of tasks; logs/up/ has the components' own
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.metadata
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate import seams
+from tidegate.errors import Unavailable
+
+__all__ = ["USER", "Home", "any_port", "free_port"]
+
+USER = "admin"
+_USUAL_PORT = 8080
+_NOBODY = "1"
+"""A port that nobody listens on."""
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+
+# Runs in the scheduler before it forks the workers that fork the tasks: what it has imported costs a task nothing,
+# instead of two seconds. Libraries only: the code of the project would stay as it is until a restart. And imports
+# only: a session, a client or an open table does not survive a fork.
+_LOCAL_SETTINGS = '''\
+"""Written by `tidegate up`, again at each start."""
+
+import sys
+from pathlib import Path
+
+PROJECT = "…"
+
+if "scheduler" in sys.argv:
+    import gc
+
+    import deltalake
+    import grpc
+    import pandas
+    import pyspark.sql.connect.session
+
+    if any(Path(PROJECT, "include", "expectations").glob("*.y*ml")):
+        from tidegate.gates.expectations.library import warm
+
+        warm()
+
+    gc.collect()
+    gc.freeze()
+'''
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths, and reading and writing. Starts nothing."""
+
+    project: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.project / ".tidegate" / "airflow"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "up.lock"
+
+    @property
+    def state_file(self) -> Path:
+        return self.folder / "up.json"
+
+    @property
+    def passwords_file(self) -> Path:
+        return self.folder / "passwords.json"
+
+    @property
+    def dags(self) -> Path:
+        return self.project / "dags"
+
+    def log(self, name: str) -> Path:
+        """Where a component writes."""
+        return self.folder / "logs" / "up" / f"{name}.log"
+
+    def task_log(self, dag: str, run: str, task: str, attempt: int) -> Path:
+        """Where Airflow keeps what a task has said."""
+        return self.folder / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / f"attempt={attempt}.log"
+
+    def make(self) -> None:
+        """The folders, for this user alone, and what Airflow imports."""
+        for folder in (self.folder, self.folder / "config", self.log("").parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        settings = _LOCAL_SETTINGS.replace('"…"', repr(str(self.project)))
+        self.write_private(self.folder / "config" / "airflow_local_settings.py", settings)
+
+    def password(self) -> tuple[str, bool]:
+        """The password of the UI's user, and whether it has just been made."""
+        logins = _read_json(self.passwords_file)
+        if isinstance(found := logins.get(USER), str) and found:
+            return found, False
+        made = seams.new_id()
+        self.write_private(self.passwords_file, json.dumps(logins | {USER: made}) + "\n")
+        return made, True
+
+    def secrets(self) -> dict[str, str]:
+        """What signs tokens and hides passwords in the database. The same at every start."""
+        path = self.folder / "secrets.json"
+        names = ("jwt", "session", "fernet")
+        found = _read_json(path)
+        if all(isinstance(found.get(name), str) for name in names):
+            return {name: found[name] for name in names}
+        made = {"jwt": _random(64), "session": _random(32)}
+        made["fernet"] = base64.urlsafe_b64encode(bytes.fromhex(_random(32))).decode()
+        self.write_private(path, json.dumps(made) + "\n")
+        return made
+
+    def state(self) -> dict[str, Any]:
+        """What the last `tidegate up` wrote; empty if there was none."""
+        return _read_json(self.state_file)
+
+    def write_private(self, path: Path, text: str) -> None:
+        """Write a file that nobody else may read, whole or not at all."""
+        aside = path.with_name(f".{path.name}.{seams.new_id()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        aside.replace(path)
+
+    # -- the database --------------------------------------------------------------------------------
+
+    @property
+    def own_database(self) -> bool:
+        """Whether the metadata database is ours: nobody has configured another."""
+        return not os.environ.get(_DATABASE)
+
+    def is_migrated(self) -> bool:
+        """Whether our own database is known to be one of this Airflow. Asking Airflow costs seconds."""
+        stamp = self.folder / "migrated"
+        with contextlib.suppress(OSError):
+            return self.own_database and stamp.read_text() == _airflow() and self._database_file.is_file()
+        return False
+
+    def set_migrated(self) -> None:
+        """Remember it."""
+        self.write_private(self.folder / "migrated", _airflow())
+
+    @property
+    def _database_file(self) -> Path:
+        return self.folder / "airflow.db"
+
+    # -- what Airflow is told ------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """How many tasks may run at the same time."""
+        return max(2, min(4, os.cpu_count() or 2))
+
+    def environment(self, port: int) -> dict[str, str]:
+        """Airflow's whole configuration. Nothing of it depends on an airflow.cfg."""
+        told = {
+            "CORE__DAGS_FOLDER": str(self.dags),
+            "CORE__PLUGINS_FOLDER": str(self.project / "plugins"),
+            "CORE__LOAD_EXAMPLES": "False",
+            # Or files that do not hold the word "airflow" are skipped silently, as is one with just build_dag.
+            "CORE__DAG_DISCOVERY_SAFE_MODE": "False",
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": str(self.room),
+            "CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the network who we are
+            "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "API__HOST": "127.0.0.1",
+            "API__PORT": str(port),
+            "API__BASE_URL": f"http://127.0.0.1:{port}",
+            "API__WORKERS": "1",
+            "USAGE_DATA_COLLECTION__ENABLED": "False",
+            # No process of ours serves logs: that server listens on all addresses. The UI reads the files.
+            "LOGGING__WORKER_LOG_SERVER_PORT": _NOBODY,
+            "LOGGING__TRIGGER_LOG_SERVER_PORT": _NOBODY,
+            "LOGGING__COLORED_CONSOLE_LOG": "False",
+            "LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
+        }
+        told |= _TUNED | self._secret_settings()
+        if self.own_database:
+            told["DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{self._database_file}"
+        places = [str(self.project), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        return {
+            **os.environ,
+            **{f"AIRFLOW__{name}": value for name, value in told.items()},
+            "AIRFLOW_HOME": str(self.folder),
+            "PYTHONPATH": os.pathsep.join(place for place in places if place),
+            "PYTHONUNBUFFERED": "1",
+            "NO_COLOR": "1",
+        }
+
+    def _secret_settings(self) -> dict[str, str]:
+        secrets = self.secrets()
+        manager = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+        return {
+            "CORE__AUTH_MANAGER": manager,
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
+            "CORE__FERNET_KEY": secrets["fernet"],
+            "API_AUTH__JWT_SECRET": secrets["jwt"],
+            "API__SECRET_KEY": secrets["session"],
+        }
+
+
+# Measured: with the defaults each task waits a second for the scheduler, and a failed one up to five for its
+# supervisor. The rest lets a new scheduler take over within a minute what a killed one left running.
+_TUNED = {
+    "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+    "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
+    "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
+    "DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+    "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+    "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+}
+
+
+def free_port(wanted: int | None, last: object) -> int:
+    """A port of loopback that is free now: the one that was asked for, or the last one, or the usual one, or any."""
+    if wanted is not None:
+        if _is_free(wanted):
+            return wanted
+        raise Unavailable(
+            f"port {wanted} is taken by another program, or this user may not listen on it",
+            expected="a free port",
+            help="leave out --port, and a free one is found; or end the other program",
+            reason="PORT_TAKEN",
+        )
+    for port in (last, _USUAL_PORT):
+        if isinstance(port, int) and 0 < port < 65536 and _is_free(port):
+            return port
+    return any_port()
+
+
+def any_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        number: int = found.getsockname()[1]
+        return number
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _random(count: int) -> str:
+    """So many random bytes in hex digits."""
+    return "".join(seams.new_id() for _ in range(count // 8))
+
+
+def _airflow() -> str:
+    return importlib.metadata.version("apache-airflow")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

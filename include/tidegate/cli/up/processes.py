@@ -1,0 +1,260 @@
+"""The processes of `tidegate up`: each has a session of its own, and all of a session ends.
+
+By session, not by process group: Airflow gives each task a group of its own. And by what is written down of a
+process, not by its pid alone: pids are used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.cli.up.home import Home
+from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.spark.server.locks import try_lock
+from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine
+
+__all__ = ["Child", "Processes", "alone", "end_left_over", "last_error", "log_end"]
+
+_KILL_S = 10.0
+_TICK_S = 0.1
+_LOG_LINES = 25
+_NO_PROGRAM = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR)
+_LOG_END = 16 * 1024
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_REQUEST = re.compile(r'"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) |\bhttp_access\b|request finished')
+_ERROR = re.compile(
+    r"^\s*[\w.]*(Error|Exception|Exit)\b(:|$)|\b(ERROR|CRITICAL|FATAL)\b|\[(error|critical)\s*\]", re.ASCII
+)
+"""Of a traceback the line that names the exception; of loggers what they call an error."""
+
+
+@dataclass
+class Child:
+    """A process that we have started, and its session."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    id: ProcessId | None
+    log: Path
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code once it has ended."""
+        return self.process.poll()
+
+
+@contextlib.contextmanager
+def alone(home: Home) -> Iterator[None]:
+    """Only one `tidegate up` in a project folder."""
+    held = try_lock(home.lock)
+    if held is None:
+        port = home.state().get("port")
+        where = f" on http://127.0.0.1:{port}" if port else ""
+        raise Rejected(
+            f"Airflow of this project runs already{where}",
+            expected="no other `tidegate up` in this folder",
+            help="stop that one with Ctrl-C, or use it",
+            reason="UP_ALREADY",
+        )
+    with held:
+        yield
+
+
+class Processes:
+    """Starts processes, and ends all of them at the end of the `with` block, the last started first."""
+
+    def __init__(self, home: Home, port: int) -> None:
+        self.home = home
+        self.environment = home.environment(port)
+        self.children: list[Child] = []
+        self._port = port
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(0.0, lambda: True)
+
+    def start(self, name: str, command: Sequence[str]) -> Child:
+        """Start a process in a session of its own. What it says goes to its log; the log before is kept."""
+        log = self.home.log(name)
+        with contextlib.suppress(FileNotFoundError):
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("wb") as file:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    cwd=self.home.project,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                if error.errno not in _NO_PROGRAM:
+                    raise
+                raise Invalid(
+                    f"{command[0]} cannot be started: {error.strerror or error}",
+                    expected="a program and its arguments",
+                    help="run `make setup` in the project, and start it from its environment (.venv)",
+                    reason="NO_SUCH_PROGRAM",
+                ) from error
+        child = Child(name, process, identify(process.pid), log)
+        self.children.append(child)
+        try:
+            self._write_state()
+        except OSError:  # nobody would find it if we were killed
+            self.end(child)
+            raise
+        return child
+
+    def end(self, child: Child) -> None:
+        """End what is left of one, by force: its workers and their tasks, too."""
+        _end_sessions([child.id] if child.id else [], self.home)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(_KILL_S)
+        self.children.remove(child)
+        with contextlib.suppress(OSError):  # the disk is full: it is told of one that has gone, which does no harm
+            self._write_state()
+
+    def stop(self, grace: float, hurried: Callable[[], bool]) -> None:
+        """End all: first politely, the scheduler and its tasks before those that they talk to, then by force.
+
+        grace: how long all of them may take. hurried: asked all the time; True means by force, now.
+        """
+        until = seams.monotonic() + grace
+        for child in sorted(self.children, key=lambda child: child.name != "scheduler"):
+            if child.ended is None and not hurried():
+                child.process.terminate()
+                if child.name == "scheduler":
+                    _wait(lambda child=child: child.ended is not None, until, hurried)  # type: ignore[misc]
+        _wait(lambda: all(child.ended is not None for child in self.children), until, hurried)
+        _end_sessions([child.id for child in self.children if child.id], self.home)
+        for child in self.children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(_KILL_S)
+        self.children.clear()
+        self._write_state()
+
+    def _write_state(self) -> None:
+        # One that has ended, too: whoever is left in its session is to be found by the next call.
+        known = {child.name: child.id.to_json() for child in self.children if child.id}
+        text = json.dumps({"format": 1, "port": self._port, "processes": known}, indent=1) + "\n"
+        self.home.write_private(self.home.state_file, text)
+
+
+def end_left_over(home: Home) -> list[str]:
+    """End what a `tidegate up` that was killed has left running; answers with the names of what was ended."""
+    leaders: dict[ProcessId, str] = {}
+    known = home.state().get("processes")
+    for name, value in known.items() if isinstance(known, dict) else ():
+        with contextlib.suppress(Invalid):
+            leaders[ProcessId.from_json(value)] = str(name)
+    ended = _end_sessions(leaders, home)
+    return [name for leader, name in leaders.items() if leader.pid in ended]
+
+
+def log_end(path: Path, lines: int = _LOG_LINES) -> str:
+    """The last lines of a log."""
+    told = _last_lines(path)
+    if told is None:
+        return f"({path} cannot be read)"
+    return "\n".join(f"  {line[:300]}" for line in told[-lines:]) or "  (it is empty)"
+
+
+def last_error(path: Path) -> str:
+    """The line of a log that says why its process ended, as far as can be told: the last that names an error, else the
+    last that is no record of a request. Empty if there is none."""
+    told = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
+    return next((line for line in reversed(told) if _ERROR.search(line)), told[-1] if told else "")
+
+
+def _last_lines(path: Path) -> list[str] | None:
+    """The end of a log, without empty lines; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_END))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _end_sessions(leaders: Iterable[ProcessId], home: Home) -> set[int]:
+    """Kill whoever is in the sessions of these processes. Answers with the sessions that had somebody."""
+    leaders = list(leaders)
+    found: set[int] = set()
+    deadline = seams.monotonic() + _KILL_S
+    while members := _members(leaders, home):
+        found |= set(members.values())
+        for process in members:
+            kill(process, signal.SIGKILL)
+        if seams.monotonic() > deadline:
+            pids = ", ".join(str(process.pid) for process in members)
+            raise Unavailable(
+                f"processes of Airflow cannot be ended ({pids})", help="end them by hand", reason="AIRFLOW_HANGS"
+            )
+        seams.sleep(0.05)
+    return found
+
+
+def _members(leaders: list[ProcessId], home: Home) -> dict[ProcessId, int]:
+    """The processes of these sessions, each with its session.
+
+    A leader that is alive must be the one that is meant. Of one that has ended nobody else gets the number as long
+    as somebody is left in its session; after that somebody may, so those who are left must look like ours.
+    """
+    led = {leader.pid for leader in leaders if is_alive(leader)}
+    left = {leader.pid for leader in leaders if _same_machine(leader) and identify(leader.pid) is None}
+    found = {}
+    for pid, session in _all_processes() if led | left else ():
+        if session in led or (session in left and _looks_like_ours(pid, home)):
+            process = identify(pid)
+            if process is not None:
+                found[process] = session
+    return found
+
+
+def _all_processes() -> Iterator[tuple[int, int]]:
+    """Each pid with its session; where /proc does not tell, with its process group."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=False).stdout
+        yield from ((int(pid), int(group)) for pid, group in map(str.split, listed.splitlines()))
+        return
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield int(entry), int(fields[3])
+
+
+def _same_machine(process: ProcessId) -> bool:
+    return process.start.endswith(machine())
+
+
+def _looks_like_ours(pid: int, home: Home) -> bool:
+    """Runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's own processes write
+    their title over what the kernel tells of their environment.)"""
+    try:
+        if Path(f"/proc/{pid}/exe").resolve() == Path(sys.executable).resolve():
+            return True
+        return f"AIRFLOW_HOME={home.folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _wait(done: Callable[[], bool], until: float, hurried: Callable[[], bool]) -> None:
+    while not done() and not hurried() and seams.monotonic() < until:
+        seams.sleep(_TICK_S)

@@ -1,0 +1,382 @@
+"""`tidegate up`: this project under an Airflow of its own on this machine, until Ctrl-C or for some checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+from tidegate import seams
+from tidegate.checkpoint.control import Suspended
+from tidegate.cli.output import Output
+from tidegate.cli.running.run import count
+from tidegate.cli.targets import program
+from tidegate.cli.up.airflow import Airflow, Dag, DagRun, broken, failure
+from tidegate.cli.up.follow import Followed, FollowedPipelines
+from tidegate.cli.up.home import USER, Home, free_port
+from tidegate.cli.up.processes import Processes, alone, end_left_over, log_end
+from tidegate.cli.up.screen import Screen, screen_for
+from tidegate.cli.up.supervise import Supervisor
+from tidegate.config import Settings, load_settings
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.spark.reused_session import spark_settings
+from tidegate.spark.server import server as connect_server
+
+__all__ = ["add_parser", "run"]
+
+COMPONENTS = {
+    "api-server": ["api-server"],
+    # Their log servers would listen on all addresses. Here the UI finds the logs as files.
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_START_S = 300.0
+_STALLED_S = 600.0
+_LET_END_S = 30.0
+"""For how long running checkpoints may come to their end after Ctrl-C."""
+_STOP_S = 15.0
+"""For how long all processes may end by themselves, before they are ended by force."""
+_TICK_S = 0.25
+_LOOK_S = 1.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "up",
+        help="run the project's DAGs under an Airflow of its own, here",
+        description="Start an Airflow for the dags/ of this project, on loopback, with its database, logs and logins "
+        "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops all "
+        "of it after the running checkpoint, a second Ctrl-C at once. The next call goes on where this one stopped.",
+        epilog="examples:\n  tidegate up\n  tidegate up --checkpoints 3\n"
+        "  tidegate up --beside 'python -m jobs.orders_feed --live 12'",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        type=count,
+        metavar="N",
+        help="end after N newly completed checkpoints; runs are triggered back to back, and a failed one ends it",
+    )
+    parser.add_argument("--port", type=_port, metavar="PORT", help="where the UI listens (the last one, or a free one)")
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="a command to run beside Airflow, and to stop with it, such as one that feeds a landing folder",
+    )
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Carry it out."""
+    settings = _settings(args)
+    os.umask(0o077)
+    home = Home(settings.project.absolute())
+    home.make()
+    with alone(home), StopSignals(out) as stop, screen_for(out) as screen:
+        for name in end_left_over(home):
+            screen.tell(f"Ended the {name} of an earlier call that was killed.")
+        up = Up(args, settings, home, screen, stop)
+        try:
+            up.run()
+        except TidegateError:
+            out.document(up.document())  # without the error: that is printed
+            raise
+    out.document(up.document())
+    if args.checkpoints:
+        out.line(f"{up.completed} of {args.checkpoints} checkpoints completed. Look at them:  {program()} list")
+    return 0 if up.completed >= (args.checkpoints or 0) else 1
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    if args.settings:
+        raise Invalid(
+            "`tidegate up` takes no -D: the tasks of Airflow would not know of it",
+            expected="settings in tidegate.toml, in TIDEGATE_* variables or in the pipeline's code",
+            help="write them there, and leave out -D",
+            reason="BAD_SETTINGS",
+        )
+    settings = load_settings()
+    if not any((settings.project / "dags").glob("**/*.py")):
+        raise Invalid(
+            f"there are no DAG files in {settings.project / 'dags'}",
+            expected="a file dags/NAME.py with: dag = build_dag(pipeline)",
+            help=f"go to the project's folder; without Airflow: {program()} run MODULE:pipeline --until-idle",
+            reason="NO_DAGS",
+        )
+    return settings
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:6]) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65535")
+    return int(text)
+
+
+class StopSignals:
+    """Counts Ctrl-C and the like for the length of a `with` block: once is "stop", twice is "at once"."""
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self, out: Output) -> None:
+        self._count = 0
+        self._notice = None if out.terminal else out.err_fd
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        return self._count > 0
+
+    def at_once(self) -> bool:
+        return self._count > 1
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._handle) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        if self._notice is not None and self._count == 1:
+            os.write(self._notice, b"tidegate: stopping after the running checkpoint; Ctrl-C again stops at once\n")
+
+
+class Up:
+    """One call of `tidegate up`."""
+
+    def __init__(
+        self, args: argparse.Namespace, settings: Settings, home: Home, screen: Screen, stop: StopSignals
+    ) -> None:
+        self.wanted: int | None = args.checkpoints
+        self.beside: list[str] = args.beside
+        self.settings = settings
+        self.home = home
+        self.screen = screen
+        self.stop = stop
+        self.port = free_port(args.port, home.state().get("port"))
+        self.password, self.new_password = home.password()
+        self.airflow = Airflow(f"http://127.0.0.1:{self.port}", self.password)
+        self.pipelines = FollowedPipelines(self.airflow, settings)
+        self.processes = Processes(home, self.port)
+        airflow = [sys.executable, "-m", "airflow"]
+        commands = {name: [*airflow, *words] for name, words in COMPONENTS.items()}
+        self.supervisor = Supervisor(self.processes, self.airflow, commands, home.room, self._tell_restart)
+        self._told: set[str] = set()
+        self._idle: set[str] = set()
+        self._advanced = seams.monotonic()
+
+    @property
+    def completed(self) -> int:
+        return sum(row["state"] == "completed" for row in self.screen.checkpoints)
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        return {"url": self.airflow.url, "user": USER, "checkpoints": self.screen.checkpoints, "stopped": self.stop()}
+
+    def run(self) -> None:
+        """From start to end; whatever happens, nothing that was started is left."""
+        failed = True
+        try:
+            with self.processes:
+                self._start()
+                self._follow()
+                failed = False
+                self._let_it_end()
+                self.processes.stop(_STOP_S, self.stop.at_once)
+        finally:
+            self._stop_spark(failed)
+
+    # -- start ---------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self.screen.starting("Starting Airflow, which takes up to a minute")
+        if not self.home.is_migrated():
+            self.screen.now("preparing Airflow's database")
+            migrate = self.processes.start("db-migrate", [sys.executable, "-m", "airflow", "db", "migrate"])
+            self._wait(lambda: "" if migrate.ended is not None else "the database", lambda: None)
+            if migrate.ended:
+                raise Unavailable(
+                    f"Airflow's database cannot be prepared. The end of the log:\n{log_end(migrate.log)}",
+                    help=f"the whole log: {migrate.log}",
+                    reason="AIRFLOW_DATABASE",
+                )
+            if migrate.ended == 0:
+                self.home.set_migrated()
+                self.processes.end(migrate)
+        if self.stop():
+            return
+        self.supervisor.start()
+        for number, command in enumerate(self.beside, 1):
+            self.processes.start(f"beside-{number}", shlex.split(command))
+        self._wait(self.airflow.not_ready, self.supervisor.look)
+        self._wait(self._no_pipeline, self.supervisor.look)
+        kept = f"in {os.path.relpath(self.home.passwords_file)}"
+        if not self.stop():
+            self.screen.ready(
+                self.airflow.url, USER, f"{self.password} (kept {kept})" if self.new_password else f"password {kept}"
+            )
+
+    def _wait(self, missing: Callable[[], str], meanwhile: Callable[[], None]) -> None:
+        """Wait until nothing is missing, or a person has had enough."""
+        until = seams.monotonic() + _START_S
+        while not self.stop() and (what := missing()):
+            meanwhile()
+            self.screen.now(f"Airflow is starting: waiting for {what}")
+            if seams.monotonic() > until:
+                raise Unavailable(
+                    f"Airflow is not up within {_START_S:.0f} s: {what} is missing",
+                    help=f"look into the logs: {self.home.log('scheduler').parent}",
+                    reason="AIRFLOW_SLOW",
+                )
+            seams.sleep(_TICK_S)
+
+    def _no_pipeline(self) -> str:
+        """Wait for the first DAG that is a pipeline; files that cannot be read are an error here."""
+        try:
+            if errors := self.airflow.import_errors():
+                raise broken(errors)
+            return "" if self.pipelines.look() else "a DAG of build_dag in dags/"
+        except Unavailable:
+            return "API server"
+
+    # -- follow --------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        self._advanced = seams.monotonic()
+        looked = 0.0
+        while not self.stop() and (self.wanted is None or self.completed < self.wanted):
+            self.supervisor.look()
+            self._show_decided()
+            if seams.monotonic() - looked >= _LOOK_S:
+                self._look()
+                looked = seams.monotonic()
+            if self.wanted is not None and seams.monotonic() - self._advanced > _STALLED_S:
+                raise Unavailable(
+                    f"no checkpoint has completed for {_STALLED_S:.0f} s; {self._situation()}",
+                    help="look at the runs in Airflow's UI with `tidegate up`, without --checkpoints",
+                    reason="STALLED",
+                )
+            self.screen.now(self._situation())
+            seams.sleep(_TICK_S)
+
+    def _show_decided(self) -> None:
+        for followed in self.pipelines.followed.values():
+            for row in followed.decided():
+                self._advanced = seams.monotonic()
+                self.screen.decided(followed.dag.pipeline, row)
+
+    def _look(self) -> None:
+        """Ask Airflow for what the ledgers do not tell. It may be busy for a while."""
+        try:
+            self.pipelines.look()
+            self._tell_broken(self.airflow.import_errors())
+            while self.pipelines.news:
+                self.screen.tell(self.pipelines.news.pop(0))
+            for followed in self.pipelines.followed.values():
+                self._look_at_runs(followed, self.airflow.runs(followed.dag))
+                if self.wanted is None and (found := followed.suspended()):
+                    self._tell_once(_suspended(followed, found).what)
+        except Unavailable:
+            pass  # whether it is busy or has ended, the supervisor sees to it
+        for child in self.processes.children:
+            if child.name.startswith("beside") and child.ended:
+                text = f"{child.name} has ended with exit code {child.ended}. The end of its log:\n{log_end(child.log)}"
+                self._tell_once(text)
+
+    def _look_at_runs(self, followed: Followed, runs: list[DagRun]) -> None:
+        for run in followed.failed(runs):
+            why = failure(self.airflow, self.home, run)
+            if self.wanted is not None:
+                raise Rejected(
+                    f"run {run.id} of DAG {run.dag} has failed: {why}",
+                    help="correct what it says; the next run takes the same input again",
+                    reason="RUN_FAILED",
+                )
+            self.screen.tell(f"run {run.id} of DAG {run.dag} has failed: {why}", "red")
+        idle = not any(run.active for run in runs) and not followed.open
+        if self.wanted is not None and idle and followed.dag.id in self._idle:
+            if found := followed.suspended():
+                raise _suspended(followed, found)
+            self.airflow.trigger(followed.dag)
+            idle = False
+        # Twice idle, at least: the schedule has the first go.
+        self._idle = self._idle | {followed.dag.id} if idle else self._idle - {followed.dag.id}
+
+    def _tell_broken(self, errors: dict[str, str]) -> None:
+        if errors and self.wanted is not None:
+            raise broken(errors)
+        if errors:
+            self._tell_once(broken(errors).what)
+
+    def _tell_restart(self, text: str) -> None:
+        self.screen.tell(text, "red")
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.screen.tell(text, "red")
+
+    def _situation(self) -> str:
+        """What is going on, in a few words."""
+        busy = [
+            f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is being made"
+            for followed in self.pipelines.followed.values()
+            if followed.open
+        ]
+        return "; ".join(busy) or "; ".join(_next_run(each.dag) for each in self.pipelines.followed.values())
+
+    # -- end -----------------------------------------------------------------------------------------
+
+    def _let_it_end(self) -> None:
+        """Let the runs' open checkpoints come to their end, for a while: not what begins now, nor what others make."""
+        until = seams.monotonic() + _LET_END_S
+        awaited = {name: set(followed.open_in_runs()) for name, followed in self.pipelines.followed.items()}
+        while not self.stop.at_once() and seams.monotonic() < until:
+            self._show_decided()
+            if not any(awaited[name] & set(followed.open) for name, followed in self.pipelines.followed.items()):
+                break
+            self.screen.now(f"stopping after this: {self._situation()}; Ctrl-C again stops at once")
+            seams.sleep(_TICK_S)
+        self.screen.now("stopping Airflow")
+
+    def _stop_spark(self, failed: bool) -> None:
+        """The embedded Spark server belongs to no client, so it would stay until it is idle for long."""
+        spark = spark_settings(self.settings)
+        try:
+            if spark.mode == "connect" and spark.remote is None:
+                connect_server.stop(spark.home)
+        except Rejected:
+            self.screen.tell("The embedded Spark server stays: another process uses it.")
+        except TidegateError as error:
+            if not failed:
+                raise
+            self.screen.tell(error.what)
+
+
+def _suspended(followed: Followed, found: Suspended) -> Rejected:
+    name = followed.dag.pipeline
+    by = f"checkpoint {', '.join(map(str, found.failed))} failed" if found.failed else f"suspended by {found.by}"
+    return Rejected(
+        f"pipeline {name!r} is suspended ({by}: {found.why or 'no reason given'}): its runs make no checkpoint until "
+        f"somebody says: {program()} resume {name}",
+        expected="a pipeline that is not suspended",
+        help="correct what failed and resume it; nothing is lost, its input waits",
+        reason="SUSPENDED",
+    )
+
+
+def _next_run(dag: Dag) -> str:
+    try:
+        seconds = (datetime.fromisoformat(dag.next_run or "") - seams.now()).total_seconds()
+    except ValueError:
+        return f"{dag.pipeline}: waiting for a run"
+    return f"{dag.pipeline}: next run in {seconds:.0f} s" if seconds >= 1 else f"{dag.pipeline}: a run is due"

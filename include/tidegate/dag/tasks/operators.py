@@ -1,0 +1,432 @@
+"""The three kinds of task: `trigger` plans, each job works, `complete` decides and publishes.
+
+None trusts what another one left in Airflow: each asks the ledger for its run's checkpoint. So they can be retried,
+cleared one by one, or run twice at once, in any order.
+
+What only a running task needs is imported when it runs: Airflow parses DAG files again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from tidegate.checkpoint import troubles
+from tidegate.dag import run_params as asked
+from tidegate.dag.assets import asset, event_extra
+from tidegate.dag.links import LINKS
+from tidegate.dag.names import COMPLETE, TRIGGER, job_task
+from tidegate.dag.tasks import reasons
+from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline, end_anyway, let_go
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.records.records import Ack, Plan
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Triggered
+    from tidegate.execution.finish import Finished
+    from tidegate.pipeline import Pipeline
+    from tidegate.spark.reused_session import ReusedSession
+
+__all__ = [
+    "COMPLETE",
+    "DECLINED",
+    "TRIGGER",
+    "WAITING",
+    "CompleteOperator",
+    "JobOperator",
+    "TriggerOperator",
+    "as_airflow",
+    "job_task",
+]
+
+
+WAITING = frozenset(
+    {
+        "CHECKPOINT_IN_PROGRESS",
+        "BASE_IN_PROGRESS",
+        "MIN_PAUSE",
+        "TOO_MANY_UNPUBLISHED",
+        "ROLLBACK_UNPUBLISHED",
+        "HELD",
+    }
+)
+"""Why a task waits: others are at work, a pause is on, or a person is to say something."""
+
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", PASSED_BY})
+"""Why a run makes no checkpoint, or a checkpoint does not wait for a job, which is no failure."""
+
+
+def as_airflow(error: TidegateError) -> AirflowException:
+    """The exception that has Airflow do what the table says."""
+    told = f"{error.reason}: {error}"
+    if isinstance(error, Unavailable):
+        return AirflowException(told)
+    if isinstance(error, Fenced) or (isinstance(error, Rejected) and error.reason in DECLINED):
+        return AirflowSkipException(told)
+    return AirflowFailException(told)
+
+
+log = logging.getLogger(__name__)
+
+
+class Step(BaseOperator):
+    """What all three have in common: errors in Airflow's terms, waiting without a worker, and an end when told so."""
+
+    shallow_copy_attrs = ("pipeline",)
+    operator_extra_links = LINKS[:1]
+
+    def __init__(self, *, pipeline: Pipeline, project: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.project = project
+        self._cancel: Callable[[], None] = _nothing
+        self._over: threading.Event | None = None
+
+    def resume(self, context: Any, event: Any = None) -> Any:
+        """Go on after waiting: by asking again. Whatever made the trigger fire may have changed since."""
+        log.info("Asking again: %s", event)
+        return self.execute(context)
+
+    def on_kill(self) -> None:
+        """SIGTERM. Airflow leaves it at this call, and the process would go on: so it is ended from here."""
+        let_go(self._cancel)
+        if self._over is not None:
+            end_anyway(self._over)
+        raise Cancelled(f"task {self.task_id} was told to end; its Spark work is cancelled")
+
+    @contextlib.contextmanager
+    def at_work(self, context: Any) -> Iterator[Task]:
+        """The length of a try: what tidegate raises leaves as what has Airflow do the right thing."""
+        task: Task | None = None
+        self._over = over = threading.Event()
+        try:
+            task = Task.of(self.pipeline, self.project, context)
+            yield task
+        except TidegateError as error:
+            if task is not None:
+                task.failed(str(error), of_environment=error.of_environment)
+                task.note(self.task_id, error)
+                if isinstance(error, Corrupt):
+                    _suspend(task, error)
+            raise as_airflow(error) from error
+        except AirflowException:
+            raise
+        except Exception as unforeseen:
+            if task is not None:
+                task.failed(repr(unforeseen))
+                task.note(self.task_id, troubles.unforeseen(unforeseen))
+            raise
+        finally:
+            over.set()
+
+    @contextlib.contextmanager
+    def sessions(self, task: Task) -> Iterator[ReusedSession]:
+        """Spark, opened when asked for, let go of when the task is told to end."""
+        from tidegate.spark.reused_session import ReusedSession, control_settings
+
+        with ReusedSession(control_settings(task.settings)) as sessions:
+            self._cancel = sessions.cancel
+            task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
+            try:
+                yield sessions
+            finally:
+                self._cancel = _nothing
+
+    def triggered(self, task: Task) -> Triggered:
+        """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
+        from tidegate.coordinator import AlreadyCovered
+        from tidegate.execution.finish import tell_said
+
+        task.end_unattended()
+        try:
+            with self.sessions(task):
+                triggered = task.coordinator.trigger(
+                    task.name(),
+                    kind=task.kind,
+                    give_up=task.give_up,
+                    interval=task.interval,
+                    reprocess=task.reprocess,
+                    drain=asked.drain_of(task),
+                    aligned=asked.is_named(task),
+                )
+        except Rejected as error:
+            if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
+                raise task.skip(reasons.overtaken()) from error
+            if error.reason == "SUSPENDED":
+                tell_said(task.coordinator)
+            others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
+            self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
+        if isinstance(triggered, AlreadyCovered):
+            raise task.skip(triggered.why)
+        assert triggered is not None
+        return triggered
+
+    def wait(self, task: Task, error: Rejected, ids: list[int], job: str = "") -> NoReturn:
+        """Give the worker back until it is worth asking again. Raises the error if waiting does not help."""
+        if error.reason not in WAITING:
+            raise error
+        from tidegate.dag.waiting import LedgerTrigger
+
+        log.info("Waiting: %s", error)
+        self.defer(
+            trigger=LedgerTrigger(
+                root=task.settings.root,
+                project=self.project,
+                pipeline=self.pipeline.name,
+                ids=ids,
+                job=job,
+                look_again=_patience(task, error),
+            ),
+            method_name="resume",
+        )
+
+
+class TriggerOperator(Step):
+    """Ends what is dead, publishes what is owed, and fixes which input belongs to this run's checkpoint."""
+
+    ui_color = "#d6eaf8"
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Small references only: data never goes through Airflow."""
+        with self.at_work(context) as task:
+            task.refuse_unknown_conf()
+            asked.refuse_taken(task)
+            if note := context["params"].get("note"):
+                log.info("Note: %s", note)
+            with self.sessions(task):
+                gone_back = asked.go_back(task)
+            if gone_back is not None:
+                raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
+            triggered = self.triggered(task)
+            plan = triggered.plan
+            done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
+            _tell_plan(plan, triggered.adopted, done)
+            return {"checkpoint": plan.id, "done": done}
+
+
+class JobOperator(Step):
+    """Runs one job of the run's checkpoint on Spark. Its only effect is its ack."""
+
+    ui_color = "#fdebd0"
+
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Do it, or find that it is done."""
+        from tidegate.execution.job.run_job import ask_job
+
+        with self.at_work(context) as task:
+            plan = self._plan(task)
+            try:
+                ack = ask_job(task.coordinator, plan.id, self.job, task.at_work)
+            except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
+                self.wait(task, error, list(getattr(error, "ids", ())), self.job)
+            if ack is not None:
+                log.info("Job %s of checkpoint %s is done already: nothing to do", self.job, plan.id)
+                return {"checkpoint": plan.id}
+            self._work(task, plan)
+            return {"checkpoint": plan.id}
+
+    def _plan(self, task: Task) -> Plan:
+        """The run's checkpoint. If it was aborted and somebody has cleared this task, the run gets another one."""
+        last = task.last()
+        entry = task.coordinator.ledger.entry(last) if last is not None else None
+        if entry is not None and not entry.aborted:
+            return entry.plan
+        if entry is not None and task.give_up(entry.plan):  # Airflow has ended the run, and forgotten this process
+            raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
+        return self.triggered(task).plan
+
+    def _work(self, task: Task, plan: Plan) -> None:
+        left = plan.timeout_s - task.coordinator.ledger.age(plan)
+        do = self._submit if task.settings.spark.mode == "submit" else self._run
+        try:
+            ack = do(task, plan, left)
+        except DeadlinePassed as passed:
+            # It may have been done in time: a session that is closed, or a driver that ends, takes its time, too.
+            with contextlib.suppress(TidegateError):
+                if task.coordinator.ledger.ack(plan.id, self.job) is not None:
+                    log.info("Job %s of checkpoint %s is done; what came after it took too long", self.job, plan.id)
+                    return
+            late = _late(self.job, plan, ready=not isinstance(passed, SparkNeverReady))
+            task.failed(str(late), of_environment=late.of_environment)
+            task.note(self.task_id, late)  # what an earlier try has met is no cause any more
+            raise AirflowFailException(f"{late.reason}: {late}") from None
+        rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
+        log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
+
+    def _run(self, task: Task, plan: Plan, left: float) -> Ack:
+        """In this process, with a session on a Spark server."""
+        from tidegate.execution.job.gates import warm_gates
+        from tidegate.execution.job.run_job import run_job
+
+        warm_gates(task.coordinator.graph)
+        with self.sessions(task) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
+            task.step("getting Spark ready")
+            try:
+                spark = sessions()
+            except DeadlinePassed:
+                raise SparkNeverReady from None
+            return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.at_work)
+
+    def _submit(self, task: Task, plan: Plan, left: float) -> Ack:
+        """As an application of its own, by spark-submit."""
+        from tidegate.dag.tasks.submitting import submitting
+
+        with (
+            submitting(task, plan.id, self.job) as process,
+            deadline(left, process.cancel, task.more_time(plan, self.job)),
+        ):
+            self._cancel = process.cancel
+            try:
+                task.step(f"submitting the job to {task.settings.spark.master}")
+                return process.run()
+            finally:
+                self._cancel = _nothing
+
+
+class CompleteOperator(Step):
+    """Decides the run's checkpoint: completed and published, or aborted and the run red."""
+
+    ui_color = "#d5f5e3"
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Runs whatever became of the other tasks."""
+        with self.at_work(context) as task:
+            id = task.last()
+            if id is None or _made_before(task, id):
+                raise _nothing_planned(task)
+            finished = self._finish(task, id)
+            outcome = finished.outcome
+            if outcome.state == "retired":
+                raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
+            if outcome.state == "aborted":
+                raise AirflowFailException(reasons.aborted(finished))
+            self._refuse_unpublished(id, finished)
+            reasons.refuse_failed_beside(task, id)
+            return self._completed(task, id)
+
+    def _finish(self, task: Task, id: int) -> Finished:
+        from tidegate.checkpoint.approvals import awaits_person
+        from tidegate.execution.finish import finish
+
+        # First without a reason: all acks may be in, and what has expired is told as that.
+        outcome = task.coordinator.complete(id)
+        failure = reasons.failure(task, id) if outcome.state == "open" else None
+
+        def wait(why: str) -> None:
+            entry, base = task.coordinator.entry_and_base(id)
+            if entry is not None and awaits_person(entry):
+                answer = "answer it on the checkpoint's page, or by `tidegate approve` or `tidegate reject`"
+                self.wait(task, Rejected(why, help=answer, reason="HELD"), [id])
+            if entry is not None and base is not None and base.open:
+                held = Rejected(
+                    f"checkpoint {id} waits for {base.id}, on which it rests",
+                    help=f"nothing, as long as the run of checkpoint {base.id} is at work; `tidegate explain` tells",
+                    reason="BASE_IN_PROGRESS",
+                )
+                self.wait(task, held, [base.id])
+
+        with self.sessions(task):
+            finished = finish(task.coordinator, id, failure, give_up=task.give_up, wait=wait, step=task.step)
+        task.measure()
+        return finished
+
+    def _refuse_unpublished(self, id: int, finished: Finished) -> None:
+        for table, error in finished.report.stuck.items():
+            raise Unavailable(
+                f"checkpoint {id} is completed, but sink {table!r} could not be published to: {error.what}",
+                help="nothing is lost: it is tried again now, and by each later run",
+                reason=error.reason,
+            ) from error
+
+    def _completed(self, task: Task, id: int) -> dict[str, Any]:
+        asked.keep_word(task, id)
+        came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
+        if came_late:
+            raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
+        published = task.coordinator.ledger.published(id)
+        for sink in task.coordinator.graph.sinks:
+            extra = event_extra(task.coordinator, id, sink, published)
+            task.context["outlet_events"][asset(self.pipeline, sink)].extra = extra
+        log.info("Checkpoint %s is completed and published", id)
+        return {"checkpoint": id}
+
+
+def _nothing() -> None:
+    """Nothing runs in Spark."""
+
+
+def _suspend(task: Task, error: Corrupt) -> None:
+    """What is damaged needs a person. Until then no run makes it worse."""
+    from tidegate.execution.finish import tell_said
+
+    with contextlib.suppress(TidegateError):
+        task.coordinator.suspend(task.run, str(error))
+        tell_said(task.coordinator)
+
+
+def _patience(task: Task, error: Rejected) -> float:
+    """After how many seconds to look again, should the ledger tell nothing."""
+    if error.reason == "MIN_PAUSE" or error.wait_s is not None:
+        return max(error.wait_s or task.settings.min_pause, 0.1)
+    return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
+
+
+def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
+    state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
+    ends = ", the last one: event time comes to its end" if plan.drain is not None else ""
+    if plan.draining is not None:
+        ends = "; the end was asked for, and more waits than it takes: the next runs read on, then comes the end"
+    log.info("Checkpoint %s %s%s", plan.id, state, ends)
+    for name, part in plan.sources.items():
+        log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
+
+
+def _late(job: str, plan: Plan, *, ready: bool) -> TidegateError:
+    """A checkpoint's time is over, and the job is not done. Without Spark that is not the pipeline's fault."""
+    limit = f"within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
+    if ready:
+        return Invalid(
+            f"job {job!r} was not done {limit}",
+            help="raise `timeout`, or take less input per checkpoint",
+            reason="CHECKPOINT_EXPIRED",
+        )
+    return Unavailable(
+        f"Spark was not ready for job {job!r} {limit}",
+        help="look at its server (`tidegate doctor`) and at what the machine is busy with; if it takes longer to "
+        "start, raise `timeout`. The next run takes the same input",
+        reason="SPARK_START",
+    )
+
+
+def _made_before(task: Task, id: int) -> bool:
+    """Whether the run's checkpoint is one of before it was cleared, and `trigger` has made none since."""
+    if task.states().get(TRIGGER) not in ("skipped", "failed", "upstream_failed"):
+        return False
+    entry = task.coordinator.ledger.entry(id)
+    if entry is None or entry.open:
+        return entry is None and bool(task.earlier)
+    return entry.aborted or entry.plan.run in task.earlier
+
+
+def _nothing_planned(task: Task) -> Exception:
+    """The run has made no checkpoint: either it was not to have one, or `trigger` failed."""
+    from tidegate.execution.finish import nothing_planned
+
+    why = task.pulled(TRIGGER, "failure")
+    state = task.states().get(TRIGGER, "gone")
+    if state != "skipped":
+        nothing_planned(task.coordinator, task.run)
+        task.measure()
+    told = f"this run has made no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
+    return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)

@@ -1,0 +1,129 @@
+"""A job task's spark-submit: called by the Spark provider's hook, ended with all that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.spark.server.processes import identify
+
+if TYPE_CHECKING:
+    from tidegate.dag.tasks.task import Task
+    from tidegate.records.records import Ack
+    from tidegate.spark.submit import Submission
+
+__all__ = ["SparkSubmit", "submitting"]
+
+log = logging.getLogger(__name__)
+
+_GRACE_S = 2.0
+"""How long Spark has to leave its cluster. Airflow sends SIGKILL to the task 5 s after SIGTERM."""
+_CONNECTION = "tidegate"
+
+
+@contextlib.contextmanager
+def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
+    """spark-submit for one job, ready to run. Nothing of it is left behind the block."""
+    from tidegate.spark.reused_session import spark_settings
+    from tidegate.spark.submit import DriverRequest, prepared
+
+    pipeline = task.pipeline
+    dag_file = getattr(task.context.get("dag"), "fileloc", None) or ""
+    here = identify(os.getpid())
+    request = DriverRequest(
+        pipeline=pipeline.name,
+        declared_in=[place for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]],
+        project=task.project,
+        checkpoint=checkpoint,
+        job=job,
+        task={"pid": here.pid, "start": here.start} if here else None,
+    )
+    with prepared(spark_settings(task.settings), request) as submission:
+        process = SparkSubmit(task, submission, checkpoint, job)
+        try:
+            yield process
+        finally:
+            process.cancel()
+
+
+class SparkSubmit:
+    """One call of spark-submit. In a session of its own: its driver and what that starts can be ended as one."""
+
+    def __init__(self, task: Task, submission: Submission, checkpoint: int, job: str) -> None:
+        self.task = task
+        self.submission = submission
+        self.checkpoint = checkpoint
+        self.job = job
+        self.hook = _hook(submission)
+
+    def run(self) -> Ack:
+        """Wait for it to end. Whatever it says then: what counts is the ack in the ledger."""
+        from tidegate.execution.job.run_job import ask_job
+
+        said = ""
+        try:
+            self.hook.submit(
+                str(self.submission.application),
+                env=self.submission.environment,
+                cwd=self.submission.folder,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except AirflowException as error:
+            said = str(error).partition("Last spark-submit output:")[2] or str(error)
+        ack = ask_job(self.task.coordinator, self.checkpoint, self.job)
+        if ack is None:
+            raise self.submission.error(said)
+        return ack
+
+    def cancel(self) -> None:
+        """End it and all that it has started; its cluster takes the executors back. May be called from any thread."""
+        process: subprocess.Popen[str] | None = self.hook._submit_sp
+        if process is None:
+            return
+        until = seams.monotonic() + _GRACE_S
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            while seams.monotonic() < until:
+                process.poll()  # else what has ended is still there
+                os.killpg(process.pid, 0)
+                seams.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _hook(submission: Submission) -> Any:
+    """The provider's hook. Its connection is made of tidegate's settings: there is none to set up in Airflow."""
+    try:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    except ImportError as error:
+        raise Invalid(
+            "spark.mode = submit needs Airflow's Spark provider, which is not installed.",
+            expected="apache-airflow-providers-apache-spark 6.3 or later where tasks run",
+            help="install it, or use another spark.mode",
+            reason="SPARK_PROVIDER_MISSING",
+        ) from error
+
+    class MasterHook(SparkSubmitHook):
+        @classmethod
+        def get_connection(cls, conn_id: str) -> Any:
+            return Connection(conn_id=conn_id, conn_type="spark", host=submission.master)
+
+    return MasterHook(
+        conn_id=_CONNECTION,
+        name=submission.name,
+        properties_file=str(submission.properties_file),
+        application_args=[str(submission.folder)],
+        deploy_mode="client",
+        spark_binary="spark-submit",
+    )

@@ -1,0 +1,289 @@
+"""One try of one task: whom it works for, what it may ask Airflow, and how it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tidegate.checkpoint.ancestry import lacking
+from tidegate.config import Settings
+from tidegate.dag.names import job_task
+from tidegate.dag.runs import gone
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
+from tidegate.execution.opening import open_coordinator
+from tidegate.records.names import airflow_run
+from tidegate.records.records import REQUEST, Plan
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+    from tidegate.pipeline import Pipeline
+
+__all__ = ["NEED_MORE", "Cancelled", "DeadlinePassed", "SparkNeverReady", "Task", "open_coordinator"]
+
+log = logging.getLogger(__name__)
+
+LET_GO_S = 3.0
+"""How long Spark is given to let go. Airflow sends SIGKILL 5 s after SIGTERM."""
+
+NEED_MORE = frozenset({"drain", "rollback"})
+"""What only a request can ask for."""
+
+
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed", "gone"})
+"""States of a task that does nothing more."""
+
+LOOK_AGAIN_S = 30.0
+"""How often a job that goes on beyond its checkpoint's timeout looks whether it still may."""
+
+END_S = 30.0
+"""How long a task may take to end once it was told to."""
+
+
+class Cancelled(KeyboardInterrupt):
+    """Airflow wants the task to end: marked, cleared, deleted, or its worker is shut down."""
+
+
+class DeadlinePassed(KeyboardInterrupt):
+    """The checkpoint's timeout is over."""
+
+
+class SparkNeverReady(DeadlinePassed):
+    """The same, and there was no Spark to work with by then."""
+
+
+def end_anyway(over: threading.Event) -> None:
+    """Kill this process unless its work is over soon.
+
+    Cancelled may come when it does harm: after a call that it broke off, a channel of gRPC may wait for ever
+    to be closed; in a finalizer Python ignores it. To be killed is safe at every step; Airflow tries again.
+    """
+
+    def wait() -> None:
+        if not over.wait(END_S):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True, name="end-anyway").start()
+
+
+@dataclass
+class Task:
+    """What a try works with."""
+
+    coordinator: Coordinator
+    settings: Settings
+    context: Any
+    pipeline: Pipeline
+    project: str
+    run: str
+    earlier: tuple[str, ...] = ()
+    """What the run was called before it was cleared, the last name first."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
+        """Open everything that a try needs. Nothing is kept between tries."""
+        coordinator, settings = open_coordinator(pipeline, project)
+        dag_run = context["dag_run"]
+        cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0
+        names = [airflow_run(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
+        return cls(coordinator, settings, context, pipeline, project, names[0], tuple(names[1:]))
+
+    # -- what Airflow knows --------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Literal["scheduled", "manual"]:
+        """Why there is this run. A backfill's runs are scheduled ones, if late."""
+        run_type = self.context["dag_run"].run_type
+        return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
+
+    @property
+    def interval(self) -> tuple[datetime, datetime] | None:
+        """The run's data interval. That of a run by hand is Airflow's guess: only interval pipelines go by it."""
+        dag_run = self.context["dag_run"]
+        start, end = dag_run.data_interval_start, dag_run.data_interval_end
+        if start is None or end is None or (self.kind == "manual" and not self.coordinator.graph.by_interval):
+            return None
+        return start, end
+
+    @property
+    def backfill(self) -> bool:
+        """Whether somebody asked for exactly this interval, where a schedule only asks for what is new."""
+        run_type = self.context["dag_run"].run_type
+        return bool(getattr(run_type, "value", run_type) == "backfill")
+
+    @property
+    def reprocess(self) -> bool:
+        """Whether an interval that is done is to be made again: the run was cleared, by hand or by a backfill."""
+        return bool(self.earlier)
+
+    def refuse_unknown_conf(self) -> None:
+        """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
+        known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
+        unknown = sorted(set(self.context["dag_run"].conf or {}) - known - {REQUEST})
+        if unknown:
+            elsewhere = NEED_MORE & set(unknown)
+            page = "the DAG's page Checkpoints, or `tidegate`, does that for whoever may edit the DAG"
+            raise Invalid(
+                f"the run was given {', '.join(map(repr, unknown))}, which this DAG does not know",
+                expected=f"nothing but {', '.join(sorted(known))}",
+                help=f"{page if elsewhere else 'trigger again without it'}; nothing has been planned",
+                reason="UNKNOWN_CONF",
+            )
+
+    def give_up(self, plan: Plan) -> str | None:
+        """Why nobody else will end the checkpoint `plan`; a hint. Airflow not answering is no reason."""
+        try:
+            return gone(plan)
+        except Exception as error:
+            log.warning("Cannot tell whether the run of checkpoint %s goes on: %r", plan.id, error)
+            return None
+
+    def failed(self, why: str, *, of_environment: bool = False) -> None:
+        """Leave word for `complete` of why this task fails. A reference for people; all that is decided by it is
+        whether the failure is the pipeline's."""
+        with contextlib.suppress(Exception):
+            self.context["ti"].xcom_push("failure", why[:2000])
+            self.context["ti"].xcom_push("of_environment", of_environment)
+
+    def note(self, step: str, error: TidegateError) -> None:
+        """Leave word for whoever looks at the pipeline, unless others lead, there is nothing to do, or just this run
+        was asked for something that cannot be."""
+        from tidegate.checkpoint import troubles
+
+        if not isinstance(error, Fenced | Rejected) and error.reason != "UNKNOWN_CONF":
+            troubles.note(self.coordinator.ledger, self.run, step, error)
+            self.measure()
+
+    def measure(self) -> None:
+        """Send the pipeline's metrics to whatever Airflow sends its own to."""
+        from tidegate.dag import metrics
+
+        metrics.emit(self)
+
+    def skip(self, why: str) -> AirflowSkipException:
+        """What to raise where there is nothing to do, with word of it for `complete`."""
+        self.failed(why)
+        return AirflowSkipException(why)
+
+    def pulled(self, task_id: str, key: str) -> Any:
+        """What another task of the run has left, or None."""
+        with contextlib.suppress(Exception):
+            return self.context["ti"].xcom_pull(task_ids=task_id, key=key)
+        return None
+
+    def states(self) -> dict[str, str]:
+        """The states of the run's tasks, by task id."""
+        ti = self.context["ti"]
+        found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return {name: str(getattr(state, "value", state)) for name, state in found.items()}
+
+    def at_work(self, plan: Plan, job: str) -> bool:
+        """Whether somebody may be at work on the job in another run's checkpoint; a hint. Airflow not answering is no
+        reason to believe that nobody is."""
+        prefix, _, rest = plan.run.partition(":")
+        dag_id, _, run_id = rest.partition(":")
+        ti = self.context["ti"]
+        if prefix != "airflow" or dag_id != ti.dag_id:
+            return gone(plan) is None
+        try:
+            found = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+        except Exception as error:
+            log.warning("Cannot tell whether job %s of checkpoint %s is at work: %r", job, plan.id, error)
+            return True
+        state = found.get(job_task(job), "gone")
+        return str(getattr(state, "value", state)) not in ENDED
+
+    # -- what the ledger knows -----------------------------------------------------------------------
+
+    def last(self) -> int | None:
+        """The run's checkpoint: the one that is alive or done, else the last one that was aborted."""
+        from tidegate.protocol import rules as protocol
+
+        for run in (self.run, *self.earlier):
+            view = self.coordinator.ledger.view(run)
+            own = protocol.own_entry(view, run)
+            if own is not None:
+                return own
+            entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]
+            last = max((entry.id for entry in entries if entry.plan.run == run), default=None)
+            if last is not None:
+                return last
+        return None
+
+    def name(self) -> str:
+        """What the run is called at its trigger. If tasks are cleared while an interval is being made, it goes on with
+        that: under a new name it would wait for itself."""
+        last = self.last()
+        entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
+        return entry.plan.run if entry is not None and entry.open else self.run
+
+    def more_time(self, plan: Plan, job: str) -> Callable[[], float]:
+        """For how long a job may go on when its checkpoint's time is over: as long as that need not wait for it."""
+
+        def more() -> float:
+            entry = self.coordinator.ledger.entry(plan.id)
+            if entry is None or entry.aborted or job not in entry.overtakable:
+                return 0.0
+            return LOOK_AGAIN_S if entry.completed or job not in lacking(self.coordinator.ledger, entry) else 0.0
+
+        return more
+
+    def end_unattended(self) -> None:
+        """End the run's own checkpoint if its time is over before its jobs begin: the machine was off, or the run was
+        cleared the next day. No failure of the pipeline, so that the run gets another one."""
+        last = self.last()
+        entry = self.coordinator.ledger.entry(last) if last is not None else None
+        if entry is None or not entry.open or not lacking(self.coordinator.ledger, entry):
+            return
+        if self.coordinator.ledger.expired(entry.plan):
+            late = f"its run came back to it after its timeout of {entry.plan.timeout_s:g} s, and gets another one"
+            self.coordinator.abort(entry.id, "RUN_GONE", late)
+
+    def step(self, what: str) -> None:
+        """Tell the task's log what happens now."""
+        log.info("%s", what)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+    """Have the block end with DeadlinePassed once time is up, and Spark let go of its work.
+
+    more: asked then for how much longer it may go on all the same.
+    """
+
+    def over(number: int, frame: FrameType | None) -> None:
+        left: list[float] = []
+        let_go(lambda: left.append(more()))
+        if left and left[0] > 0:
+            signal.setitimer(signal.ITIMER_REAL, left[0])
+            return
+        let_go(cancel)
+        signal.setitimer(signal.ITIMER_REAL, END_S)  # in a finalizer Python ignores what is raised: then once more
+        raise DeadlinePassed
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def let_go(cancel: Callable[[], None]) -> None:
+    """Cancel in a thread: the signal may have interrupted the very client that has to send the request."""
+    thread = threading.Thread(target=cancel, daemon=True)
+    thread.start()
+    thread.join(LET_GO_S)
+
+
+"""What only a request can ask for."""

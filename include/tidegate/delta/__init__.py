@@ -1,0 +1,82 @@
+"""The Delta log through delta-rs: stage, commit by compare-and-swap, restore, read a version. No JVM."""
+
+from tidegate.delta.files.access import Location, locate
+from tidegate.delta.files.footers import StagedFile, missing_files, refuse_difference, rows_below, stage
+from tidegate.delta.files.partitions import nameable, partition_values
+from tidegate.delta.files.sync import Syncing, seconds_beside
+from tidegate.delta.journal import Journal
+from tidegate.delta.log.active_files import LiveFile, live_files, query, read_table
+from tidegate.delta.log.cleanup import forget_log
+from tidegate.delta.log.commits import (
+    CommitStamp,
+    Committed,
+    add_columns,
+    append,
+    create,
+    find_commit,
+    find_publication,
+    overwrite,
+    replace,
+    sync_commit,
+    verify,
+)
+from tidegate.delta.log.features import (
+    refuse_unsafe,
+    required_columns,
+    spark_reasons,
+    spark_reasons_to_rewrite,
+)
+from tidegate.delta.log.files import Commit, read_commit
+from tidegate.delta.log.owner import owner_of, refuse_owner
+from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
+from tidegate.delta.log.schema import differences, from_spark, schema_problems
+from tidegate.delta.log.snapshot import Snapshot, open_table
+
+__all__ = [
+    "Commit",
+    "CommitStamp",
+    "Committed",
+    "Foreign",
+    "Journal",
+    "LiveFile",
+    "Location",
+    "Snapshot",
+    "StagedFile",
+    "Syncing",
+    "add_columns",
+    "append",
+    "create",
+    "differences",
+    "find_commit",
+    "find_publication",
+    "foreign_commits",
+    "forget_log",
+    "from_spark",
+    "live_files",
+    "locate",
+    "missing_files",
+    "nameable",
+    "open_table",
+    "overwrite",
+    "owner_of",
+    "partition_values",
+    "query",
+    "read_commit",
+    "read_table",
+    "refuse_difference",
+    "refuse_owner",
+    "refuse_unsafe",
+    "replace",
+    "required_columns",
+    "restore",
+    "rows_below",
+    "schema_problems",
+    "seconds_beside",
+    "spark_reasons",
+    "spark_reasons_to_rewrite",
+    "stage",
+    "sync_commit",
+    "vacuum",
+    "verify",
+    "version_of",
+]

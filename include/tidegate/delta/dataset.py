@@ -1,0 +1,28 @@
+"""A table's files as pyarrow reads them: for people who look at rows, without a JVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.delta.log.snapshot import Snapshot
+from tidegate.errors import Invalid
+
+__all__ = ["dataset"]
+
+
+def dataset(snapshot: Snapshot) -> Any:
+    """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
+    import pyarrow.fs
+    from deltalake.exceptions import DeltaError
+
+    location = snapshot.location
+    system = pyarrow.fs.SubTreeFileSystem(location.url, pyarrow.fs.LocalFileSystem()) if location.is_local else None
+    try:
+        return snapshot.handle.to_pyarrow_dataset(filesystem=system)
+    except DeltaError as error:
+        raise Invalid(
+            f"{location.url} cannot be read here: {str(error).splitlines()[0]}",
+            expected="a table whose features delta-rs can read",
+            help=f"read it with Spark: spark.read.format('delta').option('versionAsOf', {snapshot.version})",
+            reason="UNREADABLE_FEATURES",
+        ) from error

@@ -1,0 +1,1 @@
+"""A Delta table's files: where they are, what their footers say, how they get to the disk."""

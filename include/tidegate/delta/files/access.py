@@ -1,0 +1,236 @@
+"""Plain access to the files of a table: on local disks by the operating system, else through delta-rs.
+
+Paths are relative to the table's root and raw (nothing is percent-encoded). Local folders never
+touch delta-rs' runtime here: it does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import Invalid, Unavailable
+from tidegate.records.place import Place, is_url
+
+__all__ = ["Location", "file_system", "locate", "told", "unavailable"]
+
+_SYNCS = 8
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TOLD = 500
+
+
+@dataclass(frozen=True)
+class Location:
+    """The root folder of a table, and how to log in there (never shown: options may hold secrets)."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def is_local(self) -> bool:
+        return not is_url(self.url)
+
+    def local(self, path: str) -> Path:
+        """`path` on the local disk."""
+        return Path(self.url, path)
+
+    def full(self, path: str) -> str:
+        """`path` as Spark takes it: an absolute local path or a URL."""
+        return str(self.local(path)) if self.is_local else f"{self.url}/{path}"
+
+    def read(self, path: str) -> bytes | None:
+        """The file's bytes, or None if there is no such file."""
+        try:
+            return self.local(path).read_bytes() if self.is_local else _get(self, path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.full(path), error) from error
+
+    def open(self, path: str) -> Any:
+        """The file as a pyarrow input, for readers that need parts of it."""
+        import pyarrow as pa
+
+        return pa.memory_map(self.full(path)) if self.is_local else file_system(self).open_input_file(path)
+
+    def create(self, path: str) -> Any:
+        """A new file as a pyarrow output; folders above it are made."""
+        import pyarrow as pa
+
+        if not self.is_local:
+            return file_system(self).open_output_stream(path)
+        self.local(path).parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(self.full(path), "wb")
+
+    def size(self, path: str) -> int | None:
+        """The file's size, or None if there is no such file."""
+        try:
+            return self.local(path).stat().st_size if self.is_local else _size(self, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise unavailable(self.full(path), error) from error
+
+    def walk(self, folder: str) -> list[tuple[str, int]]:
+        """All files below `folder`, each with its size; hidden ones included. Nothing there: empty."""
+        try:
+            found = _walk_local(self, folder) if self.is_local else _walk_url(self, folder)
+            return sorted(found)
+        except OSError as error:
+            raise unavailable(self.full(folder), error) from error
+
+    def modified(self, folder: str) -> dict[str, float]:
+        """All files below `folder`, and when each was last written, in seconds by the store's own clock."""
+        try:
+            if self.is_local:
+                return {path: self.local(path).stat().st_mtime for path, _ in _walk_local(self, folder)}
+            return {info.path: info.mtime_ns / 1e9 for info in _infos(self, folder) if info.mtime_ns is not None}
+        except FileNotFoundError:
+            return {}  # others are at it
+        except OSError as error:
+            raise unavailable(self.full(folder), error) from error
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete `folder` and all below it. Repeatable."""
+        try:
+            if self.is_local:
+                shutil.rmtree(self.local(folder))
+            else:
+                self.remove_files(path for path, _ in _walk_url(self, folder))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unavailable(self.full(folder), error) from error
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete exactly these files. Repeatable."""
+        try:
+            if self.is_local:
+                for path in paths:
+                    self.local(path).unlink(missing_ok=True)
+            else:
+                _delete(self, paths)
+        except OSError as error:
+            raise unavailable(self.url, error) from error
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make local files durable, and the folders from each of them up to the root. Others are already."""
+        if not self.is_local:
+            return
+        root = Path(self.url)
+        files = [self.local(path) for path in paths]
+        folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root.parent)}
+        try:
+            _fsync_all(files, threads_from=2)
+            _fsync_all(folders, threads_from=_SYNCS)
+        except OSError as error:
+            raise unavailable(self.url, error) from error
+
+
+def locate(place: Place, path: str) -> Location:
+    """Where the table that the user calls `path` lies."""
+    url = place.url(path)
+    if not is_url(url) and any(letter in url for letter in "%\\"):
+        raise Invalid(
+            f"path {url!r} has a % or a \\ in it, which delta-rs takes for something else",
+            expected="a table in a folder without them",
+            help="use another folder",
+            reason="BAD_PATH",
+        )
+    return Location(url, place.options)
+
+
+def unavailable(where: str, error: BaseException) -> Unavailable:
+    """Storage did not do what was asked: says which path and why, never the options used."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Unavailable(
+        f"Storage did not answer for {where}: {told(error)}",
+        help="free some space" if full else "check the path, permissions and network; it is tried again",
+        reason="STORAGE",
+    )
+
+
+def told(error: BaseException) -> str:
+    """An engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
+    text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
+    return " ".join(text.replace("↳", ":").split())[:_TOLD]
+
+
+def _fsync_all(paths: Collection[Path], threads_from: int) -> None:
+    """What is asked for at once, the disk writes at once. For a few folders threads cost more than that saves."""
+    if len(paths) < threads_from:
+        for path in paths:
+            _fsync(path)
+        return
+    with ThreadPoolExecutor(_SYNCS) as pool:
+        list(pool.map(_fsync, paths))
+
+
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _walk_local(location: Location, folder: str) -> Iterator[tuple[str, int]]:
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for base, _, names in os.walk(location.local(folder), onerror=fail):
+        for name in names:
+            path = Path(base, name)
+            yield path.relative_to(location.url).as_posix(), path.stat().st_size
+
+
+# --- object stores: pyarrow's view of delta-rs' own store, so that one set of storage options fits both -----
+
+
+def file_system(location: Location) -> Any:
+    """The root as a pyarrow file system."""
+    import pyarrow.fs
+    from deltalake.fs import DeltaStorageHandler
+
+    return pyarrow.fs.PyFileSystem(DeltaStorageHandler(location.url, dict(location.options)))
+
+
+def _get(location: Location, path: str) -> bytes:
+    with file_system(location).open_input_file(path) as file:
+        return bytes(file.read())
+
+
+def _size(location: Location, path: str) -> int:
+    info = file_system(location).get_file_info(path)
+    if not info.is_file:
+        raise FileNotFoundError(path)
+    return int(info.size)
+
+
+def _walk_url(location: Location, folder: str) -> list[tuple[str, int]]:
+    return [(info.path, info.size) for info in _infos(location, folder)]
+
+
+def _infos(location: Location, folder: str) -> list[Any]:
+    import pyarrow.fs
+
+    selector = pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True)
+    return [info for info in file_system(location).get_file_info(selector) if info.is_file]
+
+
+def _delete(location: Location, paths: Iterable[str]) -> None:
+    system = file_system(location)
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            system.delete_file(path)

@@ -1,0 +1,184 @@
+"""A table of rows that come in the order of a number, a few at a time, for ever: a commit adds those behind the last.
+
+Whoever adds asks the table's own transaction how far it is, and commits at exactly the next version: so rows are there
+once, whoever adds them, at once or after a crash. Small files become larger ones as more come: eight of a size are one
+of the next, in the commit that adds the eighth. A file's name says from which number to which it goes, so a row is
+found without reading the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.delta.arrow_types import arrow_schema, conform
+from tidegate.delta.files.access import Location
+from tidegate.delta.files.footers import StagedFile, open_parquet
+from tidegate.delta.log.active_files import LiveFile, live_files
+from tidegate.delta.log.cleanup import forget_log
+from tidegate.delta.log.commits import CommitStamp, Committed, add_columns, create, replace
+from tidegate.delta.log.snapshot import Snapshot, open_table
+from tidegate.errors import Corrupt, TidegateError
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Journal", "to_merge"]
+
+FAN_IN = 8
+LARGEST = FAN_IN**3
+"""Files of so many rows stay as they are: ten thousand rows are in forty files then."""
+
+_NAME = re.compile(r"([0-9]{12})-([0-9]{12})-[0-9a-f]{16}\.parquet")
+_RACES = 3
+"""How often a reader begins anew because others have merged what it was reading."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Where the rows lie, what columns they have, and which one is the number (a long, its rows ascending)."""
+
+    location: Location
+    schema: Json
+    number: str
+    app_id: str
+    """Whose transaction says how far the table is."""
+
+    def opened(self) -> Snapshot | None:
+        """The newest version; None: there are no rows yet."""
+        return open_table(self.location)
+
+    def last(self, snapshot: Snapshot | None) -> int:
+        """The highest number that was ever added; 0: none."""
+        return (snapshot.txn(self.app_id) or 0) if snapshot is not None else 0
+
+    def add(self, snapshot: Snapshot | None, rows: pa.Table, stamp: CommitStamp) -> Committed | None:
+        """Add rows, all behind `last(snapshot)`. None: others have added some meanwhile, so look again."""
+        live = live_files(snapshot) if snapshot is not None else []
+        merged = to_merge(live, rows.num_rows)
+        new = self._write([*merged, rows], stamp.attempt)
+        done = self._commit(snapshot, new, merged, stamp)  # if it fails, perhaps it is in the log: the file stays
+        if done is None:
+            self.location.remove_files([new.path])
+        else:
+            self.location.remove_files(file.path for file in merged)
+        return done
+
+    def read(self, columns: Sequence[str], only: int | None = None, after: int = 0) -> pa.Table:
+        """The rows of the newest version behind `after`, ascending; `only`: those in one file with this number."""
+        for race in range(_RACES):
+            snapshot = self.opened()
+            try:
+                return self._read(snapshot, columns, only, after)
+            except Corrupt:
+                if race == _RACES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _read(self, snapshot: Snapshot | None, columns: Sequence[str], only: int | None, after: int) -> pa.Table:
+        """The rows of a version. Corrupt: others have merged its files since."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        spans = {file.path: _span(file.path) for file in live_files(snapshot)} if snapshot is not None else {}
+        chosen = [
+            path
+            for path, (low, high) in sorted(spans.items())
+            if high > after and (only is None or low <= only <= high)
+        ]
+        shape = arrow_schema(self.schema, list(columns))
+        found = pa.concat_tables([shape.empty_table(), *(self._rows(path, shape) for path in chosen)])
+        return found.filter(pc.field(self.number) > after) if after else found
+
+    def clean(self, snapshot: Snapshot) -> None:
+        """Remove what crashes have left, and the log's old part: nobody reads an older version."""
+        with contextlib.suppress(TidegateError):
+            live = {file.path for file in live_files(snapshot)}
+            spans = [_span(path) for path in live]
+            old = [path for path, _ in self.location.walk("") if _NAME.fullmatch(path) and path not in live]
+            # Numbers that are there already are never committed again: whoever has written this file has lost.
+            self.location.remove_files(path for path in old if any(_within(_span(path), each) for each in spans))
+            forget_log(self.location, snapshot.version)
+
+    @property
+    def _names(self) -> list[str]:
+        return [field["name"] for field in self.schema["fields"]]
+
+    def _rows(self, path: str, shape: pa.Schema) -> pa.Table:
+        with open_parquet(self.location, path) as file:
+            there = set(file.schema_arrow.names)
+            found = file.read(columns=[name for name in shape.names if name in there])
+        return conform(found, shape, found.num_rows, {})
+
+    def _write(self, parts: Sequence[LiveFile | pa.Table], attempt: str) -> StagedFile:
+        """One file of all of these, durable."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        shape = arrow_schema(self.schema, self._names)
+        read = [self._rows(part.path, shape) if isinstance(part, LiveFile) else part for part in parts]
+        rows = pa.concat_tables(read).sort_by(self.number)
+        low, high = rows[self.number][0].as_py(), rows[self.number][-1].as_py()
+        path = f"{low:012d}-{high:012d}-{attempt}.parquet"
+        with self.location.create(path) as out:
+            pq.write_table(rows, out, compression="zstd", use_dictionary=False, write_statistics=False)
+        self.location.sync([path])
+        stats = {"numRecords": rows.num_rows, "minValues": {self.number: low}, "maxValues": {self.number: high}}
+        size = self.location.size(path)
+        assert size is not None
+        return StagedFile(path=path, size=size, rows=rows.num_rows, stats=msgspec.json.encode(stats).decode())
+
+    def _commit(
+        self, snapshot: Snapshot | None, new: StagedFile, merged: Sequence[LiveFile], stamp: CommitStamp
+    ) -> Committed | None:
+        if snapshot is None:
+            return create(self.location, self.schema, [new], stamp, properties={"delta.checkpointInterval": "20"})
+        known = {field["name"] for field in snapshot.schema["fields"]}
+        fields = [field for field in self.schema["fields"] if field["name"] not in known]
+        if fields:
+            step = dataclasses.replace(stamp, publishes=False)
+            if add_columns(snapshot, fields, step) is None or (now := self.opened()) is None:
+                return None
+            snapshot = now
+        return replace(snapshot, [new], merged, stamp)
+
+
+def to_merge(files: Sequence[LiveFile], new: int) -> list[LiveFile]:
+    """The files that become one with so many new rows."""
+    left, chosen, rows = list(files), [], new
+    while rows < LARGEST:
+        same = [file for file in left if (file.rows or 0) < LARGEST and _tier(file.rows or 0) <= _tier(rows)]
+        if len(same) < FAN_IN - 1:
+            break
+        chosen += same
+        left = [file for file in left if file not in same]
+        rows += sum(file.rows or 0 for file in same)
+    return chosen
+
+
+def _tier(rows: int) -> int:
+    return int(math.log(max(rows, 1), FAN_IN) + 1e-9)
+
+
+def _span(path: str) -> tuple[int, int]:
+    match = _NAME.fullmatch(path)
+    if match is None:
+        raise Corrupt(
+            f"the table has a file {path!r}, which tidegate has not written",
+            expected="files that are named by the numbers of their rows",
+            help="do not write to this table; move its folder away, and it begins anew",
+            reason="NOT_OURS",
+        )
+    return int(match[1]), int(match[2])
+
+
+def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]

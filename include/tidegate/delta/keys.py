@@ -1,0 +1,105 @@
+"""Sets of keys in Arrow: which rows have a key of a batch, which files could hold one. Null equals null.
+
+A key of several columns becomes one number: each column's values are replaced by their position among the
+batch's distinct values, and pairs of positions again by theirs. What has no position is not in the batch.
+Memory follows the batch's keys, never the table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tidegate.delta.log.active_files import LiveFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Keys"]
+
+
+class Keys:
+    """The distinct keys of `rows`, a table of just the key columns."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        self._names: list[str] = rows.column_names
+        self._values = [pc.unique(rows[name]) for name in self._names]
+        self._pairs: list[Any] = []
+        self._code(rows, learn=True)
+
+    def __len__(self) -> int:
+        return len(self._pairs[-1] if self._pairs else self._values[0])
+
+    def codes(self, rows: pa.Table) -> Any:
+        """For each row the number of its key, null if the set does not hold it. Equal keys, equal numbers."""
+        return self._code(rows, learn=False)
+
+    def held(self, rows: pa.Table) -> Any:
+        """For each row whether the set holds its key."""
+        import pyarrow.compute as pc
+
+        if len(self._names) == 1:
+            return pc.is_in(rows[self._names[0]], value_set=self._values[0])
+        return pc.is_valid(self.codes(rows))
+
+    def may_touch(self, file: LiveFile) -> bool:
+        """Whether a file could hold one of the keys, by what the log says about it."""
+        return all(self._may_hold(place, file) for place in range(len(self._names)))
+
+    def _code(self, rows: pa.Table, *, learn: bool) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        code = None
+        for place, name in enumerate(self._names):
+            values = self._values[place]
+            position = pc.index_in(rows[name], value_set=values).cast(pa.int64())
+            if code is None:
+                code = position
+                continue
+            pair = pc.add(pc.multiply(code, max(len(values), 1)), position)
+            if learn:
+                self._pairs.append(pc.unique(pair))
+            code = pc.index_in(pair, value_set=self._pairs[place - 1]).cast(pa.int64())
+        return code
+
+    def _may_hold(self, place: int, file: LiveFile) -> bool:
+        name = self._names[place]
+        ordered, has_null = self._ordered[place]
+        if name in file.partition:
+            value = file.partition[name]
+            return has_null if value is None else ordered.between(value, value)
+        if has_null and file.nulls.get(name) != 0:
+            return True
+        low, high = file.low.get(name), file.high.get(name)
+        return low is None or high is None or ordered.between(low, high)
+
+    @cached_property
+    def _ordered(self) -> list[tuple[_Ordered, bool]]:
+        return [(_Ordered(values), values.null_count > 0) for values in self._values]
+
+
+class _Ordered:
+    """A column's distinct values in order. Looked up one by one: most files need a handful."""
+
+    def __init__(self, values: Any) -> None:
+        import pyarrow.compute as pc
+
+        known = values.drop_null()
+        self._values = known.take(pc.array_sort_indices(known))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, place: int) -> Any:
+        return self._values[place].as_py()
+
+    def between(self, low: Any, high: Any) -> bool:
+        """Whether a value lies in [low, high]."""
+        values: Sequence[Any] = self  # type: ignore[assignment]
+        place = bisect_left(values, low)
+        return place < len(self) and bool(self[place] <= high)

@@ -1,0 +1,133 @@
+"""Which files a version consists of, and what the log says about each: read back from delta-rs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.delta.files.footers import StagedFile
+from tidegate.delta.files.stats import decimal_text, float_text
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.delta.log.snapshot import Snapshot
+
+__all__ = ["LiveFile", "live_files", "query", "read_table"]
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """One data file of a version. Values are typed as Arrow types them; what the log does not say is None."""
+
+    path: str
+    size: int
+    rows: int | None
+    partition: Json
+    low: Json
+    high: Json
+    nulls: Json
+
+    def staged(self) -> StagedFile:
+        """The file as something to be committed again, with the statistics that it has."""
+        stats: Json = {"numRecords": self.rows} if self.rows is not None else {}
+        if stats:
+            stats |= {"minValues": _known(self.low), "maxValues": _known(self.high)}
+            stats["nullCount"] = _known(self.nulls)
+        return StagedFile(
+            path=self.path,
+            size=self.size,
+            rows=self.rows or 0,
+            partition=self.partition_texts(),
+            stats=msgspec.json.encode(stats).decode() if stats else "",
+        )
+
+    def partition_texts(self) -> dict[str, str | None]:
+        """The partition values in the log's form."""
+        return {name: None if value is None else _text(value) for name, value in self.partition.items()}
+
+
+def live_files(snapshot: Snapshot, containing: str = "") -> list[LiveFile]:
+    """Every file of the version, or those whose path has this text in it (plain letters, as the log has them)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.table(snapshot.handle.get_add_actions(flatten=False))
+    if containing:
+        table = table.filter(pc.match_substring(table["path"], containing))
+    return [
+        LiveFile(
+            path=unquote(row["path"]),  # The log's form, in which every path is percent-encoded once.
+            size=row["size_bytes"],
+            rows=row["num_records"],
+            partition=row.get("partition") or {},
+            low=row.get("min") or {},
+            high=row.get("max") or {},
+            nulls=row.get("null_count") or {},
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int | None = None) -> pa.Table:
+    """The rows of the version, for people who look; pipelines let Spark read the files."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    chosen = ", ".join(_quoted(name) for name in columns) if columns else "*"
+    query = f"SELECT {chosen} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
+    return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
+
+
+def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
+    """What an SQL query over some versions, under these names, gives: for people who look."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    builder = QueryBuilder()
+    for name, snapshot in tables.items():
+        builder = builder.register(name, snapshot.handle)
+    return pa.table(builder.execute(sql))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _known(values: Json) -> Json:
+    """Statistics in the log's form, without those that are unknown."""
+    return dict(_known_items(values))
+
+
+def _known_items(values: Json) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            if inner := _known(value):
+                yield name, inner
+        elif isinstance(value, Decimal):
+            yield name, msgspec.Raw(decimal_text(value).encode())
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, float_text(value)
+        elif isinstance(value, date | str | int | float) and not isinstance(value, bool):
+            yield name, _text(value) if isinstance(value, date) else value
+
+
+def _text(value: Any) -> str:
+    """A value as the log writes it: timestamps in UTC, or without any zone."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")[:26] + ("Z" if value.tzinfo else "")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    if isinstance(value, float):
+        return float_text(value)
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,56 @@
+"""Forget the old part of a log: commit files that no version needs which anybody may still ask for.
+
+Two things must hold. Nothing below a version is asked for any more: that is told by reference. And the file is a day
+older than the newest commit, by the store's own times: for a commit is a put-if-absent of the next version's file, so
+whoever woke up where that has been deleted would find it free.
+
+Delta's own checkpoint of a version that stays replaces all before it. It is looked at first, and made durable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from tidegate.delta.files.access import Location
+from tidegate.delta.files.footers import open_parquet
+from tidegate.delta.log.files import LOG
+from tidegate.errors import Corrupt
+
+__all__ = ["YOUNG_S", "forget_log"]
+
+YOUNG_S = 86_400.0
+"""How much older than the newest commit a file must be. Nobody sleeps that long and goes on."""
+
+_NAME = re.compile(r"_delta_log/([0-9]{20})\.(json|checkpoint\.parquet)")
+
+
+def forget_log(location: Location, below: int) -> list[str]:
+    """Delete what the log needs for no version from `below` on, oldest first; answers with what is gone.
+
+    It may break off anywhere: what is left has no holes.
+    """
+    found = [(match, path, at) for path, at in location.modified(LOG).items() if (match := _NAME.fullmatch(path))]
+    commits = {int(match[1]): (path, at) for match, path, at in found if match[2] == "json"}
+    checkpoints = {int(match[1]): path for match, path, _ in found if match[2] != "json"}
+    stays = max((version for version in checkpoints if version <= below and version in commits), default=0)
+    if not stays or not _whole(location, checkpoints[stays]):
+        return []
+    newest = commits[max(commits)][1]
+    old = itertools.takewhile(lambda each: each[1][1] < newest - YOUNG_S, sorted(commits.items()))
+    gone = {version: path for version, (path, _) in old if version < stays}
+    replaced = [path for version, path in sorted(checkpoints.items()) if version in gone]
+    paths = [*replaced, *gone.values()]
+    location.remove_files(paths)
+    return paths
+
+
+def _whole(location: Location, checkpoint: str) -> bool:
+    """Whether Delta's checkpoint can be relied on: readable, and durable."""
+    try:
+        with open_parquet(location, checkpoint) as file:
+            rows = file.metadata.num_rows
+    except Corrupt:
+        return False
+    location.sync([checkpoint])
+    return bool(rows)

@@ -1,0 +1,375 @@
+"""The Delta log through delta-rs: open a version, commit exactly the next one, tell what became of it.
+
+A commit has one of three outcomes, and an exception never hides which:
+
+    Committed     our commit is version v + 1 (also when the answer got lost: it is read back)
+    None          somebody else's commit is version v + 1
+    Unavailable   there is no version v + 1 and storage failed: nothing is known to have changed
+
+delta-rs neither syncs what it writes nor notices an empty commit file, so both are done here.
+No I/O at import, and none may happen before a process forks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.delta.files.access import Location, told
+from tidegate.delta.files.footers import StagedFile
+from tidegate.delta.log.active_files import LiveFile
+from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
+from tidegate.delta.log.files import Commit, read_commit
+from tidegate.delta.log.snapshot import (
+    Snapshot,
+    open_table,
+)
+from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties
+    from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
+
+__all__ = [
+    "PUBLISHING",
+    "CommitStamp",
+    "Committed",
+    "add_columns",
+    "append",
+    "create",
+    "find_commit",
+    "find_publication",
+    "overwrite",
+    "replace",
+    "sync_commit",
+    "verify",
+]
+
+
+_UNKNOWN_FEATURE = "table features required"
+"""How delta-rs says that it does not know a feature: with the same class as a lost race."""
+
+
+PUBLISHING = ("S10.publish.before", "S10.publish.after")
+
+
+@dataclass(frozen=True)
+class CommitStamp:
+    """Who commits: goes into the log as Delta transactions (the truth) and as tags (for people)."""
+
+    app_id: str
+    id: int
+    pipeline: str
+    generation: int
+    attempt: str
+    owner: tuple[str, int]
+    """A transaction that stands for the pipeline's uid: see delta/log/owner.py."""
+    publishes: bool = True
+    """False: a step before the publication (a new column), which must not look like it."""
+    faults: tuple[str, str] = PUBLISHING
+    """Where a crash test stops: with nothing done, and with it done."""
+    floor: int = 0
+    """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
+    through: bool = False
+    """By a job, before the decision."""
+    disowns: str = ""
+    """By a person who has let go of an interval's rows: the interval. They are those of checkpoint `id`."""
+
+    def tags(self) -> dict[str, Any]:
+        """What a table's history shows beside our commit."""
+        return {
+            "tidegate.pipeline": self.pipeline,
+            "tidegate.checkpoint": self.id,
+            "tidegate.generation": self.generation,
+            "tidegate.attempt": self.attempt,
+            "tidegate.publishes": self.publishes,
+            **({"tidegate.through": True} if self.through else {}),
+            **({"tidegate.disowned": self.disowns} if self.disowns else {}),
+        }
+
+    def transactions(self) -> dict[str, int]:
+        """What the commit says about us to whoever reads the table's transactions."""
+        return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
+
+    def made(self, found: Commit) -> bool:
+        """Whether `found` is the commit that this stamp was put on."""
+        same = found.tags().items() >= self.tags().items()
+        return same and all(found.txn(app_id) == id for app_id, id in self.transactions().items())
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is in the log, and on local disks durable."""
+
+    version: int
+    log_hash: str
+
+
+def create(
+    location: Location,
+    schema: Json,
+    files: Sequence[StagedFile],
+    stamp: CommitStamp,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Committed | None:
+    """Make the table as version 0, with its first files. None: somebody else made one first."""
+    from deltalake.transaction import create_table_with_add_actions
+
+    def attempt() -> None:
+        create_table_with_add_actions(
+            location.url,
+            delta_schema(schema),
+            [add_action(file) for file in files],
+            mode="error",
+            partition_by=list(partition_by),
+            configuration=dict(properties or {}),
+            storage_options=dict(location.options),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(location),
+        )
+
+    return settle(location, 0, stamp, attempt, properties or {})
+
+
+def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
+    """Name `files` in the version right after `snapshot`. Metadata only: milliseconds."""
+    return replace(snapshot, files, (), stamp)
+
+
+def replace(
+    snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: CommitStamp
+) -> Committed | None:
+    """Name `added` and no longer `removed` in the version right after `snapshot`. Nothing at all: a fence."""
+
+    def attempt() -> None:
+        snapshot.handle.create_write_transaction(
+            [*map(add_action, added), *map(remove_action, removed)],
+            mode="append",
+            schema=delta_schema(snapshot.schema),
+            partition_by=list(snapshot.partition_by),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(snapshot.location),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+
+
+def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
+    """Another schema, and these files, all new, instead of all that are there, right after `snapshot`."""
+
+    def attempt() -> None:
+        snapshot.own_handle().create_write_transaction(
+            [add_action(file) for file in files],
+            mode="overwrite",
+            schema=delta_schema(schema),
+            partition_by=list(snapshot.partition_by),
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(snapshot.location),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+
+
+def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) -> Committed | None:
+    """Add nullable columns in the version right after `snapshot`.
+
+    delta-rs cannot change the schema in the commit that adds files. This commit comes before that one and
+    changes no row: a crash in between leaves columns without values, and whoever goes on finds them there.
+    """
+    from deltalake import Field
+
+    def attempt() -> None:
+        snapshot.own_handle().alter.add_columns(
+            [Field.from_json(msgspec.json.encode(field).decode()) for field in fields],
+            commit_properties=commit_properties(stamp),
+            post_commithook_properties=hooks(snapshot.location),
+        )
+
+    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+
+
+def settle(
+    location: Location,
+    version: int,
+    stamp: CommitStamp,
+    attempt: Callable[[], object],
+    configuration: Mapping[str, str],
+) -> Committed | None:
+    """Run a commit that can only become `version`, then look at that version: the log says what happened.
+
+    A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
+    success; a success report is not believed either.
+    """
+    from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
+
+    error: Exception | None = None
+    seams.fault(stamp.faults[0])
+    try:
+        attempt()
+    except (DeltaError, OSError) as raised:
+        error = raised
+    seams.fault(stamp.faults[1])
+    found = read_commit(location, version)
+    if found is not None:
+        if not stamp.made(found):
+            return None
+        found.make_durable()
+        if location.is_local:
+            checkpoint_if_due(location, version, configuration)
+        return Committed(version, found.sha)
+    refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
+    if error is not None and refused:
+        raise Invalid(
+            f"{location.url} does not take this commit: {told(error)}",
+            expected="a table that delta-rs may write to",
+            help="compare the table's schema and protocol features with the sink's declaration",
+            reason="COMMIT_REFUSED",
+        ) from error
+    raise Unavailable(
+        f"{location.url} did not take commit {version}: "
+        + (told(error) if error else "it was reported, but is not in the log"),
+        help="check free space, permissions and network; it is tried again",
+        reason="COMMIT_FAILED",
+    ) from error
+
+
+def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
+    """The version at which `app_id` published `id`, as far back as the log's commit files reach.
+
+    Its ids rise with the versions, so the range in which that can be is halved; a long history costs a few reads more.
+    """
+    if (last := snapshot.txn(app_id)) is None or last < id:
+        return None
+    low, high, found = -1, snapshot.version + 1, None
+    while high - low > 1:
+        middle = (low + high) // 2
+        version, commit, made = _last_own(snapshot.location, app_id, low, middle)
+        if made is not None and made > id:
+            high = version
+            continue
+        if commit is not None and made == id:
+            found = Committed(version, commit.sha)
+        low = middle
+    return found
+
+
+def _last_own(location: Location, app_id: str, low: int, high: int) -> tuple[int, Commit | None, int | None]:
+    """The last commit behind `low`, up to `high`, that `app_id` made, and its id. None: there is none, or commit files
+    are cleaned up on the way back to it: so are all those before."""
+    for version in range(high, low, -1):
+        commit = read_commit(location, version)
+        if commit is None:
+            break
+        if (made := commit.txn(app_id)) is not None:
+            return version, commit, made
+    return low, None, None
+
+
+def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) -> Committed | None:
+    """The version behind `since` at which `app_id` published `id`, whatever the order of ids.
+
+    Corrupt: a commit file on the way back to there is gone, so nobody can tell.
+    """
+    for version in range(snapshot.version, since, -1):
+        found = read_commit(snapshot.location, version)
+        if found is None:
+            raise Corrupt(
+                f"{snapshot.location.url} does not tell whether it has checkpoint {id}: commit {version} is gone",
+                expected=f"all commit files behind version {since}",
+                help="restore them from a copy of the storage, and let delta.logRetentionDuration keep them for days",
+                reason="LOG_CLEANED",
+            )
+        tags = found.tags()
+        ours = tags.get("tidegate.checkpoint") == id and bool(tags.get("tidegate.publishes"))
+        if ours and found.txn(app_id) is not None:
+            return Committed(version, found.sha)
+    return None
+
+
+def sync_commit(location: Location, version: int) -> None:
+    """Make a commit durable that another writer made, the files that it adds, and the checkpoint that came with it."""
+    found = read_commit(location, version)
+    if found is not None:
+        location.sync(found.added())
+        found.make_durable()
+        sync_checkpoint(location)
+
+
+def verify(location: Location, version: int, log_hash: str) -> None:
+    """Corrupt if `version` is not the commit that was published as that version.
+
+    A table that was dropped and made again, or a commit that was overwritten, has another log hash under
+    the same number. A version whose commit file the table's owner has cleaned up cannot be checked.
+    """
+    found = read_commit(location, version)
+    if found is not None and found.sha == log_hash:
+        return
+    if found is None:
+        snapshot = open_table(location)
+        if snapshot is not None and snapshot.version > version:
+            return  # Cleaned up behind a later checkpoint of the log: the table goes on, this version is history.
+    raise Corrupt(
+        f"{location.url}: version {version} is not the one that tidegate published"
+        + (" (it is gone)" if found is None else f" (log hash {found.sha[:12]}, published {log_hash[:12]})"),
+        expected=f"a commit file with the hash {log_hash}",
+        help="the table was dropped and made again, or overwritten, or put back from an older copy: restore it, "
+        "or start a new pipeline with take_over=True",
+        reason="OTHER_TABLE",
+    )
+
+
+def delta_schema(schema: Json) -> Any:
+    """A schema as delta-rs takes it."""
+    from deltalake import Schema
+
+    return Schema.from_json(msgspec.json.encode(schema).decode())
+
+
+def add_action(file: StagedFile) -> AddAction:
+    """The log's entry for a staged file."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition,
+        modification_time=int(seams.now().timestamp() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )
+
+
+def remove_action(file: LiveFile) -> RemoveAction:
+    """The log's entry for a file that no longer belongs to the table. The file itself stays."""
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(
+        path=file.path,
+        data_change=True,
+        deletion_timestamp=int(seams.now().timestamp() * 1000),
+        size=file.size,
+        partition_values=file.partition_texts(),
+    )
+
+
+def commit_properties(stamp: CommitStamp) -> CommitProperties:
+    """Compare-and-swap: the one try is at the version right after the handle's."""
+    from deltalake import CommitProperties, Transaction
+
+    transactions = [Transaction(app_id, id) for app_id, id in stamp.transactions().items()]
+    return CommitProperties(custom_metadata=stamp.tags(), max_commit_retries=0, app_transactions=transactions)
+
+
+def hooks(location: Location) -> PostCommitHookProperties:
+    """Never Delta's log clean-up: a retained checkpoint may need those versions. Its own checkpoints are made by
+    delta-rs where a file is whole or absent; on local disks by delta/log/checkpoints.py."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=not location.is_local, cleanup_expired_logs=False)

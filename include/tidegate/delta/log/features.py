@@ -1,0 +1,108 @@
+"""Which tables delta-rs may commit to, and which need delta-spark to keep their own rules.
+
+Found by trying delta-rs 1.6.6 (tests/spark/test_features.py repeats it). It refuses row tracking, identity
+columns, in-commit timestamps, column defaults, clustering, type widening and whatever it does not know.
+But it commits without a word what it does not check: constraints, generated columns, char and varchar
+lengths; and to column-mapped tables, where Spark then reads our columns as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import Invalid
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    from tidegate.delta.log.snapshot import Snapshot
+
+__all__ = ["refuse_unsafe", "required_columns", "spark_reasons", "spark_reasons_to_rewrite"]
+
+_HARMLESS = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+}
+"""Features that a table may have: whether it uses those that matter is told by its settings and its schema."""
+
+_FIELD_RULES = {
+    "delta.invariants": "an invariant",
+    "delta.generationExpression": "a generated column",
+    "delta.identity.start": "an identity column",
+    "CURRENT_DEFAULT": "a column default",
+    "__CHAR_VARCHAR_TYPE_STRING": "a char or varchar length",
+}
+
+
+def spark_reasons(snapshot: Snapshot) -> list[str]:
+    """Why appends to this table must go through delta-spark; none: delta-rs commits them."""
+    protocol = snapshot.handle.protocol()
+    features = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
+    reasons = [f"the table feature {feature}" for feature in sorted(features - _HARMLESS)]
+    for key, value in sorted(snapshot.configuration.items()):
+        if key.startswith("delta.constraints."):
+            reasons.append(f"the check constraint {key.removeprefix('delta.constraints.')!r}")
+        if key == "delta.columnMapping.mode" and value != "none":
+            reasons.append(f"column mapping by {value}")
+    reasons += _field_reasons(snapshot.schema, "")
+    return reasons
+
+
+def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
+    """Why upserts into this table must go through delta-spark."""
+    reasons = spark_reasons(snapshot)
+    if snapshot.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
+        reasons.append("the change data feed, which wants every changed row written once more")
+    if next(iter(snapshot.handle.deletion_vectors()), None) is not None:
+        reasons.append("deletion vectors, whose files delta-rs cannot name when it removes them")
+    return reasons
+
+
+def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
+    """Invalid for a target that no engine could publish to safely."""
+    key = "delta.setTransactionRetentionDuration"
+    if key in snapshot.configuration:
+        raise Invalid(
+            f"{snapshot.location.url} has {key}={snapshot.configuration[key]}: the table forgets what was published",
+            expected="a table that keeps transaction ids for ever, as Delta does by default",
+            help=f"ALTER TABLE delta.`{snapshot.location.url}` UNSET TBLPROPERTIES ('{key}')",
+            reason="FORGETFUL_TABLE",
+        )
+    if rewrites and snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise Invalid(
+            f"{snapshot.location.url} has delta.appendOnly=true, but this sink replaces rows",
+            expected="a table whose rows may be replaced, or a DeltaAppend sink of a continuous pipeline",
+            help="unset the property, or use another table",
+            reason="APPEND_ONLY",
+        )
+
+
+def required_columns(schema: Json) -> set[str]:
+    """Top-level columns that the table declares NOT NULL."""
+    return {field["name"] for field in schema["fields"] if not field["nullable"]}
+
+
+def _field_reasons(kind: Any, path: str) -> Iterator[str]:
+    if isinstance(kind, str):
+        if kind == "variant":
+            yield f"the variant column {path!r}"
+        return
+    for field in kind.get("fields", ()):
+        inner = f"{path}.{field['name']}" if path else field["name"]
+        for key, what in _FIELD_RULES.items():
+            if key in field.get("metadata", {}):
+                yield f"{what} on {inner!r}"
+        if path and not field["nullable"]:
+            yield f"NOT NULL on the nested field {inner!r}"
+        yield from _field_reasons(field["type"], inner)
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _field_reasons(kind.get(part, ""), f"{path}.{part[:-4]}")
+    if kind.get("containsNull") is False or kind.get("valueContainsNull") is False:
+        yield f"NOT NULL on the elements of {path!r}"

@@ -1,0 +1,131 @@
+"""A table as of one version, opened once and remembered."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.delta.files.access import Location
+from tidegate.delta.log.files import check_tail, last_checkpoint, log_path, read_commit
+from tidegate.delta.log.handles import find, handle
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Snapshot", "open_table", "recall", "remember"]
+
+
+_CAPACITY = 16
+
+
+_Key = tuple[int, str, frozenset[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A snapshot, and the sizes of the commit files that it was replayed from."""
+
+    snapshot: Snapshot
+    since: int
+    sizes: tuple[int | None, ...]
+
+
+_known: dict[_Key, _Known] = {}
+
+
+_lock = threading.Lock()
+
+
+def recall(location: Location, version: int | None) -> Snapshot | None:
+    """The snapshot of `version` (None: of the head), if it is remembered and still true."""
+    known = _known.get(_key(location))
+    if known is None or version not in (None, known.snapshot.version):
+        return None
+    snapshot = known.snapshot
+    commit = read_commit(location, snapshot.version)
+    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot, known.since) != known.sizes:
+        return None
+    moved = version is None and location.size(log_path(snapshot.version + 1)) is not None
+    return None if moved else snapshot
+
+
+def remember(snapshot: Snapshot) -> None:
+    """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
+    key, since = _key(snapshot.location), last_checkpoint(snapshot.location)
+    with _lock:
+        _known.pop(key, None)
+        _known[key] = _Known(snapshot, since, _sizes(snapshot, since))
+        while len(_known) > _CAPACITY:
+            del _known[next(iter(_known))]
+
+
+def _sizes(snapshot: Snapshot, since: int) -> tuple[int | None, ...]:
+    """Of the commit files below the head; object stores neither tear them nor are worth so many requests."""
+    if not snapshot.location.is_local:
+        return ()
+    return tuple(snapshot.location.size(log_path(version)) for version in range(since, snapshot.version))
+
+
+def _key(location: Location) -> _Key:
+    """A forked child begins with nothing: delta-rs' handles do not survive a fork."""
+    return os.getpid(), location.url, frozenset(location.options.items())
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as of one version. Everything was read when it was opened; it never moves on by itself."""
+
+    location: Location
+    version: int
+    table_id: str
+    schema: Json
+    partition_by: tuple[str, ...]
+    configuration: Mapping[str, str]
+    log_hash: str
+    handle: DeltaTable
+    """Shared with whoever opened the same version (see `find`): for reads, and commits of file actions."""
+    _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
+    """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
+
+    def own_handle(self) -> DeltaTable:
+        """One more handle, for what moves its handle on."""
+        return handle(self.location, self.version)
+
+    def txn(self, app_id: str) -> int | None:
+        """The last transaction version of `app_id`, or None."""
+        if app_id not in self._txns:
+            self._txns[app_id] = self.handle.transaction_version(app_id)
+        return self._txns[app_id]
+
+
+def open_table(location: Location, version: int | None = None) -> Snapshot | None:
+    """The table as of `version`, by default its head; None: there is no table.
+
+    A head whose commit file is empty or torn is Corrupt: both engines read an empty one as "no changes".
+    """
+    if (known := recall(location, version)) is not None:
+        return known
+    if (opened := find(location, version)) is None:
+        return None
+    found = opened.version()
+    last = check_tail(location, found)
+    metadata = opened.metadata()
+    snapshot = Snapshot(
+        location=location,
+        version=found,
+        table_id=str(metadata.id),
+        schema=msgspec.json.decode(opened.schema().to_json()),
+        partition_by=tuple(metadata.partition_columns),
+        configuration=dict(metadata.configuration),
+        log_hash=last.sha,
+        handle=opened,
+    )
+    if version is None:
+        remember(snapshot)
+    return snapshot

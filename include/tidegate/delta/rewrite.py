@@ -1,0 +1,323 @@
+"""Data files without some of their rows: the half of an upsert that changes what is already there.
+
+    files   →  which of them could hold a key of the batch      statistics in the log
+            →  which rows do                                    only the key columns are read
+            →  the rows that stay, in new files                 whole files, streamed by row group
+
+The new rows' files are added as Spark staged them. So a merge is one commit of removes and adds, and all of
+its files are durable before anything names them; delta-rs' own merge commits what it has not synced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate.delta.arrow_types import (
+    arrow_schema,
+    conform,
+    dictionaries_of,
+    dictionary_columns,
+    typed_partition,
+    with_dictionaries,
+    without_unused,
+)
+from tidegate.delta.files.access import Location, unavailable
+from tidegate.delta.files.footers import StagedFile, describe, open_parquet
+from tidegate.delta.log.active_files import LiveFile
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "THREADS",
+    "InputFile",
+    "RowGroup",
+    "Table",
+    "coded_columns",
+    "divide",
+    "key_rows",
+    "parts_of",
+    "read_part",
+    "rewrite",
+    "touched",
+    "write_parquet",
+]
+
+T = TypeVar("T")
+_Written = tuple[str, dict[str, str | None]]
+"""A new file's path, and its partition."""
+
+Lost = Callable[["pa.Table", "InputFile", int], Any]
+
+_OUTPUT_BYTES = 128 << 20
+"""Files of one partition are rewritten together up to about this size."""
+
+_LEAST_BYTES = 16 << 20
+_GROUP_BYTES = 64 << 20
+_GROUP_ROWS = 1 << 20
+THREADS = max(2, min(4, os.cpu_count() or 2))
+"""Each holds a row group in memory."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file to be read: live in a table, or staged."""
+
+    path: str
+    size: int
+    partition: dict[str, str | None] = field(compare=False)
+
+    @classmethod
+    def of(cls, file: StagedFile | LiveFile) -> InputFile:
+        """The file as something to read."""
+        return cls(file.path, file.size, file.partition_texts())
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a file: the unit of work, so that one large file keeps all threads busy."""
+
+    source: InputFile
+    group: int
+    start: int
+    rows: int
+    size: int
+    """About as many bytes as it has in the file."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What every file of a table has in common."""
+
+    location: Location
+    schema: Json
+    partition_by: tuple[str, ...]
+
+
+def key_rows(table: Table, source: InputFile, names: Sequence[str]) -> pa.Table:
+    """Some columns of a file, typed as the table types them; partition columns included."""
+    import pyarrow as pa
+
+    parts = [read_part(table, part, names) for part in parts_of(table, source)]
+    return pa.concat_tables([arrow_schema(table.schema, names).empty_table(), *parts])
+
+
+def rewrite(
+    table: Table, sources: Sequence[InputFile], names: Sequence[str], lost: Lost, folder: str
+) -> tuple[list[InputFile], list[StagedFile]]:
+    """Files without the rows that `lost` picks by their `names` columns, written durably into `folder`.
+
+    `lost` gets some rows of a file, the file, and the number of the first of these rows; it answers with a
+    mask. Returns the files that lose rows, and the files that take their place. A file that loses nothing is
+    in neither list.
+    """
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = [part for found in pool.map(lambda source: parts_of(table, source), sources) for part in found]
+        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, lost), parts), strict=True))
+        losing = {source.path for source in touched(masks)}
+        bundles = _bundles([part for part in parts if part.source.path in losing])
+        written = [each for each, _ in _without(table, bundles, masks, folder, None, pool) if each is not None]
+        files = list(pool.map(lambda each: describe(table.location, each[0], table.schema, each[1]), written))
+    table.location.sync(file.path for file in files)
+    return touched(masks), files
+
+
+def divide(
+    table: Table,
+    masks: Mapping[RowGroup, Any],
+    folder: str,
+    lost: Callable[[RowGroup, pa.Table], T],
+    *,
+    every: bool = False,
+) -> Iterator[T]:
+    """The same for rows that somebody wants: by and by, what `lost` answers for the rows that a part loses.
+
+    masks: of all parts of some files. Each that loses rows, or each at all, becomes a new one. Once the last answer is
+    had, these are there; they are not durable yet.
+    """
+    sources = [part.source for part in masks] if every else touched(masks)
+    losing: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
+    for part in masks:
+        if part.source.path in losing:
+            losing[part.source.path].append(part)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _, answers in _without(table, [*losing.values()], masks, folder, lost, pool):
+            yield from answers
+
+
+def touched(masks: Mapping[RowGroup, Any]) -> list[InputFile]:
+    """The files that lose rows."""
+    import pyarrow.compute as pc
+
+    return list({part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}.values())
+
+
+def _without(
+    table: Table,
+    bundles: Sequence[Sequence[RowGroup]],
+    masks: Mapping[RowGroup, Any],
+    folder: str,
+    lost: Callable[[RowGroup, pa.Table], T] | None,
+    pool: Executor,
+) -> Iterator[tuple[_Written | None, list[T]]]:
+    """A new file for each bundle; with what `lost` answers."""
+    paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
+    work = iter(list(zip(bundles, paths, strict=True)))
+
+    def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
+        return [pool.submit(_write, table, bundle, path, masks, lost) for bundle, path in itertools.islice(work, count)]
+
+    at_work = deque(submitted(THREADS + 1))
+    while at_work:  # no more than somebody takes: what is answered may be as large as the files
+        yield at_work.popleft().result()
+        at_work.extend(submitted(1))
+
+
+def parts_of(table: Table, source: InputFile) -> list[RowGroup]:
+    """A file's row groups."""
+    with open_parquet(table.location, source.path) as file:
+        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+    found, start = [], 0
+    for place, group in enumerate(groups):
+        found.append(RowGroup(source, place, start, group.num_rows, source.size // len(groups)))
+        start += group.num_rows
+    return found
+
+
+def read_part(table: Table, part: RowGroup, names: Sequence[str]) -> pa.Table:
+    """Some columns of a row group, in the table's types."""
+    return _read(table, part, arrow_schema(table.schema, names))
+
+
+def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
+    """The same in these types. One thread: there are as many readers as cores."""
+    with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
+        there = set(file.schema_arrow.names)
+        stored = [name for name in schema.names if name not in part.source.partition and name in there]
+        rows = file.read_row_group(part.group, columns=_paths(stored), use_threads=False)
+    return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
+
+
+def _mask(table: Table, part: RowGroup, names: Sequence[str], lost: Lost) -> Any:
+    return lost(read_part(table, part, names), part.source, part.start)
+
+
+def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
+    """What goes into one file: parts of one partition, so many that all threads have work."""
+    limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // THREADS))
+    open_bundles: dict[tuple[tuple[str, str | None], ...], list[RowGroup]] = {}
+    done = []
+    for part in parts:
+        bundle = open_bundles.setdefault(tuple(sorted(part.source.partition.items())), [])
+        bundle.append(part)
+        if sum(each.size for each in bundle) >= limit:
+            done.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
+    return done + list(open_bundles.values())
+
+
+def _write(
+    table: Table,
+    bundle: Sequence[RowGroup],
+    path: str,
+    masks: Mapping[RowGroup, Any],
+    lost: Callable[[RowGroup, pa.Table], T] | None,
+) -> tuple[_Written | None, list[T]]:
+    """The rows that stay, in one file, if any does; and what is answered for the others."""
+    answers: list[T] = []
+    partition = bundle[0].source.partition
+    stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
+    plain = arrow_schema(table.schema, stored)
+    schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
+
+    def kept() -> Iterator[pa.Table]:
+        import pyarrow.compute as pc
+
+        for part in bundle:
+            rows, mask = _read(table, part, schema), masks[part]
+            if lost is not None:
+                answers.append(lost(part, rows.filter(mask).cast(plain)))
+            yield without_unused(rows.filter(pc.invert(mask)))
+
+    written = write_parquet(table.location, path, schema, kept())
+    return (path, partition) if written else None, answers
+
+
+def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
+    """Columns that are written as numbers of few different values in all these files: so texts can be read, and
+    written again."""
+    found: list[set[str]] = []
+    for source in sources:
+        with open_parquet(table.location, source.path) as file:
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+        for group in groups:
+            chunks = [group.column(place) for place in range(group.num_columns)]
+            found.append(
+                {
+                    chunk.path_in_schema
+                    for chunk in chunks
+                    if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
+                }
+            )
+    return set.intersection(*found) if found else set()
+
+
+def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> int:
+    """Rows of this schema in a new file. Answers with how many were given; of none there is no file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    given = [0]
+
+    def counted() -> Iterator[pa.Table]:
+        for each in rows:
+            given[0] += each.num_rows
+            if each.num_rows:
+                yield each
+
+    groups = _row_groups(counted())
+    first = next(groups, None)
+    if first is None:
+        return 0
+    try:
+        with (
+            location.create(path) as sink,
+            pq.ParquetWriter(
+                sink,
+                schema,
+                compression="snappy",
+                use_dictionary=dictionary_columns(first),
+                store_decimal_as_integer=True,
+                store_schema=not dictionaries_of(schema),
+            ) as writer,
+        ):
+            for group in itertools.chain([first], groups):
+                writer.write_table(group, row_group_size=_GROUP_ROWS)
+    except (pa.ArrowException, OSError) as error:
+        raise unavailable(location.full(path), error) from error
+    return given[0]
+
+
+def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Parts put together until they make a decent row group."""
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    for part in parts:
+        held.append(part)
+        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
+            yield pa.concat_tables(held).unify_dictionaries()
+            held = []
+    if held:
+        yield pa.concat_tables(held).unify_dictionaries()
+
+
+def _paths(names: Sequence[str]) -> list[str] | None:
+    """What to ask a Parquet reader for: it takes a dot in a name for a nested field, so those read it all."""
+    return None if any("." in name for name in names) else list(names)

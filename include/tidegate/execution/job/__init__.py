@@ -1,0 +1,1 @@
+"""One job of one checkpoint, from its plan to its ack."""

@@ -1,0 +1,43 @@
+"""Which rows of a frame are new or changed against another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.operators.inputs import same
+from tidegate.operators.join.sides import changed_rows, copies
+from tidegate.records.names import quoted
+from tidegate.spark.row_id import row_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["changed_by_hand", "differences"]
+
+
+def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    """Of a state's rows those that are new or other ones, and those whose keys are no more. What is as it was is not
+    written again: so it expires when it would have."""
+    from pyspark.sql import functions as F
+
+    asides = [f"_aside{place}" for place in range(len(keys))]
+
+    def told(frame: DataFrame) -> DataFrame:
+        named = (F.col(quoted(key)).alias(name) for key, name in zip(keys, asides, strict=True))
+        return frame.select(*named, row_id(frame).alias("_held"))
+
+    as_before = same(keys, asides, nulls=True) & (F.col("_given") == F.col("_held"))
+    changed = after.withColumn("_given", row_id(after)).join(told(before), as_before, "left_anti").drop("_given")
+    lost = before.join(told(after).drop("_held"), same(keys, asides, nulls=True), "left_anti")
+    return changed, lost
+
+
+def differences(now: DataFrame, before: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+    """The rows that are there now and were not before, and those that were: each as often as that differs."""
+    changed = changed_rows(now, before, (), context)
+    columns = list(map(quoted, now.columns))
+    new, gone = (copies(changed.where(f"{sign}_n > 0"), f"{sign}_n").select(*columns) for sign in ("", "-"))
+    return new, gone

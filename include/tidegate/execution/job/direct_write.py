@@ -1,0 +1,119 @@
+"""At least once: an attempt commits its rows to their tables itself, as soon as they are staged.
+
+    before   asked again whether this work still counts: what was ended meanwhile writes nothing
+    commit   under the attempt's own name, right after the table's head; whoever was faster is gone past
+    after    nothing is taken back: if the attempt fails now, another one commits the same rows once more
+
+No row can be lost by it: positions and states go on with the manifest only, so what no ack names is read again. A job
+that has slept writes no more once a later checkpoint, or a rollback, is on the table: it would put older rows over
+newer ones. Nor does it lose anything: the later one went on from another attempt's ack, or reads the input again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Fenced, TidegateError, Unavailable
+from tidegate.pipeline.graph.graph import Sinking
+from tidegate.records.records import Plan, PublishedTable
+from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Through"]
+
+LOST_RACES = 100
+"""After so many commits lost to others, the attempt fails."""
+
+
+class Through:
+    """One attempt's side of it."""
+
+    def __init__(
+        self, coordinator: Coordinator, plan: Plan, staging: Staging, still_counts: Callable[[], None]
+    ) -> None:
+        """still_counts: raises if the attempt's work does not count any more."""
+        self.coordinator = coordinator
+        self.plan = plan
+        self.staging = staging
+        self.still_counts = still_counts
+        self.written: dict[str, PublishedTable] = {}
+        """For the ack."""
+        self._begun: set[str] = set()
+
+    def takes(self, sink: str) -> bool:
+        """Whether the plan has a sink's rows committed by the job."""
+        return sink in (self.plan.through or ())
+
+    def context(self, sink: str) -> SinkContext:
+        """Who stages, and commits, to a sink's target."""
+        return replace(self.coordinator.context(sink), through=self.takes(sink))
+
+    def write(self, sinking: Sinking, prepared: Prepared, frame: DataFrame) -> None:
+        """Have the table show what was staged for it. Once it answers, it does."""
+        if prepared.committable is None:
+            return
+        self.still_counts()
+        sink, context = sinking.sink, replace(self.context(sinking.name), spark=lambda: frame.sparkSession)
+        for _ in range(LOST_RACES):
+            head = sink.head(context)
+            self._refuse_other_table(sinking, head, context)
+            published = sink.head(self.coordinator.context(sinking.name)).last  # behind the head that is committed on
+            last = max(head.last or 0, published or 0)
+            if last > self.plan.id:
+                raise self._outrun(sinking.name, last)
+            self._begun.add(sinking.name)
+            done = sink.publish(self._publication(prepared, head.last), head, context)
+            if done is not None:
+                self.written[sinking.name] = done
+                return
+        raise Unavailable(
+            f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
+            help="another writer commits to the table without a pause; it is tried again",
+            reason="BUSY_TABLE",
+        )
+
+    def release(self, sinking: Sinking) -> None:
+        """Remove what was staged, if no table can have it: of a commit without an answer nobody knows."""
+        if sinking.name not in self._begun:
+            with contextlib.suppress(TidegateError):
+                sinking.sink.discard(self.context(sinking.name), self.staging)
+
+    def _refuse_other_table(self, sinking: Sinking, head: Head, context: SinkContext) -> None:
+        """Nothing is owed to the table: no publisher notices that it was dropped or moved, or the ledger put back."""
+        view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
+        if head.last is not None and head.last > view.last_id:
+            why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"
+            raise contradiction(self.coordinator, view, sinking, head.last, why)
+        manifest = view.last_completed.manifest if view.last_completed is not None else None
+        part = manifest.tables.get(sinking.name) if manifest is not None else None
+        if part is None or part.through is None:
+            return
+        if head.last is None:
+            upto = f"{part.through.uri} up to version {part.through.version}"
+            why = f"jobs had written to {upto}, this one knows nothing of it"
+            raise contradiction(self.coordinator, view, sinking, None, why)
+        sinking.sink.verify(part.through, context)
+
+    def _publication(self, prepared: Prepared, after: int | None) -> Publication:
+        assert prepared.committable is not None
+        return Publication(
+            id=self.plan.id,
+            generation=self.plan.generation,
+            attempt=self.staging.attempt,
+            after=after,
+            committables=(prepared.committable,),
+            through=True,
+        )
+
+    def _outrun(self, sink: str, last: int) -> Fenced:
+        return Fenced(
+            f"an attempt at checkpoint {self.plan.id} stops: table {sink!r} holds rows of checkpoint {last} already",
+            help="nothing to do: another attempt has done its work, or its input is in a later checkpoint",
+        )

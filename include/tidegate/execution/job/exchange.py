@@ -1,0 +1,221 @@
+"""What jobs of one checkpoint know of each other: channels, event time, and what was remembered elsewhere before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.coordinator import Coordinator
+from tidegate.delta import Syncing
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.pipeline.graph.graph import Job
+from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.protocol.early_input import Taking
+from tidegate.protocol.view import Entry
+from tidegate.records.moments import moment_of
+from tidegate.records.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
+from tidegate.sinks.base import SinkContext, Staging
+from tidegate.sinks.channel import Sent, channel_name
+from tidegate.spark.empty import nothing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Exchange", "Remembered", "remembered"]
+
+
+class Exchange:
+    """One attempt's side of the channels."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        job: Job,
+        staging: Staging,
+        entry: Entry,
+        waiting: Sequence[InFlight],
+        look: Callable[[], Taking] | None = None,
+    ) -> None:
+        """waiting: what it has yet to take, in order. look: at least once, what is there when it begins to."""
+        self.coordinator = coordinator
+        self.job = job
+        self.staging = staging
+        self.entry = entry
+        self.waiting = waiting
+        self.ahead: list[Handle] = []
+        """For the ack."""
+        self._look = look
+        self.sent: dict[str, Payload] = {}
+        """For the ack."""
+        self._unsettled: dict[str, Sent] = {}
+        self.syncing: list[Syncing] = []
+        self.received: dict[str, Amount] = {}
+        """By stream of another job, how much it has read of it."""
+        self.taken_rows: dict[str, int] = {}
+        """By stream of another job, how many rows it takes, if they are those of one checkpoint and replace none."""
+        self._older: list[Amount] = []
+
+    @property
+    def inputs(self) -> dict[str, list[Handle]]:
+        """For the ack."""
+        return {name: [each.ack for each in self.waiting if each.job == name] for name in self.job.after}
+
+    @property
+    def memory(self) -> dict[str, Json]:
+        """How far event time has come in the sources of the jobs above, as their acks say."""
+        jobs = {job.name: job for job in self.coordinator.graph.jobs}
+        found: dict[str, Json] = {}
+        above = list(self.job.after)
+        while above:
+            job = jobs[above.pop()]
+            above += job.after
+            memory = self.entry.acks[job.name].ack.memory
+            found |= {source.name: memory[source.name] for source in job.sources if source.name in memory}
+        return found
+
+    @property
+    def timed(self) -> list[str]:
+        """The sources whose event time jobs behind this one go by."""
+        others = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
+        behind = any(stage.operator.uses_event_time for job in others for stage in job.operators)
+        return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
+
+    def take(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
+        """The streams that other jobs have made, and what they replace. only: of them, those that are made at all."""
+        streams = {}
+        made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
+        if self._look is not None:
+            taking = self._look()
+            self.waiting, self.ahead = taking.now, list(taking.ahead)
+        for stream in self.job.takes:
+            if only is not None and stream not in only:
+                continue
+            waiting = [each for each in self.waiting if each.job == made[stream]]
+            found = [each.channels.get(stream) for each in waiting]
+            own = self.entry.acks[made[stream]].ack.channels.get(stream)
+            if own is None or None in found:
+                raise Invalid(
+                    f"job {made[stream]!r} of checkpoint {self.entry.id} was done by other code",
+                    expected=f"one that sends {stream!r} to job {self.job.name!r}",
+                    help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
+                    reason="CODE_CHANGED",
+                )
+            unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None] or [own]
+            sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
+            amounts = [each.amount for each in sent[: len(found)]]
+            self.received[stream] = sum_of(amounts)
+            self._older += [each for each, by in zip(amounts, waiting, strict=True) if by.ack.entry < self.entry.id]
+            channel, context = self.coordinator.graph.channels[stream], self._context(stream)
+            rows, replaced = channel.take_all(sent, context, spark)
+            streams[stream] = rows if found else nothing(rows)  # it has taken all of it before
+            if not found or (len(sent) == 1 and replaced is None):
+                self.taken_rows[stream] = sent[0].count if found else 0
+            if replaced is not None:
+                streams[withdrawn_name(stream)] = replaced
+        return streams
+
+    @property
+    def amounts(self) -> dict[str, Amount]:
+        """How much it has sent, by stream."""
+        return {stream: sent.amount for stream, sent in self._unsettled.items()}
+
+    @property
+    def sent_rows(self) -> dict[str, int]:
+        """How many rows it has sent, by stream, but for those that they replace."""
+        return {stream: sent.count for stream, sent in self._unsettled.items()}
+
+    @property
+    def processed(self) -> Amount | None:
+        """What was in flight of that. None: nothing was."""
+        return sum_of(self._older) if self._older else None
+
+    @property
+    def aligned_s(self) -> float:
+        """Between the first and the last ack of this checkpoint that it takes from."""
+        there = [acked.ack.created for name in self.job.after if (acked := self.entry.acks.get(name)) is not None]
+        moments = sorted(moment for text in there if (moment := moment_of(text)) is not None)
+        return round((moments[-1] - moments[0]).total_seconds(), 3) if moments else 0.0
+
+    def refuse_ended(self) -> None:
+        """Unavailable if a later checkpoint whose rows it has begun to take was ended: they are taken from it."""
+        for id in sorted({each.ack.entry for each in self.waiting if each.ack.entry > self.entry.id}):
+            later = self.coordinator.real_entry(id)
+            if later is None or later.aborted:
+                raise Unavailable(
+                    f"checkpoint {id}, whose rows job {self.job.name!r} of checkpoint {self.entry.id} had begun to "
+                    "take, was ended",
+                    help="it is tried again by itself, without them",
+                    reason="AHEAD_ENDED",
+                )
+
+    def send(self, stream: str, streams: Mapping[str, DataFrame], *, by_hand: bool = False) -> None:
+        """Stage a stream for the jobs that take it. by_hand: keys may vanish from it that otherwise never do."""
+        graph, context = self.coordinator.graph, self._context(stream)
+        channel = graph.channels[stream]
+        replaced = streams.get(withdrawn_name(stream)) if by_hand or graph.replaced_is_taken(stream) else None
+        syncing = channel.syncing(context)
+        self.syncing.append(syncing)
+        self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
+
+    def finish(self) -> None:
+        """Return once all that was sent is durable."""
+        for syncing in self.syncing:
+            syncing.finish()
+        for stream, sent in self._unsettled.items():
+            self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent), self.coordinator.graph.parts)
+
+    def release(self) -> None:
+        """Remove what was sent: nobody will take it."""
+        for syncing in self.syncing:
+            syncing.leave()
+        for stream in self.job.gives:
+            with contextlib.suppress(TidegateError):
+                self.coordinator.graph.channels[stream].discard(self._context(stream), self.staging)
+
+    def _context(self, stream: str) -> SinkContext:
+        return self.coordinator.context(channel_name(stream))
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What checkpoint `id` holds for a job to go on from."""
+
+    id: int
+    states: Mapping[str, Payload]
+    memory: Mapping[str, Json]
+
+
+def remembered(
+    coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
+) -> Remembered | None:
+    """What the base holds for this job. None: nothing.
+
+    It lies in the ack that the job continues. If the code has changed since, an operator may have been in another job
+    then, so all of the base's acks are asked.
+    """
+    if base is None or not (job.operators or job.gates or job.gives):
+        return None
+    ledger = coordinator.ledger
+    own = {job.name: prev} if prev is not None else {}
+    if base.restart is None and base.plan.code_fingerprint == plan.code_fingerprint:
+        handles = own
+    elif base.manifest is not None:
+        handles = {**base.manifest.jobs, **own}
+    else:
+        handles = {name: acked.handle for name, acked in base.acks.items()}
+        if missing := [name for name in base.plan.acks if name not in handles]:
+            raise Rejected(
+                f"job {job.name!r} of checkpoint {plan.id} waits for job {missing[0]!r} of checkpoint {base.id}: "
+                "the code has changed since, so what it remembers may be there",
+                help="try again when that job is done",
+                reason="BASE_IN_PROGRESS",
+            )
+    acks = [ledger.chosen_ack(handle, name) for name, handle in handles.items()]
+    if not acks:
+        return None
+    states = {name: payload for ack in acks for name, payload in ack.states.items()}
+    return Remembered(base.id, states, {name: told for ack in acks for name, told in ack.memory.items()})

@@ -1,0 +1,77 @@
+"""What one attempt at a job measures of itself, for its ack (records/records.py says what each is)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from tidegate import seams
+from tidegate.delta import Syncing, seconds_beside
+from tidegate.execution.job.exchange import Exchange
+from tidegate.execution.job.operators import Operating
+from tidegate.pipeline.graph.graph import Job
+from tidegate.records.records import Amount, JobStats, Verdict
+from tidegate.sinks.base import Prepared
+
+__all__ = ["Measuring"]
+
+
+class Measuring:
+    """One attempt's clock and counts."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.started = seams.now().isoformat(timespec="milliseconds")
+        self.seconds: dict[str, float] = {}
+        self.taken: dict[str, Amount] = {}
+        """By source, what it has been told of its range."""
+        self._began = seams.monotonic()
+
+    @contextlib.contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """One step. One that comes twice is one, as long as both."""
+        began = seams.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
+
+    def stats(
+        self,
+        staged: Mapping[str, Prepared],
+        operating: Operating,
+        exchange: Exchange,
+        verdicts: Mapping[str, Verdict],
+    ) -> JobStats:
+        """For the ack, once all is staged and durable."""
+        beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
+        waited = sum(each.waited for each in beside)
+        return JobStats(
+            started=self.started,
+            seconds={name: round(value, 3) for name, value in self.seconds.items()},
+            aligned_s=exchange.aligned_s,
+            sync_s=round(seams.monotonic() - self._began - waited, 3),
+            async_s=round(seconds_beside(beside), 3),
+            taken=self._told(operating, verdicts),
+            received=exchange.received,
+            sent=exchange.amounts,
+            processed=exchange.processed,
+            rows={name: prepared.rows for name, prepared in staged.items()},
+            bytes={name: prepared.bytes for name, prepared in staged.items()},
+            files={name: prepared.files for name, prepared in staged.items()},
+            watermarks=operating.event_times.told(),
+            idle=operating.event_times.idle(),
+            counts=operating.counts,
+        )
+
+    def _told(self, operating: Operating, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
+        """With the rows of sources that could not tell, where somebody has counted them in passing: who looked for the
+        highest event time, or a gate that stands right behind. Nobody reads rows only to count them."""
+        judged = {gated.input: verdicts[gated.name].rows for gated in self.job.gates if gated.name in verdicts}
+        counted = {**judged, **operating.event_times.counted}
+        return {
+            name: msgspec.structs.replace(told, rows=counted.get(name)) if told.rows is None else told
+            for name, told in self.taken.items()
+        }

@@ -1,0 +1,249 @@
+"""Run the operators of a job: open their state as of the base, stage what they change, collect what they remember."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.coordinator import Coordinator
+from tidegate.delta import Location, Syncing, refuse_difference, rows_below
+from tidegate.errors import TidegateError
+from tidegate.execution.job.differences import changed_by_hand, differences
+from tidegate.execution.job.exchange import Remembered
+from tidegate.execution.job.watermarks import EventTimes
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.inputs import analysed
+from tidegate.pipeline.graph.graph import Job, Operated
+from tidegate.pipeline.graph.jobs import share_of
+from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
+from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.records.records import Json, Payload, Plan
+from tidegate.sinks.base import Staging
+from tidegate.sources.base import SourceContext
+from tidegate.spark.materialize import let_go
+from tidegate.spark.writing import write_files
+from tidegate.state.columns import DELETED
+from tidegate.state.expiry import Over, without_over
+from tidegate.state.keyed import KeyedState, StateFolder
+from tidegate.state.record import DEFAULT_GROUPS, StateTable
+from tidegate.state.table import expired_name, state_sink_name
+from tidegate.state.ttl import Ttl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Change = Callable[[DataFrame, Sequence[str]], DataFrame]
+    """A state's rows, and its keys, to what is to take their place: computed once, a row per key."""
+
+__all__ = ["Operating"]
+
+
+class Operating:
+    """The stateful side of one attempt at a job."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        job: Job,
+        plan: Plan,
+        staging: Staging,
+        prev: Remembered | None,
+        elsewhere: Mapping[str, Json],
+    ) -> None:
+        """elsewhere: how far event time has come in the sources of other jobs."""
+        self.coordinator = coordinator
+        self.job = job
+        self.plan = plan
+        self.staging = staging
+        self.prev = prev
+        self.states: dict[str, KeyedState] = {}
+        self.finished: dict[str, Payload] = {}
+        """All keyed states as of this checkpoint, for the ack."""
+        self.changed: dict[str, Payload] = {}
+        """Those of them that are to be published."""
+        self.memory: dict[str, Json] = {}
+        self.expired: dict[str, Json] = {}
+        """By operator, up to when its states' rows have expired, for whoever reads them behind this checkpoint."""
+        self.kept: list[DataFrame] = []
+        self.scratch: list[tuple[Location, str]] = []
+        self.counts: dict[str, dict[str, int]] = {}
+        if prev is not None:
+            refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
+        self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
+        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
+
+    def run(
+        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
+    ) -> dict[str, DataFrame]:
+        """The operator's streams under the names that others find them by. waits: no timer falls due."""
+        frames = [streams[name] for name in stage.inputs]
+        context = self._context(stage, streams, spark, waits=waits)
+        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
+        if context.remember:
+            self.memory[stage.name] = context.remember
+        if context.counts:
+            self.counts[stage.name] = context.counts
+        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+
+    def edit(
+        self, stage: Operated, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
+    ) -> dict[str, DataFrame]:
+        """Put `change` of its rows in place of a state; what that changes in what the operator has given is its stream.
+
+        streams: the operator's inputs, without rows, if it replaces rows.
+        """
+        operator, context = stage.operator, self._context(stage, streams, spark, waits=True)
+        held = {
+            name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
+            for name in operator.parts
+        }
+        state, before = self.states[state_sink_name(stage.name, part)], held[part]
+        assert before is not None
+        after = change(before, state.keys)
+        changed, lost = changed_by_hand(before, after, state.keys)
+        whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(lost.selectExpr("*", f"true AS {DELETED}"))
+        state.put(whole, deletes=True)
+        if not operator.updates:
+            return {}
+        frames = [streams[name] for name in stage.inputs]
+        was, now = (operator.shown({**held, part: rows}, frames, context) for rows in (before, after))
+        if was is None or now is None:
+            return {}
+        new, gone = differences(now, was, context)
+        aside = {f"{stage.name}.{name}": frames[0] for name in operator.outputs}  # rows as they came: there are none
+        return {stage.name: new, withdrawn_name(stage.name): gone, **aside}
+
+    def _context(
+        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
+    ) -> OperatorContext:
+        return OperatorContext(
+            uid=stage.name,
+            checkpoint=self.plan.id,
+            clock=datetime.fromisoformat(self.plan.created),
+            spark=spark,
+            stage=lambda frame: self._scratch(stage, frame),
+            states=lambda part, keys, ttl, over: self._state(stage, part, keys, spark, ttl, over),
+            watermarks=self.event_times.of(stage),
+            event_time=self.event_times.column(stage),
+            event_times=self.event_times.columns(stage),
+            memory=self.before.get(stage.name, {}),
+            replaced_is_taken=self.coordinator.graph.replaced_is_taken(stage.name),
+            withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
+            pinned=self._pinned(stage),
+            waits=waits,
+            kept=self.kept,
+        )
+
+    def _highest(self, name: str) -> int | None:
+        """The highest event time in a source's planned rows, if it can tell without reading them."""
+        sourcing, ledger = self.coordinator.graph.sources[name], self.coordinator.ledger
+        context = SourceContext(self.coordinator.graph.name, name, self.coordinator.place, ledger)
+        assert sourcing.event_time is not None
+        return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
+
+    def _pinned(self, stage: Operated) -> tuple[Json, SourceContext] | None:
+        """What the plan says that the operator reads beside its streams."""
+        payload = self.plan.pins.get(stage.name)
+        if payload is None:
+            return None
+        ledger = self.coordinator.ledger
+        return ledger.unpack(payload), SourceContext(
+            self.coordinator.graph.name, stage.name, self.coordinator.place, ledger
+        )
+
+    def _state(
+        self,
+        stage: Operated,
+        part: str,
+        keys: Sequence[str],
+        spark: SparkSession,
+        ttl: Ttl | None,
+        over: Over | None,
+    ) -> KeyedState:
+        """The state as of the base; the same object each time, so that what was put is known."""
+        name = state_sink_name(stage.name, part)
+        if ttl is not None and ttl.limit_after is not None:
+            self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
+        if name not in self.states:
+            sink = stage.states[name]
+            context = self.coordinator.context(name)
+            base = self.base(name)
+            if base is not None and over is not None:
+                base = without_over(base, over)
+            groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
+            to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
+            what = f"{stage.operator.kind} {stage.name!r}"
+            self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
+        return self.states[name]
+
+    def as_of_base(self, stage: Operated, part: str, context: OperatorContext) -> KeyedState | None:
+        """One of its states, without the operator. None: it has never held anything."""
+        base = self.base(state_sink_name(stage.name, part))
+        ttl = stage.operator.ttl(part, context)
+        return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
+
+    def held(self, uid: str, keys: DataFrame) -> DataFrame | None:
+        """Of these keys, those that an operator holds as of the base. None: it has never held anything."""
+        name = state_sink_name(uid, "")
+        base = self.base(name)
+        if base is None:
+            return None
+        stage = next(stage for stage in self.job.operators if stage.name == uid)
+        context = self.coordinator.context(name)
+        nowhere = StateFolder(stage.states[name].location(context), self.staging.folder(context), self.plan.id)
+        state = KeyedState(keys.sparkSession, uid, base, nowhere, base.keys, base.groups)
+        return state.of(keys, on=keys.columns)
+
+    def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
+        """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
+        name, sink = next(iter(stage.states.items()))
+        location = sink.location(self.coordinator.context(name))
+        path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
+        self.scratch.append((location, path))
+        written = write_files(frame, {"type": "struct", "fields": []}, location.full(path), ())
+        refuse_difference(location.full(path), written, rows_below(location, path))
+        return frame.sparkSession.read.schema(frame.schema).parquet(location.full(path))
+
+    def base(self, name: str) -> StateTable | None:
+        """What the base's ack says of a state."""
+        payload = self.prev.states.get(name) if self.prev else None
+        return msgspec.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
+
+    def finish(self, operators: Sequence[Operated]) -> None:
+        """Settle what the ack says of all states, once everything is staged."""
+        for name in (name for stage in operators for name in stage.states):
+            state = self.states.get(name)
+            table = state.finish() if state is not None and state.changed else None
+            if table is not None:
+                packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
+                self.changed[name] = self.finished[name] = packed
+            elif self.prev is not None and name in self.prev.states:
+                self.finished[name] = self.prev.states[name]
+
+    @property
+    def syncing(self) -> list[Syncing]:
+        """What makes its files durable."""
+        return [state.syncing for state in self.states.values()]
+
+    def remembered(self) -> dict[str, Json]:
+        """The small things for the ack: new ones, else those of the base."""
+        graph = self.coordinator.graph
+        ran = {expired_name(s.name) for s in self.job.operators if not self.states.keys().isdisjoint(s.states)}
+        before = {name: told for name, told in self.before.items() if name not in ran}
+        told = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
+        return share_of(graph.jobs, self.job, told)
+
+    def let_go(self) -> None:
+        """Free what was kept in Spark, and remove what was written only for this attempt."""
+        for location, path in self.scratch:
+            with contextlib.suppress(TidegateError):
+                location.remove_folder(path)
+        for state in self.states.values():
+            with contextlib.suppress(TidegateError):
+                state.let_go()
+        for frame in self.kept:
+            let_go(frame)

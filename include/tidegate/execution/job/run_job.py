@@ -1,0 +1,465 @@
+"""Run one job of one checkpoint: the spine that every row goes through.
+
+    ask      is there still something to do?                    fenced, done, or go on
+    read     the plan's ranges, verified, as DataFrames          nothing runs yet
+    run      the stages, on DataFrames                           nothing runs yet, but for operators with state
+    stage    every sink's rows, out of sight                     Spark works here
+             at least once: each is committed at once            its table shows it, whatever comes now
+    prepare  hooks that flush something of their own             may decline
+    ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
+    ack      one record that names all of it; the first counts   the job's only effect
+
+An attempt may die anywhere, or overlap another one: what it has written by then lies in folders of its
+own that nobody names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidegate import seams
+from tidegate.checkpoint.ancestry import all_below
+from tidegate.coordinator import Coordinator
+from tidegate.delta import Location
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.execution.by_hand import ByHand, no_rows_of
+from tidegate.execution.job import readiness as behind
+from tidegate.execution.job.accounting import refuse_unaccounted
+from tidegate.execution.job.direct_write import Through
+from tidegate.execution.job.exchange import Exchange, remembered
+from tidegate.execution.job.gates import Gating
+from tidegate.execution.job.measuring import Measuring
+from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.stages import stage_results
+from tidegate.execution.runs import gone
+from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import stamp
+from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.graph import Graph, Job, Node, Operated, Sinking
+from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.pipeline.hooks import Preparing
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
+from tidegate.sinks.base import Prepared, Sink, Staging
+from tidegate.sources.base import SourceContext
+from tidegate.spark.empty import nothing
+from tidegate.spark.errors import translated
+from tidegate.spark.materialize import keep, let_go
+from tidegate.spark.same_disk import refuse_other_disks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ask_job", "change_by_hand", "run_job"]
+
+Step = Callable[[str], None]
+
+AtWork = Callable[[Plan, str], bool]
+"""Asked about a checkpoint in which a job has no ack: whether somebody may be at work on it there. A hint: if it is
+wrong, work is done twice, or a checkpoint later."""
+
+
+def _as_its_process(plan: Plan, job: str) -> bool:
+    return gone(plan) is None
+
+
+def run_job(
+    coordinator: Coordinator,
+    id: int,
+    job_name: str,
+    spark: SparkSession,
+    step: Step = lambda _: None,
+    at_work: AtWork = _as_its_process,
+) -> Ack:
+    """Do the job for checkpoint `id`, or find that it is done. Answers with the ack that counts.
+
+    Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
+    Rejected: it is not its turn; or it is busy with an earlier checkpoint, and this one does not wait (PASSED_BY).
+    """
+    with _changed_code_told(coordinator, id):
+        return _run_job(Attempt(coordinator, id, job_name, step, at_work), spark)
+
+
+def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
+    done, prev = attempt.ask()
+    return done if done is not None else attempt.do(spark, prev)
+
+
+def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
+    """The same for a checkpoint that changes an operator's state by hand."""
+    attempt = Attempt(coordinator, id, job_name, lambda _: None, by_hand=by_hand)
+    done, prev = attempt.ask()
+    assert done is None, "nobody else knows of this run"
+    if by_hand.stage.name in attempt.job.names:
+        by_hand.check(attempt.operating)
+    return attempt.do(spark, prev)
+
+
+def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
+    """The job's ack, if it is done already: asked before a Spark session is opened. Raises what `run_job` would."""
+    with _changed_code_told(coordinator, id):
+        return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
+
+
+@contextlib.contextmanager
+def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
+    """What nobody has foreseen, in a checkpoint that other code has planned, comes of that: no try with this code can
+    do what the other one has begun. So it ends, and the next checkpoint takes its input with this code."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        entry = coordinator.ledger.entry(id)
+        if entry is None or entry.plan.code_fingerprint == coordinator.graph.code_fingerprint():
+            raise
+        said = " ".join(str(error).split())
+        raise Invalid(
+            f"the pipeline's code has changed since checkpoint {id} was planned, and cannot go on with what the other "
+            f"code has begun: {type(error).__name__}{': ' if said else ''}{said}",
+            expected="the code that has planned it, until it is decided",
+            help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
+            "that fails, too, correct the code",
+            reason="CODE_CHANGED",
+        ) from error
+
+
+class Attempt:
+    """One try at a job. Its random id is its identity: Airflow's try number is none."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        id: int,
+        job_name: str,
+        step: Step,
+        at_work: AtWork = _as_its_process,
+        by_hand: ByHand | None = None,
+    ) -> None:
+        self.coordinator = coordinator
+        self.graph: Graph = coordinator.graph
+        self.job: Job = coordinator.graph.job(job_name)
+        self.id = id
+        self.staging: Staging
+        self.step = step
+        self.at_work = at_work
+        self.by_hand = by_hand
+        """The change that this checkpoint makes, if it is made by hand. Else only what that concerns runs."""
+        self.measuring = Measuring(self.job)
+        self.plan: Plan
+        self.exchange: Exchange
+        self.operating: Operating
+        self.gating: Gating
+        self.through: Through
+
+    def ask(self) -> tuple[Ack | None, Handle | None]:
+        """J1: the ack that exists already, or the ack to continue from."""
+        entry, base = self.coordinator.entry_and_base(self.id)
+        below = all_below(self.coordinator.ledger, entry, base)
+        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
+        if isinstance(answer, protocol.Stop):
+            raise self._fenced(answer.why)
+        assert entry is not None
+        if isinstance(answer, protocol.PassedBy):
+            raise behind.passed_by(self.coordinator, answer, self.job)
+        if isinstance(answer, protocol.Wait):
+            raise self._not_yet(answer, entry)
+        self.plan = entry.plan
+        interval = entry.interval if self.plan.by_interval else None
+        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval)
+        if isinstance(answer, protocol.DoneAlready):
+            return entry.acks[self.job.name].ack, None
+        _refuse_changed_code(self.graph, self.plan)
+        try:
+            before = remembered(self.coordinator, self.job, self.plan, base, answer.prev)
+        except Corrupt:
+            if self._needs_prev():
+                raise
+            return self.ask()
+        waiting = behind.yet_to_take(entry, base, below, self.job)
+        look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
+        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
+        self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
+        self.operating.event_times.stands = self.by_hand is not None
+        self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
+        self.through = Through(self.coordinator, self.plan, self.staging, self.refuse_ended)
+        return None, answer.prev
+
+    def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
+        """Read, run, stage and acknowledge."""
+        with self.released_on_failure(), self.fenced_if_ended(), translated():
+            seams.fault("S3.inputs.after")
+            streams = self.read(spark)
+            with self.run(streams, spark):
+                staged = self.stage(streams) if not self.gating.aborts else self.unstage()
+                refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
+                self.prepare()
+                self.operating.finish(self.job.operators)
+                self.exchange.finish()
+            self.refuse_ended()
+        return self.ack(staged, prev)
+
+    def _needs_prev(self) -> bool:
+        """Whether the checkpoint is still to be made: else retention has taken what it rested on, and rightly."""
+        entry, _ = self.coordinator.entry_and_base(self.id)
+        return entry is not None and not entry.aborted and self.job.name not in entry.acks
+
+    def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
+        what = f"job {self.job.name!r} of checkpoint {self.id}"
+        if answer.ids != (self.id,):
+            return behind.waiting(self.coordinator, entry, answer, what)
+        missing = [repr(job) for job in self.job.after if job not in entry.acks]
+        return Rejected(
+            f"{what} takes what job {', '.join(missing)} makes, which has not acked",
+            expected="the jobs that it takes from, done before it",
+            help=f"run {', '.join(missing)} first: in Airflow, clear that task",
+            reason="UPSTREAM_MISSING",
+        )
+
+    def refuse_ended(self) -> None:
+        """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
+        entry, base = self.coordinator.entry_and_base(self.id)
+        below = all_below(self.coordinator.ledger, entry, base)
+        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
+        if isinstance(answer, protocol.Stop):
+            raise self._fenced(answer.why)
+        if entry is None or entry.aborted:  # though another attempt has done it in time
+            raise self._fenced(f"checkpoint {self.id} was aborted")
+
+    @contextlib.contextmanager
+    def fenced_if_ended(self) -> Iterator[None]:
+        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it. As
+        long as nobody can tell whether it has been, nothing is damaged: it is tried again."""
+        try:
+            yield
+        except (Corrupt, Invalid, Unavailable) as error:
+            try:
+                self.refuse_ended()
+            except (Corrupt, Invalid, Rejected):
+                pass
+            except Unavailable as unclear:
+                raise unclear from error
+            self.exchange.refuse_ended()
+            raise error
+
+    def _fenced(self, why: str) -> Fenced:
+        return Fenced(
+            f"job {self.job.name!r} of checkpoint {self.id} stops: {why}",
+            help="nothing to do: its input is in a later checkpoint, or was in this one already",
+        )
+
+    def read(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
+        if spark is not None:  # toys are staged by no Spark
+            refuse_other_disks(spark, self._staged_in())
+        if self.by_hand is not None:
+            made = self.by_hand.streams
+            wanted = [sourcing.name for sourcing in self.job.sources if sourcing.name in made]
+            none = {name: no_rows_of(self.coordinator, self.plan, name, spark) for name in wanted}
+            return none | self.exchange.take(spark, made)
+        with self.measuring.timed("read"):
+            ledger = self.coordinator.ledger
+            streams = {}
+            for sourcing in self.job.sources:
+                self.step(f"reading {sourcing.name}")
+                context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, ledger)
+                splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
+                told = sourcing.source.verify(splits, context)
+                self.measuring.taken[sourcing.name] = told if told is not None else Amount()
+                streams[sourcing.name] = sourcing.source.read(spark, splits, context)
+            return streams | self.exchange.take(spark)
+
+    def _staged_in(self) -> list[Location]:
+        """The folders that Spark is to write to, and this process to read."""
+        job = self.job
+        sinks: dict[str, Sink] = {sinking.name: sinking.sink for sinking in job.sinks}
+        for stage in job.operators:
+            sinks |= stage.states
+        for gate in job.gates:
+            sinks |= gate.quarantine
+        found = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
+        beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
+        return [each for each in (*found, beside if job.gives else None) if each is not None]
+
+    @contextlib.contextmanager
+    def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:
+        """Add each stage's results to the streams. What is used twice is computed once, and always let go."""
+        kept: list[DataFrame] = []
+        try:
+            self._keep(streams, [sourcing.name for sourcing in self.job.sources], kept)
+            self.operating.event_times.streams = streams
+            for stage in self.job.stages:
+                if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
+                    pass
+                elif isinstance(stage, Gated):
+                    self._gate(stage, streams)
+                    if self.gating.aborts:
+                        break  # nothing of this checkpoint can count: its ack says why, and names nothing
+                elif isinstance(stage, Operated):
+                    self.step(f"state of {stage.name}")
+                    with self.measuring.timed(f"state {stage.name}"):
+                        streams |= self.operating.run(stage, streams, spark)
+                else:
+                    with self.measuring.timed("plan"):
+                        streams |= stage_results(stage, streams, self.graph)
+                self._keep(streams, stage.produces, kept)
+            self.operating.event_times.look(self.exchange.timed)
+            yield
+        finally:
+            self.operating.let_go()
+            self.gating.let_go()
+            for frame in kept:
+                let_go(frame)
+
+    def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
+        """Do what a stage does otherwise than usual in a checkpoint that is made by hand. False: it runs as usual."""
+        if stage.name == by_hand.stage.name:
+            with self.measuring.timed(f"state {stage.name}"):
+                given = by_hand.work(self.operating, streams)
+            mine = (stage.name, withdrawn_name(stage.name))
+            if by_hand.gives:
+                streams |= {name: frame if name in mine else nothing(frame) for name, frame in given.items()}
+            return True
+        if stage.name not in by_hand.stages:
+            return True
+        if isinstance(stage, Gated) and stage.input not in by_hand.live:
+            streams[stage.name] = streams[stage.input]  # there is nothing to judge
+            return True
+        return False
+
+    def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
+        """Let rows pass, or not. Rows that are replaced have passed before."""
+        self.step(f"judging {stage.input}")
+        with self.measuring.timed(f"gate {stage.name}"):
+            streams[stage.name] = self.gating.run(stage, streams[stage.input], self._table_behind(stage, streams))
+        replaced = streams.get(withdrawn_name(stage.input))
+        if replaced is not None:
+            streams[withdrawn_name(stage.name)] = replaced
+
+    def _table_behind(self, stage: Gated, streams: Mapping[str, DataFrame]) -> Sinking | None:
+        """The sink that takes what passes a gate, if nobody else does, and its rows are neither written through nor
+        replace others."""
+        taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
+        alone = len(taking) == self.job.users(stage.name) == 1 and withdrawn_name(stage.input) not in streams
+        return taking[0] if alone and not self.through.takes(taking[0].name) else None
+
+    def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
+        for name in names:
+            if self.job.users(name) > 1 and name in streams:
+                streams[name] = keep(streams[name])
+                kept.append(streams[name])
+
+    def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
+        """Write every sink's rows where nobody sees them, durably; or, at least once, where everybody does."""
+        staged = dict(self.gating.staged)
+        by_hand = self.by_hand
+        for sinking in self.job.sinks:
+            if by_hand is not None and sinking.input not in by_hand.live:
+                continue
+            self.step(f"staging {sinking.name}")
+            frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
+            with self.measuring.timed(f"stage {sinking.name}"):
+                context = self.through.context(sinking.name)
+                if sinking.input in self.gating.ahead:
+                    ahead = self.gating.ahead[sinking.input]
+                    staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
+                elif withdrawn is None or (self.graph.keeps(sinking) and by_hand is None):
+                    staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
+                else:
+                    staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
+            if self.through.takes(sinking.name):
+                with self.measuring.timed(f"write {sinking.name}"):
+                    self.through.write(sinking, staged[sinking.name], frame)
+        for stream in self.job.gives if by_hand is None else by_hand.streams.intersection(self.job.gives):
+            self.step(f"sending {stream}")
+            with self.measuring.timed(f"send {stream}"):
+                self.exchange.send(stream, streams, by_hand=by_hand is not None)
+        return staged
+
+    def unstage(self) -> dict[str, Prepared]:
+        """Nothing of this checkpoint can count: let go what was staged before it was judged."""
+        for sinking in self.job.sinks:
+            if sinking.input in self.gating.ahead:
+                sinking.sink.discard(self.through.context(sinking.name), self.staging)
+        return {}
+
+    def prepare(self) -> None:
+        """Let the pipeline's hooks do what must be done before the snapshot counts. There is none, if a gate aborts."""
+        for hook in self.graph.hooks if not self.gating.aborts else ():
+            if hook.on_prepare is not None:
+                self.step(f"hook {hook.name}")
+                with self.measuring.timed(f"hook {hook.name}"):
+                    hook.prepare(Preparing(self.graph.name, self.id, self.job.name, self.staging.attempt))
+
+    def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
+        """J5: create the ack. If another attempt's is there, that one counts, whole, and ours is let go."""
+        self.step("acknowledging")
+        ledger = self.coordinator.ledger
+        owed = {name: each.committable for name, each in staged.items() if not self.through.takes(name)}
+        sinks: dict[str, Payload] = {
+            name: ledger.pack(given, self.graph.parts) for name, given in owed.items() if given
+        }
+        record = Ack(
+            **stamp(self.staging.attempt),
+            id=self.staging.checkpoint,
+            job=self.job.name,
+            prev=prev,
+            sinks=sinks | self.operating.changed,
+            states=self.operating.finished,
+            memory=self.operating.remembered() | self.gating.memory,
+            gates=self.gating.verdicts,
+            inputs=self.exchange.inputs,
+            ahead=self.exchange.ahead,
+            channels=self.exchange.sent,
+            through=self.through.written,
+            stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
+        )
+        created = ledger.create_ack(record)
+        if not created.mine:
+            self.release()
+        return created.record
+
+    def release(self) -> None:
+        """Remove what this attempt staged. Whatever stays is never named by anyone."""
+        states = {name: sink for operated in self.job.operators for name, sink in operated.states.items()}
+        aside = {name: sink for gated in self.job.gates for name, sink in gated.quarantine.items()}
+        for name, sink in {**states, **aside}.items():
+            with contextlib.suppress(TidegateError):
+                sink.discard(self.coordinator.context(name), self.staging)
+        for sinking in self.job.sinks:
+            self.through.release(sinking)
+        self.exchange.release()
+
+    @contextlib.contextmanager
+    def released_on_failure(self) -> Iterator[None]:
+        """Up to the ack nothing names our files, so a failed attempt takes them with it."""
+        try:
+            yield
+        except (TidegateError, KeyboardInterrupt) as error:
+            if not isinstance(error, Corrupt):  # leave everything as it is for whoever looks into it
+                self.release()
+            raise
+
+
+def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
+    """The plan says what is read and what is published: other rows would be staged for nobody, or be missing."""
+    aside = {name for name, part in plan.sources.items() if name.startswith(QUARANTINE)}  # not what is declared
+    planned = {f"source {name}": part.kind for name, part in plan.sources.items() if name not in aside}
+    planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
+    there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
+    there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
+    planned |= {"reading by interval": ""} if plan.by_interval else {}
+    there |= {"reading by interval": ""} if graph.by_interval else {}
+    planned |= dict.fromkeys((f"job {name}" for name in plan.acks), "")
+    there |= dict.fromkeys((f"job {job.name}" for job in graph.jobs), "")
+    changed = sorted({name for name, _ in planned.items() ^ there.items()})
+    if changed:
+        raise Invalid(
+            f"checkpoint {plan.id} was planned by other code: {', '.join(changed)} is not the same in both",
+            expected=", ".join(sorted(planned)),
+            help=f"abort checkpoint {plan.id} and trigger again: its input is planned anew",
+            reason="CODE_CHANGED",
+        )

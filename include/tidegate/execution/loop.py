@@ -1,0 +1,308 @@
+"""Run checkpoints one after the other in this process: `tidegate run`, tests, and small deployments.
+
+The same coordinator and the same jobs as under Airflow; only the schedule is a loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tidegate import seams
+from tidegate.checkpoint import troubles
+from tidegate.checkpoint.publishing.publish import Report
+from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
+from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
+from tidegate.execution.job.gates import warm_gates
+from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.execution.job.run_job import run_job
+from tidegate.execution.runs import gone, new_run
+from tidegate.protocol import rules as protocol
+from tidegate.records.records import Ack, Drain, Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Observer", "Schedule", "run_checkpoints"]
+
+TRIES = 4
+"""How often a step is tried before it is given up, if Spark or storage does not answer."""
+
+POLL_S = 1.0
+
+PATIENCE_S = 5.0
+"""How long to wait for input that is there and may not be read yet (`min_age`), at the end of time."""
+
+T = TypeVar("T")
+
+
+class Observer:
+    """Told what happens, as it happens. All methods may be left as they are."""
+
+    def waiting(self, why: str) -> None:
+        """Nothing to do, or not yet allowed to."""
+
+    def resumed(self, failed: tuple[int, ...]) -> None:
+        """The pipeline was suspended because these checkpoints failed; it goes on."""
+
+    def planned(self, plan: Plan) -> None:
+        """A checkpoint has been planned."""
+
+    def covered(self, covered: AlreadyCovered) -> None:
+        """The data interval is done already: there is nothing to do."""
+
+    def step(self, plan: Plan, what: str) -> None:
+        """What the checkpoint's job is doing now."""
+
+    def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
+        """A job failed in a way that may pass."""
+
+    def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
+        """The checkpoint is completed and published, or aborted."""
+
+    def stuck(self, table: str, error: TidegateError) -> None:
+        """A table could not be published to; it is tried again with the next checkpoint."""
+
+
+class SessionSource(Protocol):
+    """Gives the jobs their Spark session: `tidegate.spark.reused_session.Sessions`."""
+
+    def __call__(self) -> SparkSession: ...
+    def drop(self) -> None: ...
+
+
+@dataclass
+class Schedule:
+    """How long to go on."""
+
+    checkpoints: int | None = None
+    until_idle: bool = False
+    interval_s: float = 0.0
+    """From the start of one checkpoint to the start of the next; 0: back to back."""
+    min_pause_s: float = 0.0
+    tolerable_failures: int = 0
+    interval: tuple[datetime, datetime] | None = None
+    """The data interval to make; one checkpoint, if any."""
+    reprocess: bool = False
+    """Make the interval again if it is done."""
+    drain: Drain | None = None
+    """Let event time come to its end: in as many checkpoints as it takes to read all that waits."""
+    aligned: bool = False
+    """Wait for every job, whatever the settings say."""
+    stop: Callable[[], bool] = lambda: False
+    """Asked between checkpoints: the running one is always brought to its end."""
+
+    def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
+        """Whether there is one more behind this one."""
+        if self.drain is not None:
+            return plan.draining is not None and outcome.state == "completed"
+        return self.checkpoints is None or made < self.checkpoints
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """What keeps it from planning but will pass. A table that cannot be published to ends a run of fixed length;
+        one that goes on for ever waits until somebody has repaired it (P4)."""
+        forever = self.checkpoints is None and not self.until_idle
+        others = ("CHECKPOINT_IN_PROGRESS",)
+        return (*others, "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") if forever else others
+
+
+def run_checkpoints(
+    coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
+) -> list[Outcome]:
+    """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
+    coordinator.spark = session
+    _start_again(coordinator, observer)
+    outcomes: list[Outcome] = []
+    failures = 0
+    more = True
+    while more and not schedule.stop():
+        began = seams.monotonic()
+        plan = _trigger(coordinator, schedule, observer)
+        if plan is None:
+            break
+        outcome, error = _one(coordinator, plan, session, observer)
+        outcomes.append(outcome)
+        failures = failures + 1 if error is not None else 0
+        if error is not None and failures > schedule.tolerable_failures:
+            raise error
+        more = schedule.goes_on(plan, outcome, len(outcomes))
+        if more:
+            waits = PATIENCE_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
+            pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s, waits)
+            _pause(pause, schedule, observer)
+    return outcomes
+
+
+def _start_again(coordinator: Coordinator, observer: Observer) -> None:
+    """Started by a person, a pipeline that had failed too often goes on; one that a person suspended does not."""
+
+    def resume() -> None:
+        found = coordinator.suspended()
+        if found is not None and found.failed:
+            coordinator.resume("tidegate run", "started again")
+            observer.resumed(found.failed)
+
+    _patiently(resume, lambda error, left: observer.waiting(str(error)))
+
+
+def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
+    """A plan of our own, as soon as others allow one; None when there is nothing left to do."""
+    run = new_run()
+    while not schedule.stop():
+        try:
+            with troubles.noted(coordinator.ledger, run, "planning"):
+                triggered = _triggered(coordinator, run, schedule, observer)
+        except Rejected as error:
+            if error.reason == "SUSPENDED":
+                tell_said(coordinator)
+            if error.reason not in schedule.waits_for:
+                raise
+            observer.waiting(error.what)
+            seams.sleep(POLL_S)
+            continue
+        except KeyboardInterrupt:
+            _cancel_own(coordinator, run)
+            raise
+        except Exception:
+            nothing_planned(coordinator, run)
+            raise
+        if isinstance(triggered, AlreadyCovered):
+            observer.covered(triggered)
+            return None
+        if triggered is None:
+            _tell_stuck(coordinator, run, coordinator.publish(), observer)
+            return None
+        observer.planned(triggered.plan)
+        return triggered.plan
+    return None
+
+
+def _triggered(
+    coordinator: Coordinator, run: str, schedule: Schedule, observer: Observer
+) -> Triggered | AlreadyCovered | None:
+    return _patiently(
+        lambda: coordinator.trigger(
+            run,
+            give_up=gone,
+            only_if_new=schedule.until_idle,
+            interval=schedule.interval,
+            reprocess=schedule.reprocess,
+            drain=schedule.drain,
+            aligned=schedule.aligned,
+        ),
+        lambda error, left: observer.waiting(str(error)),
+    )
+
+
+def _one(
+    coordinator: Coordinator, plan: Plan, session: SessionSource, observer: Observer
+) -> tuple[Outcome, TidegateError | None]:
+    """One planned checkpoint to its end: completed and published, or aborted with the reason."""
+    began = seams.monotonic()
+    acks: list[Ack] = []
+    error: TidegateError | None = None
+    try:
+        for job in plan.acks:
+            acks += _job(coordinator, plan, job, session, observer)
+    except KeyboardInterrupt:
+        with contextlib.suppress(TidegateError):  # then the next trigger ends it
+            coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
+        raise
+    except TidegateError as failed:
+        error = failed
+    except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
+        with contextlib.suppress(TidegateError):
+            coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
+            suspended_by(coordinator, plan.id)
+        raise
+    with troubles.noted(coordinator.ledger, plan.run, "deciding and publishing"):
+        outcome = _patiently(
+            lambda: _finish(coordinator, plan, error, observer),
+            lambda again, left: observer.retrying(plan, again, left),
+        )
+    observer.decided(plan, outcome, acks, seams.monotonic() - began)
+    if isinstance(error, Corrupt):
+        raise error
+    return outcome, error if outcome.counts or outcome.reason == protocol.ENVIRONMENT_FAILED else None
+
+
+def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
+    reason = protocol.ENVIRONMENT_FAILED if error is not None and error.of_environment else "JOB_FAILED"
+    failure = (reason, str(error)) if error is not None else None
+
+    def wait(why: str) -> None:
+        observer.waiting(why)
+        seams.sleep(POLL_S)
+
+    finished = finish(
+        coordinator, plan.id, failure, give_up=gone, wait=wait, step=lambda what: observer.step(plan, what)
+    )
+    _tell_stuck(coordinator, plan.run, finished.report, observer)
+    return finished.outcome
+
+
+def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
+    for table, stuck in report.stuck.items():
+        troubles.note(coordinator.ledger, run, f"publishing to {table}", stuck)
+        observer.stuck(table, stuck)
+
+
+def _cancel_own(coordinator: Coordinator, run: str) -> None:
+    """Stopped while triggering: a checkpoint that was made already is ended, or others would wait for it."""
+    with contextlib.suppress(TidegateError):
+        own = protocol.own_entry(coordinator.ledger.view(run), run)
+        if own is not None:
+            coordinator.abort(own, "CANCELLED", "stopped by hand")
+
+
+def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
+    """One job, tried again while Spark or storage does not answer, and while it is not its turn. No ack: the checkpoint
+    does not wait for it."""
+
+    def again(error: TidegateError, left: int) -> None:
+        session.drop()  # it may be what failed
+        troubles.note(coordinator.ledger, plan.run, f"job {job}", error)
+        observer.retrying(plan, error, left)
+
+    def attempt() -> Ack:
+        observer.step(plan, "getting Spark ready")
+        warm_gates(coordinator.graph)
+        return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
+
+    while True:
+        try:
+            return [_patiently(attempt, again)]
+        except Rejected as error:
+            if error.reason == PASSED_BY:
+                observer.waiting(error.what)
+                return []
+            if error.reason != "BASE_IN_PROGRESS":
+                raise
+            observer.waiting(error.what)
+            end_lower(coordinator, plan.id, gone)
+            seams.sleep(POLL_S)
+
+
+def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:
+    """Do it, and again with growing pauses while something outside does not answer."""
+    pause = POLL_S
+    for left in range(TRIES - 1, 0, -1):
+        try:
+            return do()
+        except Unavailable as error:
+            tell(error, left)
+            seams.sleep(pause)
+            pause *= 2
+    return do()
+
+
+def _pause(seconds: float, schedule: Schedule, observer: Observer) -> None:
+    until = seams.monotonic() + seconds
+    while (left := until - seams.monotonic()) > 0 and not schedule.stop():
+        observer.waiting(f"next checkpoint in {left:.0f} s")
+        seams.sleep(min(left, POLL_S))

@@ -1,0 +1,25 @@
+"""A pipeline's coordinator, with the settings as they are in this process now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.config import Settings, load_settings
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+    from tidegate.pipeline import Pipeline
+
+__all__ = ["open_coordinator"]
+
+
+def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
+    """For a pipeline of this project folder, wherever this process runs."""
+    from tidegate.coordinator import Coordinator
+    from tidegate.ledger.ledger import open_ledger
+
+    settings = load_settings(code=pipeline.settings, start=Path(project))
+    place = settings.place()
+    ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
+    return Coordinator(pipeline.graph(place, settings.mode), ledger, settings, place), settings

@@ -1,0 +1,53 @@
+"""Run ids of processes on this machine, and whether such a process is still there.
+
+Under Airflow the run id is the DAG run's. Without Airflow each checkpoint of `tidegate run` gets an id
+that names its process, so that the next `tidegate run` can tell a crashed one from one still at work.
+This is only a hint: if it is wrong, a live process's checkpoint is aborted, and it plans another.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.records.records import Plan
+
+__all__ = ["gone", "new_run"]
+
+_PREFIX = "process"
+
+
+def new_run() -> str:
+    """A fresh run id: process:<host>:<pid>:<start of the process>:<random>."""
+    pid = os.getpid()
+    return ":".join([_PREFIX, socket.gethostname(), str(pid), _started(pid) or "", seams.new_id()])
+
+
+def gone(plan: Plan) -> str | None:
+    """RUN_GONE if the plan was made by a process of this host that no longer runs."""
+    parts = plan.run.split(":")
+    if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():
+        return None
+    pid = int(parts[2])
+    return "RUN_GONE" if not _alive(pid) or (parts[3] and _started(pid) != parts[3]) else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> str | None:
+    """When the kernel started the process; None where /proc does not tell. A zombie counts as gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]

@@ -1,0 +1,152 @@
+"""The driver of a submitted job: what jobs/run_job.py calls inside spark-submit.
+
+It opens the ledger itself, runs the job as every other mode does, and leaves word of an error for the task. What
+counts is the ack, which the task looks for in the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from tidegate import seams
+from tidegate.errors import Invalid, TidegateError
+from tidegate.execution.job.gates import warm_gates
+from tidegate.execution.job.run_job import run_job
+from tidegate.execution.opening import open_coordinator
+from tidegate.pipeline import Pipeline
+from tidegate.records.records import Plan
+from tidegate.spark.errors import translated
+from tidegate.spark.server.processes import ProcessId, is_alive
+from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["find_pipeline", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the job that the folder's request names. Exit code 0: its ack is there. 1: error.json says why not."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) != 1 or not Path(given[0], REQUEST_FILE).is_file():
+        sys.exit(f"usage: run_job.py FOLDER, which holds a {REQUEST_FILE}: tidegate's job tasks call it (spark.mode)")
+    folder = Path(given[0])
+    signal.signal(signal.SIGTERM, _told_to_end)
+    try:
+        _work(msgspec.json.decode(Path(folder, REQUEST_FILE).read_bytes(), type=DriverRequest))
+    except Exception as error:
+        if not isinstance(error, TidegateError):
+            traceback.print_exc()
+        told = folder / f"{ERROR_FILE}.tmp"
+        told.write_bytes(msgspec.json.encode(DriverFailure.of(error)))
+        told.replace(folder / ERROR_FILE)
+        print(f"The job failed: {error}", flush=True)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _work(request: DriverRequest) -> None:
+    if request.task is not None:
+        _end_with(ProcessId.from_json(request.task))
+    pipeline = find_pipeline(request.pipeline, request.declared_in)
+    coordinator, _ = open_coordinator(pipeline, request.project)
+    warm_gates(coordinator.graph)
+    with _session() as spark:
+        run_job(coordinator, request.checkpoint, request.job, spark, lambda what: print(what, flush=True), _is_asked)
+
+
+def _is_asked(plan: Plan, job: str) -> bool:
+    """Nobody else is at work on the job: the task has asked Airflow, or it would not have submitted this."""
+    return False
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[SparkSession]:
+    """The application's one session. spark-submit has been told its whole configuration."""
+    from pyspark.sql import SparkSession
+
+    before = signal.getsignal(signal.SIGINT)
+    with translated():
+        spark = SparkSession.builder.getOrCreate()
+    signal.signal(signal.SIGINT, before)
+    try:
+        yield spark
+    finally:
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
+# -- the pipeline ----------------------------------------------------------------------------------------
+
+
+def find_pipeline(name: str, declared_in: Sequence[tuple[str, str]]) -> Pipeline:
+    """The pipeline that the task had in its hands: a variable of the module or the DAG file that declares it."""
+    for module, file in declared_in:
+        for value in list(_variables(module, file).values()):
+            if isinstance(value, Pipeline) and value.name == name:
+                return value
+    raise Invalid(
+        f"Spark's driver cannot find pipeline {name!r}: no variable of {' or '.join(file for _, file in declared_in)}"
+        " holds it",
+        expected="a Pipeline in a variable of the module that declares it, or of the DAG file",
+        help="write `pipeline = Pipeline(…)` at module level; with spark.mode = submit another process looks for it",
+        reason="NO_SUCH_PIPELINE",
+    )
+
+
+def _variables(module: str, file: str) -> Mapping[str, Any]:
+    """A module is imported by its name, so that Python workers can import it too. A DAG file is run by its path:
+    Airflow's name for it exists in Airflow only."""
+    try:
+        return vars(importlib.import_module(module)) if _is_module(module, file) else runpy.run_path(file)
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise Invalid(
+            f"{file} cannot be loaded in Spark's driver: {type(error).__name__}: {error}",
+            expected="a file that can be loaded wherever the project's folder is on PYTHONPATH",
+            help="correct it; what it needs must be installed where Spark's driver runs",
+            reason="BAD_PIPELINE_MODULE",
+        ) from error
+
+
+def _is_module(module: str, file: str) -> bool:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None and os.path.realpath(spec.origin) == os.path.realpath(file)
+
+
+# -- its end ---------------------------------------------------------------------------------------------
+
+
+def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM: as Ctrl-C, so that what was staged is let go of."""
+    raise KeyboardInterrupt
+
+
+def _end_with(task: ProcessId) -> None:
+    """Nobody waits for the job of a task that was killed: a retry does it again. So end with it, and Spark too."""
+
+    def watch() -> None:
+        while is_alive(task):
+            seams.sleep(1.0)
+        print("The task that submitted this has gone: so does this.", flush=True)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True, name="watch-task").start()

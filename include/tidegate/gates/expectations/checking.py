@@ -1,0 +1,254 @@
+"""What can be wrong with one expectation of a suite, told without Great Expectations and without Spark."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from tidegate.errors import Invalid
+from tidegate.gates.expectations.catalogue import CATALOGUE, How, Kind
+
+__all__ = ["Problems", "YamlLine", "check_rule"]
+
+
+class Problems:
+    """Everything that is wrong with one file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._found: list[tuple[int, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, line: int, what: str) -> None:
+        """Note a problem."""
+        self._found.append((line, what))
+
+    def unknown(self, line: int, what: str, given: object, known: Iterable[str]) -> None:
+        """Note a name that is not known, with the nearest one that is."""
+        names = list(known)
+        close = difflib.get_close_matches(str(given), names, n=1)
+        rest = f"known are {', '.join(names[:20])}" if names else "none is known"
+        self.add(line, f"{what}; " + (f"did you mean {close[0]!r}?" if close else rest))
+
+    def mapping(self, given: YamlLine, what: str, known: Iterable[str]) -> dict[str, YamlLine] | None:
+        """The value as a mapping with no other keys than these; None if it is none."""
+        if not isinstance(given.value, dict):
+            self.add(given.line, f"{what} is {_short(given.plain())}, not a mapping")
+            return None
+        for key, value in given.value.items():
+            if key not in known:
+                self.unknown(value.line, f"{what} has no key {key!r}", key, known)
+        return given.value
+
+    def raise_if_any(self) -> None:
+        """Invalid with all of them, in the file's order."""
+        if not self._found:
+            return
+        found = sorted(self._found, key=lambda each: each[0])
+        raise Invalid(
+            "\n".join(f"{self.path}:{line}: {what}" for line, what in found),
+            expected="a suite in Great Expectations' form, in which every word is understood",
+            help="correct the file; `tidegate suite check` reads it alone",
+            reason="BAD_SUITE",
+        )
+
+
+def check_rule(item: YamlLine, parts: Mapping[str, YamlLine], problems: Problems) -> tuple[str, dict[str, Any]] | None:
+    """An expectation's type and arguments, or None with its problems noted."""
+    if "type" not in parts:
+        problems.add(item.line, "an expectation has no type: say which one, with 'type: expect_…'")
+        return None
+    line, type = parts["type"].line, parts["type"].value
+    if type not in CATALOGUE:
+        problems.unknown(line, f"expectation {type!r} is not known", _snake(str(type)), CATALOGUE)
+        return None
+    kind = CATALOGUE[type]
+    if kind.how is How.REFUSED:
+        problems.add(line, f"{type} is not supported: {kind.why}")
+        return None
+    given = parts.get("kwargs", YamlLine({}, item.line))
+    if not isinstance(given.value, dict):
+        problems.add(given.line, f"kwargs is {_short(given.plain())}, not a mapping")
+        return None
+    before = len(problems._found)
+    _check_arguments(type, kind, given, problems)
+    if len(problems._found) > before:
+        return None
+    return type, given.plain()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+_OURS = {
+    "result_format": "tidegate chooses what results hold",
+    "catch_exceptions": "an expectation that cannot be judged has failed",
+    "batch_id": "a gate judges what its checkpoint staged",
+    "windows": "ranges over past results are no part of a suite",
+}
+
+
+def _check_arguments(type: str, kind: Kind, given: YamlLine, problems: Problems) -> None:
+    known = [*kind.arguments, *kind.optional, *(("row_condition", "condition_parser") if kind.conditional else ())]
+    arguments: dict[str, YamlLine] = given.value
+    for name, value in arguments.items():
+        if name in _OURS:
+            problems.add(value.line, f"{type}: {name!r} cannot be set: {_OURS[name]}")
+        elif name not in known:
+            problems.unknown(value.line, f"{type} takes no {name!r}", name, known)
+        elif isinstance(value.value, dict) and "$PARAMETER" in value.value:
+            problems.add(value.line, f"{type}: {name} is a parameter, which nobody fills in: write the value")
+        elif (wrong := _wrong(name, value.plain(), required=name in kind.arguments)) is not None:
+            problems.add(value.line, f"{type}: {name} {wrong}")
+    for name in kind.arguments:
+        if name not in arguments:
+            problems.add(given.line, f"{type} lacks {name!r}")
+    _check_range(type, kind, given, problems)
+    _check_condition(type, given, problems)
+
+
+def _check_range(type: str, kind: Kind, given: YamlLine, problems: Problems) -> None:
+    if "min_value" not in kind.optional:
+        return
+    low, high = (given.value[name].plain() if name in given.value else None for name in ("min_value", "max_value"))
+    if low is None and high is None:
+        problems.add(given.line, f"{type} has neither min_value nor max_value: it would say nothing")
+    elif _number(low) and _number(high) and low > high:  # type: ignore[operator]
+        problems.add(given.line, f"{type}: min_value {low} is above max_value {high}: nothing lies between")
+
+
+def _check_condition(type: str, given: YamlLine, problems: Problems) -> None:
+    condition, parser = given.value.get("row_condition"), given.value.get("condition_parser")
+    if condition is not None and isinstance(condition.value, str) and parser is None:
+        problems.add(condition.line, f"{type}: row_condition is a text, so condition_parser: spark must say which kind")
+    if parser is not None and condition is None:
+        problems.add(parser.line, f"{type}: condition_parser without a row_condition")
+
+
+def _wrong(name: str, value: object, *, required: bool) -> str | None:
+    """What is wrong with an argument's value by itself."""
+    if value is None:
+        return "is empty" if required else None
+    check = _CHECKS.get(name)
+    return check(value) if check is not None else None
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_mostly(value: object) -> str | None:
+    if _number(value) and 0 <= value <= 1:  # type: ignore[operator]
+        return None
+    percent = _number(value) and 1 < value <= 100  # type: ignore[operator]
+    return f"is {_short(value)}, not a share from 0 to 1" + (f": did you mean {value / 100:g}?" if percent else "")  # type: ignore[operator]
+
+
+def _is_text(value: object) -> str | None:
+    return None if isinstance(value, str) and value else f"is {_short(value)}, not a text"
+
+
+def _is_bool(value: object) -> str | None:
+    return None if isinstance(value, bool) else f"is {_short(value)}, not true or false"
+
+
+def _is_list(value: object) -> str | None:
+    if not isinstance(value, list):
+        return f"is {_short(value)}, not a list"
+    return None if value else "is an empty list: it would say nothing"
+
+
+def _is_texts(value: object) -> str | None:
+    problem = _is_list(value)
+    if problem is None and not all(isinstance(each, str) for each in value):  # type: ignore[attr-defined]
+        return f"is {_short(value)}, not a list of texts"
+    return problem
+
+
+def _is_columns(value: object) -> str | None:
+    problem = _is_texts(value)
+    if problem is None and len(set(value)) < len(value):  # type: ignore[call-overload, arg-type]
+        return f"is {_short(value)}, which names a column twice"
+    return problem
+
+
+def _is_pairs(value: object) -> str | None:
+    problem = _is_list(value)
+    if problem is None and not all(isinstance(each, list) and len(each) == 2 for each in value):  # type: ignore[attr-defined]
+        return f"is {_short(value)}, not a list of pairs"
+    return problem
+
+
+def _is_bound(value: object) -> str | None:
+    if isinstance(value, float) and math.isnan(value):
+        return "is not a number, which nothing can be compared with"
+    return None if _number(value) or isinstance(value, date | str) else f"is {_short(value)}, no value to compare with"
+
+
+def _is_number(value: object) -> str | None:
+    return None if _number(value) else f"is {_short(value)}, not a number"
+
+
+def _one_of(*words: str) -> Callable[[object], str | None]:
+    return lambda value: None if value in words else f"is {_short(value)}, not one of {', '.join(words)}"
+
+
+def _is_parser(value: object) -> str | None:
+    return None if value in ("spark", "great_expectations") else f"is {_short(value)}, not spark or great_expectations"
+
+
+def _is_ignored(value: object) -> str | None:
+    words = "both_values_are_missing either_value_is_missing neither all_values_are_missing any_value_is_missing never"
+    return _one_of(*words.split())(value)
+
+
+def _is_condition(value: object) -> str | None:
+    return None if isinstance(value, str | dict) and value else f"is {_short(value)}, not a condition"
+
+
+_CHECKS: dict[str, Callable[[object], str | None]] = {
+    **dict.fromkeys(("column", "column_A", "column_B", "type_", "regex", "strftime_format"), _is_text),
+    **dict.fromkeys(("unexpected_rows_query",), _is_text),
+    **dict.fromkeys(("strict_min", "strict_max", "or_equal", "double_sided", "exact_match"), _is_bool),
+    **dict.fromkeys(("min_value", "max_value"), _is_bound),
+    **dict.fromkeys(("sum_total", "threshold", "multiplier"), _is_number),
+    **dict.fromkeys(("column_list", "column_set"), _is_columns),
+    **dict.fromkeys(("regex_list", "type_list"), _is_texts),
+    "mostly": _is_mostly,
+    "value_set": _is_list,
+    "value_pairs_set": _is_pairs,
+    "match_on": _one_of("any", "all"),
+    "method": _one_of("iqr", "std"),
+    "condition_parser": _is_parser,
+    "ignore_row_if": _is_ignored,
+    "row_condition": _is_condition,
+}
+
+
+def _short(value: object) -> str:
+    text = "empty" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+@dataclass(frozen=True)
+class YamlLine:
+    """A value and the line that it begins on. Mappings and lists hold Lines."""
+
+    value: Any
+    line: int
+
+    def plain(self) -> Any:
+        """The value as YAML means it, without lines."""
+        if isinstance(self.value, dict):
+            return {key: each.plain() for key, each in self.value.items()}
+        if isinstance(self.value, list):
+            return [each.plain() for each in self.value]
+        return self.value

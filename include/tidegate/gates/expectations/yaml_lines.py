@@ -1,0 +1,109 @@
+"""YAML in which every value knows its line, and nothing is guessed.
+
+What is written is what is meant, as in YAML 1.2: true and false are the only truth values, so NO is Norway and on is a
+word; 12:30:00 is a text. A number that readers of YAML take for different ones (0123, 1_000, 0b11) is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.gates.expectations.checking import YamlLine
+
+if TYPE_CHECKING:
+    from yaml.nodes import Node
+
+    from tidegate.gates.expectations.checking import Problems
+
+__all__ = ["dump_yaml", "load_yaml"]
+
+_TAG: Final = "tag:yaml.org,2002:"
+_UNCLEAR: Final = "!unclear"
+_PLAIN: Final = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?((0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?(0|[1-9][0-9]*)[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "timestamp": r"[0-9]{4}-[0-9]{2}-[0-9]{2}(([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?"
+    r"([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)?",
+    _UNCLEAR: r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0[bBoOxX][0-9a-fA-F_]+",
+}
+"""What a value without quotes is, by its form: the first that fits. All else is text."""
+
+
+def load_yaml(text: str, problems: Problems) -> YamlLine:
+    """The text's one document. What YAML itself would pass over in silence is a problem."""
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problems.add(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem or error.context}")
+        return YamlLine(None, 1)
+    except yaml.YAMLError as error:
+        problems.add(1, f"this is not YAML: {error}")
+        return YamlLine(None, 1)
+    if node is None:
+        problems.add(1, "the file is empty")
+        return YamlLine(None, 1)
+    return _line(node, _loader()(""), problems, ())
+
+
+def dump_yaml(value: Any) -> str:
+    """YAML that is read as this value, here and by readers of YAML 1.1: what either takes for no text is in quotes."""
+    import yaml
+
+    known = {letter: list(each) for letter, each in yaml.SafeDumper.yaml_implicit_resolvers.items()}
+    dumper = _resolving(type("Dumper", (yaml.SafeDumper,), {"yaml_implicit_resolvers": known}))
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's loader of plain data, but for what values without quotes are."""
+    import yaml
+
+    return _resolving(type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}}))
+
+
+def _resolving(kind: Any) -> Any:
+    """The loader or dumper, with our forms behind those that it knows."""
+    import re
+
+    for name, form in _PLAIN.items():
+        tag = name if name == _UNCLEAR else _TAG + name
+        kind.add_implicit_resolver(tag, re.compile(f"^(?:{form})$"), None)
+    return kind
+
+
+def _line(node: Node, loader: Any, problems: Problems, above: tuple[Node, ...]) -> YamlLine:
+    import yaml
+
+    line = node.start_mark.line + 1
+    if node in above:
+        problems.add(line, "an alias that contains itself")
+        return YamlLine(None, line)
+    if isinstance(node, yaml.SequenceNode):
+        return YamlLine([_line(each, loader, problems, (*above, node)) for each in node.value], line)
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[Any, YamlLine] = {}
+        for key_node, value_node in node.value:
+            key = _line(key_node, loader, problems, (*above, node)).plain()
+            if not isinstance(key, str):
+                problems.add(key_node.start_mark.line + 1, f"key {key!r} is not a text: put it in quotes")
+            elif key in mapping:
+                problems.add(key_node.start_mark.line + 1, f"key {key!r} is there twice")
+            else:
+                mapping[key] = _line(value_node, loader, problems, (*above, node))
+        return YamlLine(mapping, line)
+    if node.tag == _UNCLEAR:
+        problems.add(line, f"{node.value} is another number to some readers of YAML: write it plainly, or in quotes")
+        return YamlLine(None, line)
+    try:
+        return YamlLine(loader.construct_object(node), line)
+    except (yaml.YAMLError, ValueError) as error:
+        problems.add(line, f"{node.value!r} cannot be read: {getattr(error, 'problem', None) or error}")
+        return YamlLine(None, line)

@@ -1,0 +1,417 @@
+"""How a pipeline is, in one answer: its state, its cause, what to do about it. For `explain`, `watch` and the pages.
+
+`condition` is a pure function of what `look` has read. It names one cause, the one to begin with: a full disk before
+the failures that follow from it, a suspension before the checkpoint that led to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import control, skipping, troubles
+from tidegate.checkpoint.control import Suspended
+from tidegate.errors import TidegateError, Unavailable
+from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.view import Entry, View
+from tidegate.records.interval import Interval
+from tidegate.records.place import is_url
+from tidegate.records.records import Decision, Plan, Trouble
+
+__all__ = [
+    "REASONS",
+    "SPARE_BYTES",
+    "STATES",
+    "Condition",
+    "Observations",
+    "condition",
+    "free_bytes",
+    "local_folders",
+    "look",
+    "told",
+]
+
+REASONS = {
+    "CANCELLED": "a person stopped it",
+    "JOB_FAILED": "one of its jobs failed for good",
+    "ENVIRONMENT_FAILED": "there was no Spark to work with, which is not the pipeline's fault",
+    "GATE_FAILED": "a gate found what must not be published",
+    "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
+    "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
+    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
+    "STOPPED": "somebody cancelled the pipeline",
+    "BASE_ABORTED": "the checkpoint that it was built on was aborted",
+    "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
+    "ACK_VOID": "it was built on an attempt at a job that does not count, because another attempt does",
+    "TOO_LATE": "its process was paused for so long that its number had been used and retired before",
+    "CONTROL": "it is no checkpoint but an act, such as a suspension, which takes a number and never completes",
+}
+"""What an abort's reason code means."""
+
+STATES = {
+    "new": "started, and without a checkpoint",
+    "well": "its last checkpoint is completed and published",
+    "working": "a checkpoint is open, and somebody works at it",
+    "held": "a gate waits for a person",
+    "late": "a checkpoint is open beyond its timeout: the next run ends it",
+    "orphaned": "a checkpoint is open whose process has died: the next run ends it",
+    "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
+    "failed": "its last checkpoint was aborted, which is tolerated: it goes on",
+    "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
+    "skipping": "input lies at a source, or an interval was missed, that no run will ever take up by itself",
+    "disk full": "what holds its ledger or its data has no room",
+    "suspended": "no run plans a checkpoint until somebody resumes it",
+    "stopped": "it is over, until somebody resumes it",
+    "cancelled": "it is over; for good, if that was said",
+    "finished": "event time has come to its end",
+}
+"""What a pipeline can be."""
+
+SPARE_BYTES = 16 << 20
+"""With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
+
+OVER = {"suspend": "suspended", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
+"""What a pipeline is after a person's act."""
+
+
+class HealthLimits(Protocol):
+    """The settings that it depends on; `tidegate.config.Settings` has them."""
+
+    @property
+    def tolerable_failed_checkpoints(self) -> int: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def data(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What one look at a pipeline has shown."""
+
+    pipeline: str
+    view: View
+    tolerable: int
+    owed: frozenset[int] = frozenset()
+    """Completed entries that are not on all tables yet."""
+    trouble: Trouble | None = None
+    gone: frozenset[int] = frozenset()
+    """Open entries whose process has died."""
+    late: frozenset[int] = frozenset()
+    """Open entries whose timeout is over."""
+    gaps: tuple[Interval, ...] = ()
+    """Of an interval pipeline: what its intervals leave out."""
+    full: tuple[str, ...] = ()
+    """Folders whose disk has no room left."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The answer. `state` is stable, for scripts; the texts are not."""
+
+    state: str
+    """One of STATES."""
+    said: str
+    """The state as a sentence."""
+    cause: str = ""
+    remedy: tuple[str, ...] = ()
+    """What to do, in this order. Empty: nothing."""
+    entry: int | None = None
+    """The checkpoint that it is about."""
+    reason: str = ""
+    """The stable code of what went wrong, if something did."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nobody has to do anything."""
+        return not self.remedy
+
+
+Command = Callable[..., str]
+"""How people call a command about the pipeline: verb and words to text."""
+
+
+def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None]) -> Observations:
+    """Read all that the answer depends on."""
+    view = ledger.view()
+    open_ones = list(view.still_open())
+    owed = (e.id for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None)
+    return Observations(
+        pipeline=ledger.pipeline,
+        view=view,
+        tolerable=limits.tolerable_failed_checkpoints,
+        owed=frozenset(owed),
+        trouble=ledger.trouble(),
+        gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
+        late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
+        gaps=skipping.gaps(ledger, view),
+        full=tuple(at for at in local_folders(limits) if (free := free_bytes(at)) is not None and free < SPARE_BYTES),
+    )
+
+
+def _late(ledger: Ledger, entry: Entry) -> bool:
+    try:
+        return ledger.expired(entry.plan)
+    except TidegateError:  # to tell the time, the store writes a file: on a full disk it cannot
+        return False
+
+
+def local_folders(limits: HealthLimits) -> list[str]:
+    """Where it writes on disks of this machine. A store elsewhere says by itself that it is full."""
+    return [folder for folder in dict.fromkeys((limits.root, limits.data)) if not is_url(folder)]
+
+
+def free_bytes(folder: str) -> int | None:
+    """How much room is left on the disk of a folder; None: it cannot be told, or is not there."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def condition(seen: Observations, command: Command | None = None) -> Condition:
+    """The answer: the first of these that is so."""
+    say = command or (lambda verb, *words: " ".join(["tidegate", verb, seen.pipeline, *map(str, words)]))
+    found = _disk(seen) or _suspended(seen, say) or _held(seen, say) or _troubled(seen) or _unpublished(seen, say)
+    found = found or _open(seen, say)
+    if found is not None and not found.good:
+        return found
+    return _failed(seen, say) or _skipping(seen) or found or _well(seen)
+
+
+def told(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """An error's text in its three parts: what happened, what was expected, what to do next."""
+    what, expected, helps = [], [], []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("Help: "):
+            helps.append(stripped.removeprefix("Help: "))
+        elif stripped.startswith("Expected: "):
+            expected.append(stripped.removeprefix("Expected: "))
+        elif stripped:
+            what.append(stripped)
+    return " ".join(what), " ".join(expected), tuple(dict.fromkeys(helps))
+
+
+# -- one after the other -------------------------------------------------------------------------------
+
+
+def _disk(seen: Observations) -> Condition | None:
+    if not seen.full:
+        return None
+    where = ", ".join(seen.full)
+    return Condition(
+        "disk full",
+        f"Pipeline {seen.pipeline} cannot go on: a disk is full",
+        f"The disk that holds {where} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
+        (f"make room on the disk that holds {where}; nothing is lost, the next run goes on by itself",),
+        entry=next((entry.id for entry in seen.view.still_open()), None),
+        reason="DISK_FULL",
+    )
+
+
+def _suspended(seen: Observations, say: Command) -> Condition | None:
+    held = control.suspended(seen.view, seen.tolerable)
+    if held is None:
+        return None
+    state = OVER[held.action]
+    if held.failed:
+        return _by_failures(seen, held, say)
+    last = seen.view.last_completed
+    why = f": {held.why}" if held.why else "; no reason was given"
+    what, _, helps = told(f"It was {state} by {held.by}{why}")
+    resume = f"when the cause is mended: {say('resume')}; nothing is lost, its input waits"
+    if held.action == "drain":
+        resume = f"nothing, if that was meant; to go on behind the end: {say('resume', '--after-end')}"
+    elif held.action != "suspend":
+        resume = f"nothing, if that was meant; to let it go on: {say('resume')}"
+    if (ended := control.for_good(seen.view)) is not None:
+        resume = f"nothing: it was cancelled for good by entry {ended.id}; savepoints can be forked: {say('fork')}"
+    about = held.rejected or (last.id if last is not None else None)
+    return Condition(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
+
+
+def _by_failures(seen: Observations, held: Suspended, say: Command) -> Condition:
+    id = held.failed[-1]
+    entry = seen.view.get(id)
+    assert entry is not None
+    cause, helps = _why(entry, say)
+    several = f"its last {len(held.failed)} checkpoints" if len(held.failed) > 1 else f"checkpoint {id}"
+    return Condition(
+        "suspended",
+        f"Pipeline {seen.pipeline} is suspended: {several} failed; tolerable_failed_checkpoints is {seen.tolerable}",
+        cause,
+        (*helps, f"then let it go on: {say('resume')}; its input waits, nothing is lost"),
+        id,
+        _reason(entry),
+    )
+
+
+def _held(seen: Observations, say: Command) -> Condition | None:
+    for entry in seen.view.still_open():
+        if text := holding.told_all(View((entry,)), [entry.id]):
+            what = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
+            cause = " ".join(filter(None, (_sentence(text), holding.told_more(entry))))
+            return Condition("held", f"Pipeline {seen.pipeline} waits for a person", cause, (what,), entry.id)
+    return None
+
+
+def _troubled(seen: Observations) -> Condition | None:
+    trouble = seen.trouble
+    if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed) or _tried_again(seen):
+        return None
+    about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
+    about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
+    expected = f" Expected: {trouble.expected}." if trouble.expected else ""
+    help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
+    return Condition(
+        "troubled",
+        f"Pipeline {seen.pipeline} meets an error at its step {trouble.step}: {about}",
+        f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
+        (help,),
+        trouble.entry,
+        trouble.reason,
+    )
+
+
+def _tried_again(seen: Observations) -> bool:
+    """Whether what the trouble is about may pass, and somebody is at it: then nobody else has to do anything."""
+    trouble = seen.trouble
+    entry = seen.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
+    if trouble is None or entry is None or not entry.open:
+        return False
+    return trouble.kind == Unavailable.kind and entry.id not in seen.gone and entry.id not in seen.late
+
+
+def _unpublished(seen: Observations, say: Command) -> Condition | None:
+    if not seen.owed:
+        return None
+    id = min(seen.owed)
+    return Condition(
+        "unpublished",
+        f"Pipeline {seen.pipeline} has completed checkpoint {id}, which is not on all tables yet",
+        "Whoever completed it did not come to publish it, or a table refused it.",
+        (f"run the pipeline: the next run publishes it first; if that fails, {say('doctor')} tells why",),
+        id,
+    )
+
+
+def _open(seen: Observations, say: Command) -> Condition | None:
+    entry = next(seen.view.still_open(), None)
+    if entry is None:
+        return None
+    missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
+    waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
+    if entry.id in seen.gone:
+        return Condition(
+            "orphaned",
+            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
+            f"The process that made it is gone; {waits}. Something has killed it: a person, the system for want of "
+            "memory, or the machine went down.",
+            (
+                "run the pipeline again: the next run ends this checkpoint and takes its input again, nothing is lost",
+                "if it is killed again, give it memory (spark.memory), or less input per checkpoint",
+            ),
+            entry.id,
+            "RUN_GONE",
+        )
+    if entry.id in seen.late:
+        return Condition(
+            "late",
+            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
+            f"After {entry.plan.timeout_s:g} s {_sentence(waits)}",
+            (f"run the pipeline: the next run ends it. If it needs longer, raise timeout; {say('watch')} shows it",),
+            entry.id,
+            "CHECKPOINT_EXPIRED",
+        )
+    cause = ""
+    if (trouble := seen.trouble) is not None and trouble.entry == entry.id and _tried_again(seen):
+        cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(told(trouble.what)[0])}"
+    said = f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}"
+    return Condition("working", said, cause, entry=entry.id)
+
+
+def _failed(seen: Observations, say: Command) -> Condition | None:
+    """The last checkpoint was aborted, which is tolerated, and nobody has resumed since."""
+    last = seen.view.entries[-1] if seen.view.entries else None
+    if last is None or last.control is not None or last.decision is None or last.completed:
+        return None
+    cause, helps = _why(last, say)
+    said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
+    return Condition("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+
+
+def _skipping(seen: Observations) -> Condition | None:
+    """It goes on, but not everything that was put there for it will be in its tables."""
+    last = seen.view.last_completed
+    entry = last.id if last is not None else None
+    if seen.gaps:
+        shown = ", ".join(map(str, seen.gaps[:5])) + (", …" if len(seen.gaps) > 5 else "")
+        said = f"Pipeline {seen.pipeline} goes on, but has left out time between its intervals"
+        remedy: tuple[str, ...] = (skipping.making_up(seen.pipeline, seen.gaps),)
+        cause = f"No checkpoint has made {shown} (UTC), and no run will by itself."
+        return Condition("skipping", said, cause, remedy, entry, "INTERVALS_MISSING")
+    found = skipping.never_read(seen.view)
+    if not found:
+        return None
+    cause = " ".join(_sentence(f"source {name}: {each.what}") for name, each in found.items())
+    said = f"Pipeline {seen.pipeline} goes on, but leaves input unread for good"
+    remedy = tuple(dict.fromkeys(each.help for each in found.values()))
+    return Condition("skipping", said, cause, remedy, entry, "INPUT_SKIPPED")
+
+
+def _well(seen: Observations) -> Condition:
+    last = seen.view.last_completed
+    if last is None:
+        return Condition("new", f"Pipeline {seen.pipeline} has no checkpoint yet")
+    return Condition("well", f"Pipeline {seen.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
+
+
+# -- why a checkpoint was aborted ----------------------------------------------------------------------
+
+
+def _why(entry: Entry, say: Command) -> tuple[str, tuple[str, ...]]:
+    """The cause of an abort, and what to do about it."""
+    decision = entry.decision
+    assert decision is not None
+    what, expected, helps = told(decision.detail)
+    meaning = REASONS.get(decision.reason, decision.reason)
+    what += _rules(entry) if decision.reason == "GATE_FAILED" else ""
+    cause = f"{decision.reason}, {meaning}" + (f": {_sentence(what)}" if what else ".")
+    cause += f" Expected: {expected}." if expected else ""
+    return cause, helps or (_remedy(entry, decision, say),)
+
+
+def _rules(entry: Entry) -> str:
+    """Which rules rows have broken: what led to the verdict may only be how many they are."""
+    verdicts = (said for acked in entry.acks.values() for said in acked.ack.gates.values() if said.outcome == "abort")
+    rules = [f"{each.rule}: {each.why}" for said in verdicts for each in said.broken if each.policy != "abort"]
+    return f" ({'; '.join(rules[:5])})" if rules else ""
+
+
+def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
+    """For what was written without a help of its own."""
+    return {
+        "GATE_FAILED": "correct what writes the source, or the gate's rules and limits; values that broke them: "
+        + say("explain", entry.id),
+        "GATE_REJECTED": f"correct what writes the source, or set the rows aside: {say('resume', '--quarantine-all')}",
+        "CHECKPOINT_EXPIRED": "raise timeout, or take less input per checkpoint; under Airflow, look whether tasks "
+        "wait for a slot",
+        "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "
+        "it more (spark.memory), or less input per checkpoint",
+        "ENVIRONMENT_FAILED": "mend what it says of Spark; the next run takes the same input",
+        "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
+    }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
+
+
+def _reason(entry: Entry) -> str:
+    return entry.decision.reason if entry.decision is not None else ""
+
+
+def _sentence(text: str) -> str:
+    """With a full stop, and a capital."""
+    return (text[:1].upper() + text[1:]).rstrip(".") + "."

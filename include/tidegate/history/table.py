@@ -1,0 +1,175 @@
+"""The history: a Delta table with a row for each checkpoint that was ever decided, long after its records are gone.
+
+    <root>/<pipeline>/history/     one row per settled entry, in the order of ids (delta/journal.py)
+
+Rows are written behind a publish, before retention removes what they are made from, by whoever comes by: all that is
+settled and not there yet, in one commit whose transaction is the highest id in it. So each is there once. No decision
+and no publish waits for it, and none fails with it: what goes wrong here is said in the log, and by `tidegate doctor`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tidegate import seams
+from tidegate.checkpoint.references import states_of
+from tidegate.delta import CommitStamp, Journal, Location, owner_of
+from tidegate.errors import TidegateError
+from tidegate.history.row import HistoryRow, StateSize, row_of
+from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.view import Entry
+from tidegate.records.moments import moment_of
+from tidegate.records.records import Amount, Json, Payload, sum_of
+from tidegate.sinks.channel import Sent
+from tidegate.state.record import StateTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COLUMNS", "HISTORY", "journal_of", "live_row", "remember", "rows_table"]
+
+log = logging.getLogger(__name__)
+
+HISTORY: Final = "history"
+"""The table's folder, beside the checkpoints."""
+BATCH = 500
+"""At most so many rows in one commit: a ledger that is older than its history is read in parts."""
+CLEAN_EVERY = 50
+"""With every so many entries, what crashes have left goes, and the old part of the table's log."""
+RACES = 5
+"""How often others may be faster before it is left to them."""
+
+_TIMES = ("planned", "decided", "published", "watermark")
+_TYPES = {"int": "long", "float": "double", "str": "string"}
+
+
+def _column(field: msgspec.structs.FieldInfo) -> Json:
+    python = str(getattr(field.type, "__name__", field.type)).replace(" | None", "")
+    kind = "timestamp" if field.name in _TIMES else _TYPES[python]
+    return {"name": field.name, "type": kind, "nullable": field.name != "id", "metadata": {}}
+
+
+SCHEMA: Final[Json] = {"type": "struct", "fields": [_column(field) for field in msgspec.structs.fields(HistoryRow)]}
+COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["name"] != "details")
+"""What a list shows and sorts by."""
+
+
+def journal_of(ledger: Ledger, options: Mapping[str, str]) -> Journal:
+    """The history's table. Its transaction carries the pipeline's uid: one that begins anew has rows of its own."""
+    known = ledger.begun()
+    uid = known.uid if known is not None else ""
+    return Journal(Location(f"{ledger.home}/{HISTORY}", options), SCHEMA, "id", f"tidegate-history/{uid}")
+
+
+def remember(ledger: Ledger, options: Mapping[str, str]) -> int:
+    """Write down what is settled and not there yet; answers with how many rows that were. Never raises."""
+    try:
+        return _remember(ledger, journal_of(ledger, options))
+    except Exception as error:
+        log.warning(
+            "The history of pipeline %s could not be written: %s. No checkpoint is harmed; what retention removes "
+            "until it works is missing there for good. `tidegate doctor %s` looks at it",
+            ledger.pipeline,
+            error,
+            ledger.pipeline,
+        )
+        return 0
+
+
+def _remember(ledger: Ledger, journal: Journal) -> int:
+    written = lost = 0
+    while lost < RACES:
+        snapshot = journal.opened()
+        last = journal.last(snapshot)
+        settled = ledger.settled()
+        ids = ledger.ids(after=last, before=settled + 1)[:BATCH] if settled > last else []
+        rows = [row for id in ids if (row := _row(ledger, id)) is not None]
+        if not rows:
+            return written
+        if journal.add(snapshot, rows_table(rows), _stamp(ledger, journal, rows[-1].id)) is None:
+            lost += 1
+            continue
+        written += len(rows)
+        if any(id % CLEAN_EVERY == 0 for id in ids) and (now := journal.opened()) is not None:
+            journal.clean(now)
+        if len(ids) < BATCH:
+            return written
+    return written
+
+
+def _row(ledger: Ledger, id: int) -> HistoryRow | None:
+    """None: it is retired, or cannot be read, which `tidegate doctor` tells; others are not held back by it."""
+    try:
+        entry = ledger.entry(id)
+        return live_row(ledger, entry) if entry is not None else None
+    except TidegateError as error:
+        log.warning("Checkpoint %s of pipeline %s is missing in its history: %s", id, ledger.pipeline, error.what)
+        return None
+
+
+def live_row(ledger: Ledger, entry: Entry) -> HistoryRow:
+    """The row of an entry, as its records are now."""
+    return row_of(entry, ledger.published(entry.id), _sizes(ledger, entry), _in_flight(ledger, entry))
+
+
+def _sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
+    """How large each state is, by the record that its ack names."""
+    found = {}
+    for name, payload in states_of(entry).items():
+        state = msgspec.convert(ledger.unpack(payload), StateTable)
+        found[name] = StateSize(
+            rows=sum(each.file.rows for each in state.files),
+            bytes=sum(each.file.size for each in state.files),
+            delta=sum(each.file.size for each in state.files if each.checkpoint == entry.id),
+            files=len(state.files),
+        )
+    return found
+
+
+def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
+    """By job that a checkpoint went past, how much it has yet to take."""
+    if entry.manifest is None or entry.restart is not None:
+        return {}
+    return {
+        job: sum_of(_sent(ledger, payload) for each in left for payload in each.channels.values())
+        for job, left in entry.manifest.in_flight.items()
+    }
+
+
+def _sent(ledger: Ledger, payload: Payload) -> Amount:
+    """What a channel's record names. One that is lost is no reason to tell nothing."""
+    try:
+        return msgspec.convert(ledger.unpack(payload), Sent).amount
+    except TidegateError:
+        return Amount()
+
+
+def _stamp(ledger: Ledger, journal: Journal, last: int) -> CommitStamp:
+    owner = owner_of(ledger.pipeline, HISTORY, journal.app_id)
+    return CommitStamp(
+        app_id=journal.app_id,
+        id=last,
+        pipeline=ledger.pipeline,
+        generation=0,
+        attempt=seams.new_id(),
+        owner=owner,
+        faults=("H1.history.before", "H1.history.after"),
+    )
+
+
+def rows_table(rows: Iterable[HistoryRow]) -> pa.Table:
+    """Rows as the table has them."""
+    import pyarrow as pa
+
+    from tidegate.delta.arrow_types import arrow_schema
+
+    names = [field["name"] for field in SCHEMA["fields"]]
+    listed = list(rows)
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in listed] for name in names}
+    for name in _TIMES:
+        columns[name] = [moment_of(text) for text in columns[name]]
+    return pa.table(columns, schema=arrow_schema(SCHEMA, names))

@@ -1,0 +1,1 @@
+"""A pipeline's life: suspend, roll back, savepoints, forks, retention, recovery, the end."""

@@ -1,0 +1,322 @@
+"""What a rollback would do, and every reason why it cannot: looked at before anything is touched."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tidegate.checkpoint.references import blobs_within
+from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import Ledger
+from tidegate.protocol import rules as protocol
+from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.records.records import Json, Payload, PublishedTable, Restored
+from tidegate.sinks.base import Sink, WayBack
+from tidegate.state.table import STATE
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
+
+__all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unreadable"]
+
+How = Literal["restore", "discard", "retract", "keep", "leave"]
+CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
+"""What a person may choose for a table that others have written to; "leave": for one that is beyond help."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to one table."""
+
+    table: str
+    how: How | None
+    """None: nothing has been put there since."""
+    way: WayBack = field(default_factory=WayBack)
+    state: Payload | None = None
+    """Of a keyed state: what it holds then."""
+    written_through: bool = False
+    """At least once: its rows stay as they are, those that are read again are there twice."""
+    held: int | None = None
+    """Of a table that is let go of: the last checkpoint that it holds, as far as anybody can tell."""
+
+    @property
+    def restored(self) -> Restored | None:
+        """For the records."""
+        return Restored(how=self.how, to=self.way.to) if self.how is not None and self.how != "leave" else None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a rollback would do."""
+
+    target: Entry
+    base: Entry
+    """The last completed entry, from which it goes back."""
+    undone: tuple[int, ...]
+    """Completed checkpoints that no longer count then."""
+    open: tuple[int, ...]
+    """Open ones, which are aborted."""
+    changes: tuple[Change, ...]
+    problems: tuple[str, ...]
+    """Why it cannot be done. With none of them it can."""
+    lacking: tuple[str, ...]
+    """Tables that must be given the target first, or what came behind it."""
+
+
+def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
+    """What a rollback to checkpoint `to` would do. Every record, version, hash and file that it needs is looked at."""
+    view = view or pipeline.ledger.view(reach=to)
+    target, base = _target(pipeline, to, view)
+    _refuse_unknown_choices(pipeline, base, choices)
+    try:
+        found = _examined(pipeline, view, target, base, choices)
+    except Corrupt:
+        if pipeline.ledger.is_kept(to):
+            raise
+        raise claimed(pipeline, to) from None  # retention took it away while it was looked at
+    if found.problems and not pipeline.ledger.is_kept(to):
+        raise claimed(pipeline, to)
+    return found
+
+
+def _examined(
+    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+) -> Proposal:
+    problems = list(unreadable(pipeline.ledger, target)) or list(_lost_in_flight(pipeline, target))
+    changes = [] if problems else list(_changes(pipeline, view, target, base, choices))
+    lacking = []
+    for change in changes:
+        if change.how == "leave":
+            continue
+        problems += change.way.problems
+        problems += _undecided(change, choices)
+        if change.way.lacks or (not change.way.exists and _owed_since(pipeline, target, base, change.table)):
+            lacking.append(change.table)
+    problems += _removed(pipeline, target, base, choices)
+    before = pipeline.ledger.rollbacks()
+    above = [
+        entry
+        for entry in _between(pipeline.ledger, target.id, view)
+        if entry.restart is None and rolled_back_by(entry.id, before) is None
+    ]
+    return Proposal(
+        target=target,
+        base=base,
+        undone=tuple(entry.id for entry in above if entry.completed),
+        open=tuple(entry.id for entry in view.still_open()),
+        changes=tuple(changes),
+        problems=tuple(problems),
+        lacking=tuple(lacking),
+    )
+
+
+# -- the target --------------------------------------------------------------------------------------------
+
+
+def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entry]:
+    """The checkpoint to go back to, and the last completed one; or why that cannot be."""
+    ledger, name = pipeline.ledger, pipeline.graph.name
+    if pipeline.graph.by_interval:
+        raise Invalid(
+            f"pipeline {name!r} reads by data interval: its checkpoints do not rest on each other",
+            expected="a pipeline that reads whatever is new",
+            help="make the interval again, with corrected input or code: its rows are replaced",
+            reason="BY_INTERVAL",
+        )
+    last, target = view.last_completed, pipeline.real_entry(to)
+    if target is None or not target.completed or last is None:
+        what = "is not there (retired, or never made)" if target is None else "was not completed"
+        there = [id for id in ledger.ids() if (d := ledger.decision(id)) is not None and d.outcome == "completed"]
+        raise Rejected(
+            f"checkpoint {to} of pipeline {name!r} {what}",
+            expected=f"a completed one that is retained: {', '.join(map(str, there)) or 'there is none'}",
+            help=f"`tidegate list {name}` shows them",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
+    if not ledger.is_kept(to):
+        raise claimed(pipeline, to)
+    if never:
+        raise Rejected(
+            f"checkpoint {to} of pipeline {name!r} was rolled back before it was on every table",
+            expected="one that all tables have been given",
+            help="go back to the checkpoint before it: its input is read again",
+            reason="NEVER_PUBLISHED",
+        )
+    return target, last
+
+
+def claimed(pipeline: PipelineContext, to: int) -> Rejected:
+    """Why a checkpoint that retention has claimed is no target."""
+    return Rejected(
+        f"checkpoint {to} of pipeline {pipeline.graph.name!r} is claimed by retention",
+        expected="a checkpoint that is retained",
+        help="choose another one; num_retained says how many are kept",
+        reason="RETIRED",
+    )
+
+
+def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
+    """What of the target's own records and side files is not as it was written."""
+    assert target.manifest is not None
+    blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}
+    for job, handle in target.manifest.jobs.items():
+        try:
+            ack = ledger.chosen_ack(handle, job)
+        except Corrupt as error:
+            yield error.what
+            continue
+        blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
+    blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
+    for blob in sorted(blobs, key=lambda each: each.path):
+        try:
+            ledger.get_blob(blob)
+        except Corrupt as error:
+            yield error.what
+
+
+def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
+    """What jobs had yet to take as of a checkpoint, by stream."""
+    assert target.manifest is not None
+    left = (each for waiting in target.manifest.in_flight.values() for each in waiting)
+    return ((stream, payload) for each in left for stream, payload in each.channels.items())
+
+
+def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
+    """Files of channels that would be read again, and are gone."""
+    from tidegate.sinks.channel import Channel, Sent, channel_name
+
+    for stream, payload in _waiting(target):
+        sent = msgspec.convert(pipeline.ledger.unpack(payload), Sent)
+        if gone := Channel(stream).gone(sent, pipeline.context(channel_name(stream))):
+            yield f"channel {stream!r}: {len(gone)} files that were in flight are gone, first {gone[0]!r}"
+
+
+def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
+    """All entries above the target."""
+    for id in range(target + 1, view.last_id + 1):
+        entry = view.get(id) or ledger.entry(id)
+        if entry is not None:
+            yield entry
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+def _changes(
+    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+) -> Iterator[Change]:
+    """What happens to each table that the pipeline has."""
+    assert target.manifest is not None
+    assert base.manifest is not None
+    told = pipeline.ledger.published(target.id)
+    states = _states(pipeline.ledger, target)
+    for name in base.manifest.tables:
+        sinking = pipeline.graph.tables.get(name)
+        if choices.get(name) == "leave" and name not in (target.plan.through or ()):
+            yield Change(name, "leave", held=_held(pipeline, view, name))
+            continue
+        if sinking is None:
+            continue  # nothing was put there since, or it is a problem
+        if name in (target.plan.through or ()):
+            yield _stays(pipeline, name, sinking.sink)
+            continue
+        to = protocol.after_publish([target.manifest], name)
+        known: PublishedTable | None = told.tables.get(name) if told is not None else None
+        state = states.get(name)
+        held: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
+        try:
+            way = sinking.sink.way_back(to, known, held, pipeline.context(name))
+        except Unavailable:
+            raise
+        except TidegateError as error:
+            also = f"; mend that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
+            way = WayBack(problems=(f"{error.what}{also}",))
+        yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
+
+
+def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
+    """The last checkpoint that a table holds: it says so itself, or the log told when it was published."""
+    sinking = pipeline.graph.tables.get(name)
+    if sinking is not None:
+        with contextlib.suppress(TidegateError):
+            return sinking.sink.head(pipeline.context(name)).last
+    for entry in reversed(view.entries):
+        told = pipeline.ledger.published(entry.id) if entry.completed else None
+        if told is not None and name in told.tables and entry.manifest is not None:
+            return protocol.after_publish([entry.manifest], name)
+    return None
+
+
+def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> Change:
+    """A table to which jobs had written themselves: which of its rows were there by then is no checkpoint's to tell."""
+    through = replace(pipeline.context(name), through=True)
+    version = sink.head(through).version
+    return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
+
+
+def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
+    assert target.manifest is not None
+    acks = (ledger.chosen_ack(handle, job) for job, handle in target.manifest.jobs.items())
+    return {name: payload for ack in acks for name, payload in ack.states.items()}
+
+
+def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
+    """Where somebody has to choose, or has chosen what cannot be."""
+    if change.written_through and choices.get(change.table, "keep") != "keep":
+        yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
+        return
+    if change.how == "retract" and change.way.no_retract:
+        yield f"table {change.table!r}: its own rows cannot be taken out alone, for {change.way.no_retract}"
+    if change.how != "restore" or not change.way.foreign:
+        return
+    found = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
+    retract = "" if change.way.no_retract else " --retract (take out this pipeline's rows only),"
+    yield (
+        f"table {change.table!r}: others have committed since: {found}. Choose --discard (their commits are lost),"
+        f"{retract} or --keep (its rows stay, and what is read again is added to them)"
+    )
+
+
+def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[str]:
+    """Tables that have got something since, and that the code no longer has."""
+    assert base.manifest is not None
+    for name in base.manifest.tables:
+        if choices.get(name) == "leave":
+            continue
+        if name not in pipeline.graph.tables and _owed_since(pipeline, target, base, name):
+            state = name.startswith(STATE)
+            what = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
+            yield f"{what} is not in the code any more, but has been published since: put it back first" + (
+                "" if state else f", or choose --leave {name} (its rows stay as they are)"
+            )
+
+
+def _owed_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
+    """Whether an entry behind the target makes a commit on the table."""
+    assert base.manifest is not None
+    last = protocol.after_publish([base.manifest], table)
+    return last is not None and last > target.id
+
+
+def _refuse_unknown_choices(pipeline: PipelineContext, base: Entry, choices: Mapping[str, How]) -> None:
+    assert base.manifest is not None
+    names = sorted(pipeline.graph.sinks)
+    removed = [name for name in base.manifest.tables if not name.startswith((STATE, QUARANTINE))]
+    for name, how in choices.items():
+        if how == "leave" and name in removed:
+            continue
+        if name not in names or how not in CHOICES:
+            raise Invalid(
+                f"there is nothing to choose for {name!r}"
+                if name not in names
+                else f"{how!r} is no choice for {name!r}",
+                expected=f"{' or '.join(CHOICES)} for one of {', '.join(names)}",
+                help="states and quarantine always go back",
+                reason="BAD_CHOICE",
+            )

@@ -1,0 +1,145 @@
+"""What a checkpoint holds that another place can go on from: positions, side files, states. For forks and copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tidegate.checkpoint.compatibility import declared_sources
+from tidegate.checkpoint.references import acks_of, blobs_within
+from tidegate.delta import Location, missing_files
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle.rollback_proposal import unreadable
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Ack, Blob, Origin, Payload
+from tidegate.state.record import StateTable
+from tidegate.state.table import STATE, state_sink
+
+__all__ = [
+    "DONE",
+    "CheckpointSnapshot",
+    "held_by",
+    "refuse_damage",
+    "refuse_retired",
+    "state_location",
+    "told_if_retired",
+]
+
+
+DONE = "savepoint.json"
+"""What a folder has that holds a savepoint (lifecycle/copies.py)."""
+
+
+@dataclass(frozen=True)
+class CheckpointSnapshot:
+    """A completed checkpoint, and all that it takes to go on from it."""
+
+    parent: Ledger
+    origin: Origin
+    entry: Entry
+    acks: tuple[Ack, ...]
+    states: dict[str, Payload]
+    options: Mapping[str, str]
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """The side files of positions and states."""
+        ranges = declared_sources(self.entry).values()
+        found = {blob for part in ranges for blob in blobs_within(part.end)}
+        found |= {payload.blob for payload in self.states.values() if payload.blob is not None}
+        return sorted(found, key=lambda each: each.path)
+
+    def table(self, name: str) -> StateTable:
+        """A state, as its record says."""
+        return msgspec.convert(self.parent.unpack(self.states[name]), StateTable)
+
+    def location(self, name: str) -> Location:
+        """Where the files of a state lie."""
+        return state_location(self.parent.home, name, self.options)
+
+
+def state_location(home: str, name: str, options: Mapping[str, str]) -> Location:
+    """Where the files of a state lie, beside a ledger."""
+    return Location(f"{home}/{state_sink(name).folder}", options)
+
+
+def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = "") -> CheckpointSnapshot:
+    """What checkpoint `id` holds; nothing of it has been verified yet."""
+    who = parent.identity()
+    entry = parent.entry(id) if who is not None else None
+    if who is None or entry is None or entry.decision is None or entry.decision.manifest is None:
+        raise Rejected(
+            f"pipeline {parent.pipeline!r} has no completed checkpoint {id}",
+            expected="a completed one that is retained",
+            help=f"`tidegate list {parent.pipeline}` shows them",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    if entry.plan.by_interval:
+        raise Invalid(
+            f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to go on from",
+            expected="a pipeline that reads whatever is new",
+            help="a new pipeline makes its intervals afresh, in any order",
+            reason="BY_INTERVAL",
+        )
+    if entry.manifest is not None and entry.manifest.in_flight:
+        raise Rejected(
+            f"in checkpoint {id} of {parent.pipeline!r}, job {', '.join(sorted(entry.manifest.in_flight))} was behind: "
+            "what it had yet to take lies in channels, which are not copied",
+            expected="a checkpoint in which every job has taken all",
+            help="choose another one, or have one made that waits for all jobs: `tidegate savepoint create "
+            "MODULE:PIPELINE NAME --new`, or a run with a savepoint in Airflow. To keep this one where it is, name it "
+            "without --copy",
+            reason="IN_FLIGHT",
+        )
+    origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note)
+    with told_if_retired(parent, id):
+        acks = tuple(acks_of(parent, entry))
+    states = {name: payload for ack in acks for name, payload in ack.states.items()}
+    if (copy := parent.copy(DONE)) is not None:
+        states |= copy.states
+    return CheckpointSnapshot(parent, origin, entry, acks, states, options)
+
+
+def refuse_damage(held: CheckpointSnapshot) -> None:
+    """Every record and file that is to be taken is there, as it was written."""
+    problems = list(unreadable(held.parent, held.entry)) or list(_gone(held))
+    if problems:
+        refuse_retired(held.parent, held.entry.id)
+        raise Corrupt(
+            "\n    ".join([f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is damaged:", *problems]),
+            expected="records and files as of that checkpoint",
+            help="put them back from a copy, or take another checkpoint",
+            reason="CHECKPOINT_DAMAGED",
+        )
+
+
+def _gone(held: CheckpointSnapshot) -> Iterator[str]:
+    for name in held.states:
+        gone = missing_files(held.location(name), [each.file for each in held.table(name).files])
+        if gone:
+            yield f"state {name.removeprefix(STATE)}: {len(gone)} of its files are gone, first {gone[0]!r}"
+
+
+def refuse_retired(parent: Ledger, id: int) -> None:
+    """Own mark first, then the other's: retention does it the other way round."""
+    if not parent.is_kept(id):
+        raise Rejected(
+            f"checkpoint {id} of pipeline {parent.pipeline!r} is claimed by retention",
+            expected="a checkpoint that is retained",
+            help="choose another one; num_retained says how many are kept",
+            reason="RETIRED",
+        )
+
+
+@contextlib.contextmanager
+def told_if_retired(parent: Ledger, id: int) -> Iterator[None]:
+    """What retention takes away while it is looked at is not damaged."""
+    try:
+        yield
+    except Corrupt:
+        refuse_retired(parent, id)
+        raise

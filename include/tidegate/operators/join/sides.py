@@ -1,0 +1,253 @@
+"""One side of a join: its rows as they are kept, those that meet this checkpoint's, and when they are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import Invalid
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
+from tidegate.records.names import listed, quoted
+from tidegate.spark.event_time import moment
+from tidegate.spark.row_id import row_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["On", "Side", "changed_rows", "check_sides", "copies", "joined_columns", "met", "side_rows"]
+
+
+THEIRS: Final = "_theirs_"
+"""In front of a name of the right side's that is a key's on the left: with a prefix the user can have both."""
+
+
+@dataclass(frozen=True)
+class On:
+    """The columns by which rows of two sides meet. Both sides are kept under the left side's names."""
+
+    left: list[str]
+    right: list[str]
+
+    @staticmethod
+    def of(on: str | Sequence[str] | Mapping[str, str]) -> On:
+        """As it was declared: the same names on both sides, or left → right."""
+        if not isinstance(on, Mapping):
+            return On(listed(on), listed(on))
+        return On(list(on), list(on.values()))
+
+    @property
+    def texts(self) -> list[str]:
+        """For people, and for comparison."""
+        return [one if one == other else f"{one} = {other}" for one, other in zip(self.left, self.right, strict=True)]
+
+    def problems(self) -> list[str]:
+        """What is wrong with it."""
+        return key_problems(self.left, "on") or key_problems(self.right, "on")
+
+    def renamed(self, frame: DataFrame) -> dict[str, str]:
+        """Of the right side, what columns are called here: keys as on the left, and what was called so before."""
+        names = dict(zip(self.right, self.left, strict=True))
+        ours = {name.casefold() for name in self.left}
+        aside = [name for name in frame.columns if name not in names and name.casefold() in ours]
+        return names | {name: f"{THEIRS}{name}" for name in aside}
+
+    def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
+        """The right side's rows under these names."""
+        from pyspark.sql import functions as F
+
+        if self.left == self.right:
+            return frame
+        need_keys(frame, self.right, "on", context)
+        names = self.renamed(frame)
+        refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
+        return frame.select(*(F.col(quoted(name)).alias(names.get(name, name)) for name in frame.columns))
+
+
+@dataclass
+class Side:
+    """A side of an interval join in one checkpoint."""
+
+    state: KeyedState
+    on: Sequence[str]
+    arrived: DataFrame
+    touched: DataFrame
+    """The keys that this checkpoint has rows of, on either side."""
+    ends: int | None
+    """Rows before this time can meet no other any more. None: nothing is known yet."""
+    outer: bool
+    """Whether its rows are given without a partner, in the end."""
+    met: DataFrame | None = field(default=None, init=False)
+
+    def rows(self, context: OperatorContext) -> DataFrame:
+        """Those that came now, and those that were there under the same keys: `_new` tells them apart."""
+        from pyspark.sql import functions as F
+
+        rows = self.arrived.select("*", F.lit(False).alias("_matched"), F.lit(True).alias("_new"))
+        before = self.state.of(self.touched, on=self.on)
+        if before is not None:
+            before = recalled(self.state, before, rows.drop("_new"), context)
+            rows = rows.unionByName(before.withColumn("_new", F.lit(False)))
+        self.met = context.keep(rows)
+        return self.met
+
+    def put(self, matched: DataFrame, context: OperatorContext) -> DataFrame | None:
+        """Store what changed, forget what has ended; for an outer side, what has ended without a partner."""
+        from pyspark.sql import functions as F
+
+        assert self.met is not None
+        keys = [*self.on, "_row"]
+        values = [name for name in self.arrived.columns if name not in (*keys, "_n")]
+        rows = self.met
+        if self.outer:
+            hits = matched.select(*map(quoted, keys)).distinct().withColumn("_hit", F.lit(True))
+            hits = hits.select(*(F.col(quoted(k)).alias(f"_aside{n}") for n, k in enumerate(keys)), "_hit")
+            rows = rows.join(hits, same(keys, [f"_aside{n}" for n in range(len(keys))], nulls=True), "left")
+        else:
+            rows = rows.withColumn("_hit", F.lit(False))
+        now = rows.groupBy(*map(quoted, keys)).agg(
+            *(F.first(quoted(name)).alias(name) for name in values),
+            F.sum("_n").alias("_n"),
+            F.coalesce(F.max("_matched") | F.coalesce(F.max("_hit"), F.lit(False)), F.lit(False)).alias("_matched"),
+            F.max("_new").alias("_new"),
+            F.min("_new").alias("_first"),
+            F.max("_matched").alias("_was"),
+        )
+        return self._settle(context.keep(now), [*keys, *values, "_n", "_matched"], context)
+
+    def _settle(self, now: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame | None:
+        from pyspark.sql import functions as F
+
+        names = list(map(quoted, columns))
+        ended = F.lit(False) if self.ends is None else F.expr(f"_at < {moment(self.ends, '_at')}")
+        live = now.where(~ended).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
+        if self.ends is None:
+            self.state.put(live, deletes=True)
+            return None
+        over = now.where(ended)
+        gone = over.where("NOT _first").select(*names)
+        alone = over.select(*names)
+        old = self.state.rows(f"_at < {self.ends}")
+        if old is not None:
+            keys = [*self.on, "_row"]
+            asides = [f"_aside{n}" for n in range(len(keys))]
+            here = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
+            old = recalled(self.state, old, now.select(*names), context)
+            old = context.keep(old.join(here, same(keys, asides, nulls=True), "left_anti").select(*names))
+            gone, alone = gone.unionByName(old), alone.unionByName(old)
+        self.state.put(live.unionByName(gone.withColumn("_deleted", F.lit(True))), deletes=True)
+        return alone.where("NOT _matched") if self.outer else None
+
+
+def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequence[str] = ()) -> DataFrame:
+    """Rows as a side keeps them: keys, an id made of the columns of `like`, values, and how often each is there."""
+    from pyspark.sql import functions as F
+
+    values = [name for name in like.columns if name not in on]
+    named = rows.withColumn("_row", row_id(like))
+    grouped = named.groupBy(*map(quoted, on), "_row")
+    firsts = (F.first(quoted(name)).alias(name) for name in [*values, *extra])
+    return grouped.agg(*firsts, F.count("*").alias("_n"))
+
+
+def changed_rows(frame: DataFrame, gone: DataFrame | None, on: Sequence[str], context: OperatorContext) -> DataFrame:
+    """By how many copies of each row (`_n`) a stream changes. gone: the rows that it takes back."""
+    from pyspark.sql import functions as F
+
+    rows = side_rows(frame, frame, on)
+    if gone is not None:
+        names = [quoted(name) for name in rows.columns if name != "_n"]
+        rows = rows.unionByName(side_rows(gone, frame, on).select(*names, (-F.col("_n")).alias("_n")))
+        values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
+        rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
+    return context.keep(rows)
+
+
+def met(
+    state: KeyedState,
+    changes: DataFrame,
+    touched: DataFrame,
+    on: Sequence[str],
+    over_updates: bool,
+    context: OperatorContext,
+) -> DataFrame:
+    """All rows under the keys in `touched`: how many copies there are with the changes, and how many `_was` without.
+
+    `_touched`: whether the row has changed. over_updates: changes may take back rows, which are found by all they hold.
+    """
+    from pyspark.sql import functions as F
+
+    both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
+    before = state.of(touched, on=on)
+    if before is not None:
+        if over_updates and (lost := [name for name in before.columns if name not in changes.columns]):
+            raise Invalid(
+                f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, lost))}, and takes back rows "
+                "that had",
+                expected="every column that there was, as long as rows are taken back by all that they hold",
+                help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
+                reason="STATE_CHANGED",
+            )
+        old = recalled(state, before, changes, context)
+        both = both.unionByName(old.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False)))
+    values = [name for name in changes.columns if name not in (*on, "_row", "_n")]
+    return both.groupBy(*map(quoted, on), "_row").agg(
+        *(F.first(quoted(name)).alias(name) for name in values),
+        F.sum("_n").alias("_n"),
+        F.max("_was").alias("_was"),
+        F.max("_touched").alias("_touched"),
+    )
+
+
+def copies(rows: DataFrame, count: str) -> DataFrame:
+    """Each row as often as it is there."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("_copy", F.explode(F.expr(f"sequence(1L, {count})"))).drop("_copy")
+
+
+def joined_columns(
+    pairs: DataFrame, on: Sequence[str], columns: Sequence[Sequence[str]], prefix: str | None
+) -> DataFrame:
+    """The keys, then the left columns, then the right ones, of pairs `l` and `r`."""
+    from pyspark.sql import functions as F
+
+    left, right = columns
+    taken = {name.casefold() for name in left}
+    keys = (F.expr(f"coalesce(l.{quoted(name)}, r.{quoted(name)})").alias(name) for name in on)
+    named = {name: f"{prefix}{name}" if prefix is not None and name.casefold() in taken else name for name in right}
+    named |= {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
+    return pairs.select(
+        *keys,
+        *(F.col(f"l.{quoted(name)}").alias(name) for name in left),
+        *(F.col(f"r.{quoted(name)}").alias(new) for name, new in named.items()),
+    )
+
+
+def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext) -> None:
+    """Invalid if the sides cannot be joined: keys that are missing or differ in type, other columns of one name."""
+    left, right = sides
+    for side in sides:
+        need_keys(side, on, "on", context)
+        refuse_own(side, context)
+    kinds = [{field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides]
+    unlike = [
+        f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in on if kinds[0][name] != kinds[1][name]
+    ]
+    theirs = {name.removeprefix(THEIRS) for name in right.columns if name not in on}
+    ours = {name.casefold() for name in left.columns}
+    clash = sorted(name for name in theirs if name.casefold() in ours)
+    if clash and prefix is not None:
+        taken = ours | {name.casefold() for name in theirs}
+        clash = [name for name in clash if f"{prefix}{name}".casefold() in taken]
+    if unlike or clash:
+        twice = [f"both sides have a column {name!r}" for name in clash]
+        raise Invalid(
+            "\n    ".join([f"operator {context.uid!r} cannot join its sides:", *unlike, *twice]),
+            expected="keys of the same types, and no other column on both sides",
+            help='cast keys in a stage before; rename a column there, or say prefix="…" for those of the other side',
+            reason="BAD_JOIN",
+        )

@@ -1,0 +1,76 @@
+"""How far apart in event time rows may be, and what a watermark makes of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tidegate.config.keys import seconds_in
+from tidegate.errors import Invalid
+from tidegate.spark.event_time import moment, time_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["LATE", "bounds_in", "need_time", "split_late"]
+
+LATE: Final = "late"
+"""The output with rows that came too late, or have no time."""
+
+
+def bounds_in(within: object) -> tuple[int, int] | str:
+    """From how much earlier to how much later, in microseconds; or what is wrong. One duration is for both."""
+    given = within if isinstance(within, tuple | list) else (None, within)
+    if len(given) != 2:
+        return f'within={within!r}: give one duration, such as "1 hour", or two, such as ("-10 min", "1 hour")'
+    found = [_micros(each) for each in given if each is not None]
+    if any(each is None for each in found) or not found:
+        return f'within={within!r}: expected durations such as "90 s", "10 min", "1 hour", "-1 day"'
+    low, high = (found[0], found[1]) if len(found) == 2 else (-(found[0] or 0), found[0])
+    assert low is not None
+    assert high is not None
+    if len(found) == 1 and high <= 0:
+        return (
+            f'within={within!r} is too short: give a duration such as "1 hour"; a join of rows of the same moment '
+            'is within=("0 s", "0 s")'
+        )
+    if low > high:
+        return f"within={within!r}: the first is how much earlier a row may be, the second how much later"
+    return low, high
+
+
+def _micros(duration: object) -> int | None:
+    text = duration.strip() if isinstance(duration, str) else duration
+    sign = -1 if isinstance(text, str) and text.startswith("-") else 1
+    try:
+        seconds: float = seconds_in(text[1:].strip() if sign < 0 and isinstance(text, str) else text)
+        return sign * round(seconds * 1_000_000)
+    except ValueError:
+        return None
+
+
+def need_time(name: str | None, place: int, context: OperatorContext) -> str:
+    """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
+    found = name or context.event_times[place]
+    if not isinstance(found, str):
+        raise Invalid(
+            f"operator {context.uid!r} goes by event time, and nothing says which column has it",
+            expected="the name of a timestamp column",
+            help='say event_time="…" there, or at the source',
+            reason="NO_EVENT_TIME",
+        )
+    return found
+
+
+def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+    """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
+    timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
+    before = context.watermarks.before_micros
+    on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {moment(before, '_at')}, false)"
+    found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
+    assert found is not None
+    for what, rows_of in zip(("late", "without_time"), found, strict=True):
+        if rows_of:
+            context.counts[what] = context.counts.get(what, 0) + rows_of
+    return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

@@ -1,0 +1,227 @@
+"""Windows that lie still: tumbling ones, and hopping ones, which overlap.
+
+Rows are first put into panes, the longest stretches of time that no window's border divides. So a row is aggregated
+once, in however many windows it lies, and how late it is can be told by its pane. Windows begin at multiples of their
+step since 1970 in UTC: an hour is an hour, whatever clocks are put forward or back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.operators.row_partials import Lifted, lift, merges_of
+from tidegate.operators.window.closing import END, START, Windowing, ends_after, ends_by
+from tidegate.records.names import quoted
+from tidegate.spark.empty import nothing
+from tidegate.state.arrow.closing import Ending
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Slots"]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Between which times the windows of a checkpoint's rows end; None: there are no rows with a time."""
+
+    least: int | None
+    last: int | None
+
+    def reach(self, micros: int | None) -> bool:
+        """Whether one may end by then."""
+        return micros is not None and self.least is not None and self.least <= micros
+
+
+@dataclass(frozen=True)
+class Slots:
+    """One attempt at windows of `size` microseconds, one each `slide`."""
+
+    windowing: Windowing
+    size: int
+    slide: int
+
+    @property
+    def pane(self) -> int:
+        """How long panes are."""
+        return math.gcd(self.size, self.slide)
+
+    def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
+        """The operator's streams."""
+        w = self.windowing
+        if w.side:
+            rows = w.context.keep(rows)
+        streams = self._by_workers(rows) or self._by_algebra(rows)
+        given = {name: w.results(frame) for name, frame in streams.items()}
+        return {**given, "late": self._late(rows)} if w.side else given
+
+    # -- sums and extremes: in one go --------------------------------------------------------------
+
+    def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
+        """The streams, if workers can merge the rows as they come. None: they cannot, and nothing has been done."""
+        w = self.windowing
+        ending = Ending(
+            start=START,
+            end=END,
+            size=self.size,
+            over=w.over,
+            before=w.before,
+            now=w.now,
+            over_next=w.over_next,
+            on_update=w.on_update,
+            weight=None if self.pane == self.size else "_rows",
+        )
+        lifted = self._lifted(rows)
+        ended = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
+        if ended is None:
+            return None
+        w.count(late=ended.late, without_time=ended.timeless)
+        if w.on_update:
+            changed = ended.staying if w.over_next is None else ended.staying.unionByName(ended.given)
+            return {"": changed, "-": self._before(changed)}
+        if w.allowed:
+            return {"": ended.given, "-": self._before(ended.given.where(ends_by(w.before)))}
+        return {"": ended.given}
+
+    def _before(self, changed: DataFrame) -> DataFrame:
+        """What windows were at the base."""
+        held = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
+        return nothing(changed) if held is None else held
+
+    def _lifted(self, rows: DataFrame) -> Lifted | None:
+        """Partial results per window, in rows of which there may be several for one. Null: rows without a time.
+
+        Windows that overlap are made of panes: a row would be in many of them.
+        """
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        if self.pane == self.size:
+            micros = w.micros(rows)
+            return lift(
+                w.parsed, rows, w.by, [F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)]
+            )
+        ops = merges_of(w.parsed)
+        return None if ops is None else Lifted(self._overlapping(self._panes(rows)), ops)
+
+    # -- all else: step by step ----------------------------------------------------------------------
+
+    def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
+        panes = self.windowing.context.keep(self._panes(rows))
+        ends = self._look(panes)
+        fresh = self._windows(panes)
+        if ends.reach(self.windowing.over):
+            fresh = fresh.where(ends_after(self.windowing.over))
+        return self._on_update(fresh, ends) if self.windowing.on_update else self._on_close(fresh, ends)
+
+    # -- what is new ---------------------------------------------------------------------------------
+
+    def _panes(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        micros = w.micros(rows)
+        pane = (micros - F.pmod(micros, F.lit(self.pane))).alias("_pane")
+        return rows.groupBy(pane, *map(quoted, w.by)).agg(*w.partials(rows, F.count("*").alias("_rows")))
+
+    def _last_end(self, time: str) -> str:
+        """SQL for the end of the last window in which a time lies."""
+        return f"({time} - pmod({time}, {self.slide}L) + {self.size}L)"
+
+    def _late(self, rows: DataFrame) -> DataFrame:
+        """The rows that no window takes any more, and those that have no time."""
+        over = self.windowing.over
+        timed = rows.withColumn("_time", self.windowing.micros(rows))
+        is_late = "false" if over is None else f"{self._last_end('_time')} <= {over}"
+        return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
+
+    def _look(self, panes: DataFrame) -> Ends:
+        """Count what is late; and find when windows end, so that what is not there need not be computed.
+
+        What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
+        other code to Spark, and is compiled anew.
+        """
+        over, last_end = self.windowing.over, self._last_end("_pane")
+        found = panes.selectExpr(
+            f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
+        ).first()
+        assert found is not None
+        ends, late = Ends(found[1], found[0]), None
+        if ends.reach(over):
+            counted = panes.where(f"{last_end} <= {over}").selectExpr("sum(_rows)").first()
+            late = counted[0] if counted else None
+        self.windowing.count(late=late, without_time=found[2])
+        return ends
+
+    def _windows(self, panes: DataFrame) -> DataFrame:
+        """Partial results per window."""
+        from pyspark.sql import functions as F
+
+        timed = panes.where("_pane IS NOT NULL")
+        if self.pane == self.size:
+            windows = timed.withColumns({START: F.timestamp_micros("_pane")})
+        else:
+            windows = self._overlapping(timed)
+        windows = windows.withColumn(END, F.expr(f"timestamp_micros(unix_micros({START}) + {self.size}L)"))
+        windows = windows.drop("_pane", "_rows")
+        return windows if self.pane == self.size else self.windowing.grouped(windows, [*self.windowing.keys, END])
+
+    def _overlapping(self, panes: DataFrame) -> DataFrame:
+        """Panes once for each window that they are a part of. `_rows` is told with the last of these windows only."""
+        steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
+        starts = f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)"
+        rest = [quoted(name) for name in panes.columns if name not in ("_pane", "_rows")]
+        windows = panes.selectExpr("*", f"posexplode({starts}) AS (_place, _start)")
+        windows = windows.where(f"_pane IS NULL OR _start + {self.size}L > _pane")
+        return windows.selectExpr(
+            f"timestamp_micros(_start) AS {START}", "_pane", "IF(_place = 0, _rows, 0L) AS _rows", *rest
+        )
+
+    # -- what is given -------------------------------------------------------------------------------
+
+    def _keep(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
+        """Put the windows that will take more rows into the state. None: there are none that have changed."""
+        w = self.windowing
+        if ends.last is None or (w.over_next is not None and ends.last <= w.over_next):
+            return None
+        staying = fresh.where(ends_after(w.over_next)) if ends.reach(w.over_next) else fresh
+        if (ops := merges_of(w.parsed)) is not None:
+            return w.state.merge(staying, {END: "max", **ops})
+        return w.state.put(w.merged(w.held_of(staying), staying))
+
+    def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
+        """The windows that are complete now; again those that were before, if late rows have changed them."""
+        w = self.windowing
+        held = w.held(fresh, common=f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        self._keep(fresh, ends)
+        closing = fresh.where(ends_by(w.now))
+        if not w.allowed and not self._any_ends:
+            return {"": nothing(fresh)}
+        if held is None:
+            return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
+        if not w.allowed:
+            return {"": w.merged(held, closing)}
+        given_before = w.held_of(closing.where(ends_by(w.before)))
+        assert given_before is not None
+        return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
+
+    @property
+    def _any_ends(self) -> bool:
+        """Whether there can be a window that is complete now and was not before: mostly there is none."""
+        w = self.windowing
+        if w.now is None or w.before is None:
+            return w.now is not None
+        return (w.now - self.size) // self.slide > (w.before - self.size) // self.slide
+
+    def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
+        """Every window that has changed."""
+        w = self.windowing
+        before = w.held_of(fresh)
+        ending = fresh.where(ends_by(w.over_next))
+        ended = w.merged(w.held_of(ending), ending)
+        kept = self._keep(fresh, ends)
+        changed = ended if kept is None else kept.unionByName(ended)
+        return {"": changed, "-": fresh.where("false") if before is None else before}

@@ -1,0 +1,145 @@
+"""Windows that follow the rows: a session goes on as long as no break is longer than the gap.
+
+A row alone is a session from its time to its time and the gap. Sessions of one key that overlap or touch are one, as in
+Spark's session_window and in Flink: two rows exactly the gap apart are together. So a row of the very moment at which a
+session ends belongs to it, and it is complete when the watermark is behind that moment. (Spark and Flink close it at
+that moment, and whether such a row is in it depends there on when it comes.)
+
+What is new is first made sessions by itself, then put together with the sessions that are held of the same keys; one
+row may make one of two that were held. A session's identity is its start: where it moves, the old one is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from tidegate.operators.window.closing import END, START, Windowing, ends_after, ends_by
+from tidegate.records.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["SessionWindows"]
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """One attempt at sessions with gaps of so many microseconds."""
+
+    windowing: Windowing
+    gap: int
+
+    def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
+        """The operator's streams."""
+        w = self.windowing
+        if w.side:
+            rows = w.context.keep(rows)
+        late = self._judged(rows).where("_fate > 0").drop("_time", "_fate")
+        made = w.context.keep(self._made(rows))
+        any_new = self._look(made)
+        fresh = made.where("_fate = 0").drop("_fate", "_island", "_rows")
+        held = w.held(fresh, ends_after(w.over))
+        streams = self._merged(fresh, held) if any_new else self._closing(fresh, held)
+        given = {name: w.results(frame) for name, frame in streams.items()}
+        return {**given, "late": late} if w.side else given
+
+    # -- what is new ---------------------------------------------------------------------------------
+
+    def _judged(self, rows: DataFrame) -> DataFrame:
+        """The rows with their time, and what becomes of them: 0 is taken, 1 is late, 2 has no time."""
+        from pyspark.sql import functions as F
+
+        over = self.windowing.over
+        is_late = "false" if over is None else f"_time + {self.gap}L <= {over}"
+        timed = rows.withColumn("_time", self.windowing.micros(rows))
+        return timed.withColumn("_fate", F.expr(f"CASE WHEN _time IS NULL THEN 2 WHEN {is_late} THEN 1 ELSE 0 END"))
+
+    def _made(self, rows: DataFrame) -> DataFrame:
+        """The sessions that this checkpoint's rows make by themselves."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        by_time = Window.partitionBy("_fate", *map(quoted, w.by)).orderBy("_time")
+        begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) > self.gap, F.lit(True))
+        judged = self._judged(rows).withColumn("_begins", begins.cast("int"))
+        judged = judged.withColumn("_island", F.sum("_begins").over(by_time))
+        ends = [
+            F.expr("timestamp_micros(min(_time))").alias(START),
+            F.expr(f"timestamp_micros(max(_time) + {self.gap}L)").alias(END),
+            F.count("*").alias("_rows"),
+        ]
+        return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
+
+    def _look(self, made: DataFrame) -> bool:
+        """Count what is late; whether there is anything that is not."""
+        found = made.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
+        assert found is not None
+        self.windowing.count(late=found[1], without_time=found[2])
+        return bool(found[0])
+
+    # -- what is given -------------------------------------------------------------------------------
+
+    def _merged(self, fresh: DataFrame, held: DataFrame | None) -> dict[str, DataFrame]:
+        """Sessions that rows have been added to: into the state, and out."""
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        touched = w.context.keep(self._touched(fresh, held))
+        old = touched.where("NOT _new")
+        ends = [F.min(START).alias(START), F.max(END).alias(END)]
+        merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")
+        columns = [quoted(name) for name in fresh.columns]
+        moved = old.where(f"{START} <> _begin").select(*columns, F.lit(True).alias("_deleted"))
+        staying = merged.select(*columns, F.lit(False).alias("_deleted")).unionByName(moved)
+        w.state.put(staying.where(ends_after(w.over_next)), deletes=True)
+        if w.on_update:
+            return {"": merged, "-": old.select(*columns)}
+        complete = merged.where(ends_by(w.now)).select(*columns)
+        if held is not None:
+            due = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
+            others = due.join(old, same_keys(due, old, w.keys), "left_anti")
+            complete = complete.unionByName(others.select(*columns))
+        given_before = old.where(ends_by(w.before)).select(*columns)
+        return {"": complete, "-": given_before} if w.allowed else {"": complete}
+
+    def _touched(self, fresh: DataFrame, held: DataFrame | None) -> DataFrame:
+        """New sessions and all held ones that they are one with. `_island` tells which are one."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        w = self.windowing
+        pieces = fresh.withColumn("_new", F.lit(True))
+        if held is not None:
+            near = held.join(fresh, same_keys(held, fresh, w.by), "left_semi") if w.by else held
+            pieces = pieces.unionByName(near.withColumn("_new", F.lit(False)))
+        by = list(map(quoted, w.by))
+        in_order = Window.partitionBy(*by).orderBy(START, END)
+        reached = F.max(END).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+        begins = F.coalesce(F.col(START) > reached, F.lit(True)).cast("int")
+        pieces = pieces.withColumn("_begins", begins)
+        pieces = pieces.withColumn("_island", F.sum("_begins").over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
+        whole = Window.partitionBy(*by, "_island")
+        whole_of = {
+            "_any_new": F.bool_or("_new").over(whole),
+            "_begin": F.min(START).over(whole),
+            "_finish": F.max(END).over(whole),
+        }
+        return pieces.withColumns(whole_of).where("_any_new").drop("_any_new", "_begins")
+
+    def _closing(self, fresh: DataFrame, held: DataFrame | None) -> dict[str, DataFrame]:
+        """Nothing is new: sessions that the watermark alone completes."""
+        w = self.windowing
+        none = fresh.where("false")
+        if w.on_update or held is None:
+            return {"": none, "-": none} if w.on_update or w.allowed else {"": none}
+        due = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        return {"": due, "-": none} if w.allowed else {"": due}
+
+
+def same_keys(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:
+    """All keys are the same; null is the same as null."""
+    return reduce(lambda one, other: one & other, [left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in keys])

@@ -1,0 +1,230 @@
+"""Windows of event time: rows are put together that happened in the same hour, or without a long break between them.
+
+    fresh      this checkpoint's rows as partial results per window    late ones are left out and counted, or given out
+    state      the partial results of windows that are not over        keys: window_start and the by-columns
+    emit       "close": each window once, in the checkpoint whose watermark completes it
+               "update": each window whenever it changes
+
+A window takes rows from its start up to, but not including, its end; a session also one at its end. It is complete once
+the watermark (with this checkpoint's rows) has come to its end (a session: is behind it), and over when
+`allowed_lateness` has passed too. Whether a row is late is judged by the watermark of the base: so as long as no row is
+later than the watermark's delay, the results do not depend on how the input was cut into checkpoints. What is over
+stays in the state's files until these are let go whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate.config.keys import duration_text, seconds_in
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.functions import arguments, meanings, parse
+from tidegate.operators.inputs import key_problems
+from tidegate.operators.window.closing import END, START, Windowing
+from tidegate.operators.window.fixed import Slots
+from tidegate.operators.window.sessions import SessionWindows
+from tidegate.records.names import listed
+from tidegate.records.records import Json
+from tidegate.spark.event_time import duration_problem, micros_in, time_problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Window"]
+
+MOST_WINDOWS = 1000
+"""In so many hopping windows a row may lie at most: each is a row of state."""
+
+
+class Window(Operator):
+    """Aggregates per window and key. Of `tumbling`, `hopping` and `session` one is given."""
+
+    kind: ClassVar[str] = "window"
+    renews: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        functions: Mapping[str, str],
+        *,
+        tumbling: object = None,
+        hopping: object = None,
+        session: object = None,
+        event_time: str | None = None,
+        emit: str = "close",
+        late: str = "drop",
+        allowed_lateness: object = 0,
+    ) -> None:
+        self.by = listed(by)
+        self.functions = dict(functions)
+        self.tumbling, self.hopping, self.session = tumbling, hopping, session
+        self.event_time = event_time
+        self.emit = emit
+        self.late = late
+        self.allowed_lateness = allowed_lateness
+
+    @property
+    def told_by(self) -> list[str]:
+        return [*self._shape.split(), *self.by]
+
+    @property
+    def uses_event_time(self) -> bool:
+        return True
+
+    @property
+    def updates(self) -> bool:
+        return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
+
+    @property
+    def results(self) -> Mapping[str, str]:
+        return arguments(self.functions)
+
+    @property
+    def columns(self) -> list[str] | None:
+        return [START, END, *self.by, *self.functions]
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,)
+
+    @property
+    def replacing(self) -> Json:
+        return {"emit": self.emit, "allowed_lateness": seconds_in(self.allowed_lateness)}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("late",) if self.late == "side" else ()
+
+    @property
+    def possible_outputs(self) -> Mapping[str, str]:
+        return {"late": 'late="side"'}
+
+    @property
+    def lag_s(self) -> float:
+        """Rows are given out by their window's start, a session's by its end."""
+        if self._duration_problems():
+            return 0.0
+        size = 0.0 if self.session is not None else seconds_in(self._sizes[0])
+        return size + seconds_in(self.allowed_lateness)
+
+    def untimely(self, column: str) -> str | None:
+        if self.session is None or column not in (START, *self.by, *self.functions):
+            return None
+        return (
+            f"event_time={column!r} is older than a session's end by as long as the session lasts, however long that "
+            f"is: long ones would come too late, and be dropped; say event_time={END!r}"
+        )
+
+    @property
+    def _sizes(self) -> tuple[object, object]:
+        """Size and slide of windows that lie still."""
+        if isinstance(self.hopping, tuple | list) and len(self.hopping) == 2:
+            return self.hopping[0], self.hopping[1]
+        return self.tumbling, self.tumbling
+
+    def describe(self) -> Json:
+        kinds = {"tumbling": self.tumbling, "hopping": self.hopping, "session": self.session}
+        return {
+            **{name: value for name, value in kinds.items() if value is not None},
+            "by": self.by,
+            "functions": self.functions,
+            "event_time": self.event_time,
+            "emit": self.emit,
+            "late": self.late,
+            "allowed_lateness": self.allowed_lateness,
+        }
+
+    def meaning(self, over_updates: bool) -> Json:
+        told = {"by": self.by, "event_time": [self.event_time], "the window": self._shape}
+        return told | meanings(self.functions)
+
+    @property
+    def _shape(self) -> str:
+        """Such as "tumbling 1 h", however it was written."""
+        kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
+        if self._duration_problems():
+            return kind
+        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        return f"{kind} {' every '.join(dict.fromkeys(sizes))}"
+
+    def problems(self) -> list[str]:
+        found = self._duration_problems()
+        if not self.functions:
+            found.append('it computes nothing: name at least one, such as orders="count(*)"')
+        if self.emit not in ("close", "update"):
+            found.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
+        if self.late not in ("drop", "side"):
+            found.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
+        found += key_problems(self.by) if self.by else []
+        for name in self.by:
+            if name in (START, END) or name.startswith("_"):
+                found.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
+        for name, text in self.functions.items():
+            if name in (*self.by, START, END) or name.startswith("_"):
+                found.append(f"{name!r} is a key or one of tidegate's own names, and a result")
+            parsed = parse(name, text)
+            if isinstance(parsed, str):
+                found.append(parsed)
+        return found
+
+    def _duration_problems(self) -> list[str]:
+        given = [each for each in (self.tumbling, self.hopping, self.session) if each is not None]
+        if len(given) != 1:
+            kinds = 'tumbling="1 hour", hopping=("1 hour", "10 min") or session="30 min"'
+            return [f"it has {len(given)} kinds of window: expected one of {kinds}"]
+        checked = [duration_problem("allowed_lateness", self.allowed_lateness, least=0)]
+        if self.tumbling is not None:
+            checked.append(duration_problem("tumbling", self.tumbling))
+        if self.session is not None:
+            checked.append(duration_problem("session", self.session))
+        if self.hopping is not None:
+            checked += self._hopping_problems()
+        return [each for each in checked if each is not None]
+
+    def _hopping_problems(self) -> list[str | None]:
+        if not isinstance(self.hopping, tuple | list) or len(self.hopping) != 2:
+            return [f'hopping={self.hopping!r}: expected a size and a step, such as ("1 hour", "10 min")']
+        found = [
+            duration_problem(f"hopping's {what}", each)
+            for what, each in zip(("size", "step"), self.hopping, strict=True)
+        ]
+        if any(found):
+            return [each for each in found if each is not None]
+        size, step = (micros_in(each) for each in self.hopping)
+        if step > size:
+            return [f"hopping={self.hopping!r}: with a step longer than the size, rows between windows would be lost"]
+        if size > step * MOST_WINDOWS:
+            return [
+                f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MOST_WINDOWS} may be"
+            ]
+        return []
+
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
+
+    def shown(
+        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        return None if held[""] is None else self._windowing(inputs[0], context).shown(held[""])
+
+    def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
+        windowing = Windowing(
+            context=context,
+            rows=rows,
+            by=self.by,
+            functions=self.functions,
+            on_update=self.emit == "update",
+            side=self.late == "side",
+            allowed=micros_in(self.allowed_lateness),
+            takes_end=self.session is not None,
+        )
+        windowing.refuse_unfit()
+        return windowing
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        windowing = self._windowing(inputs[0], context)
+        if self.session is not None:
+            return SessionWindows(windowing, micros_in(self.session)).run(inputs[0])
+        size, slide = self._sizes
+        return Slots(windowing, micros_in(size), micros_in(slide)).run(inputs[0])

@@ -1,0 +1,258 @@
+"""Rows appended to a Delta table, visible exactly once.
+
+Spark writes Parquet files into a folder inside the table; nobody sees them, for no log names them. After
+the decision one metadata commit through delta-rs names them all, together with the checkpoint's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate import seams
+from tidegate.delta import (
+    CommitStamp,
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    append,
+    locate,
+    read_commit,
+    replace,
+    spark_reasons,
+    stage,
+)
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.rewrite import Table, write_parquet
+from tidegate.errors import Rejected
+from tidegate.records.interval import Interval
+from tidegate.records.records import Json
+from tidegate.sinks.base import Disowned, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.sinks.delta.disowned import disown
+from tidegate.sinks.delta.interval import (
+    column_problems,
+    refuse_outside,
+    replaced_by_column,
+    replaced_files,
+    staging_folder,
+    trace_of,
+)
+from tidegate.sinks.delta.not_null import refuse_nulls
+from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
+from tidegate.sinks.delta.through_spark import append_by_spark
+from tidegate.sinks.prestaged import Ahead, can_stage_ahead, stage_ahead
+from tidegate.spark.writing import write_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DeltaAppend"]
+
+
+class DeltaAppend(DeltaSink):
+    """Adds the rows of each checkpoint to a Delta table, which the first one creates.
+
+    path: the table's folder, relative to the pipeline's base, or a URL.
+    partition_by: columns whose values become folders. Text that is empty is stored as null there, as Delta does.
+    schema_evolution: "refuse" any difference from the table, or "add" new columns to it; then columns of the
+        table that the output lacks are null, too. Types never change.
+    properties: of the table, when this sink creates it.
+    take_over: publish to a table that another pipeline of this name published before.
+    interval_column: in an interval pipeline, a date or timestamp column that tells which interval a row belongs to.
+        Then an interval replaces all rows of its time, whoever wrote them, also in tables that others compact.
+        Without it, an interval replaces the files that it has put there itself.
+    changelog: of a stream that replaces rows, such as an aggregate, add each new row beside those before it.
+    """
+
+    kind: ClassVar[str] = "delta-append"
+    rewrites: ClassVar[bool] = False
+    takes_replaced = False
+    adds_each: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+        interval_column: str | None = None,
+        changelog: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            partition_by=partition_by,
+            schema_evolution=schema_evolution,
+            properties=properties,
+            take_over=take_over,
+        )
+        self.interval_column = interval_column
+        self.changelog = changelog
+
+    def describe(self) -> Json:
+        told = super().describe() | {"interval_column": self.interval_column}
+        return told | {"changelog": True} if self.changelog else told
+
+    def update_problems(self, stream: str) -> list[str]:
+        return [] if self.changelog else super().update_problems(stream)
+
+    def interval_problems(self) -> list[str]:
+        if self.properties.get("delta.appendOnly") == "true":
+            return ["table property delta.appendOnly: an interval that is made again replaces its rows"]
+        return []
+
+    def output_problems(self, schema: Json) -> list[str]:
+        return column_problems(schema, self.interval_column) if self.interval_column is not None else []
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        schema = self.output_schema(frame, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging_folder(staging, context)
+        written = write_files(frame, schema, location.full(folder), self.partition_by)
+        files = stage(location, folder, schema, self.partition_by, written=written)
+        return self._prepared(frame, schema, snapshot, files, context, staging)
+
+    def ahead(
+        self,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        context: SinkContext,
+        staging: Staging,
+        *,
+        draft: Collection[str] | None = None,
+    ) -> Ahead | None:
+        location = locate(context.place, self.path)
+        if self.partition_by or staging.interval is not None or not can_stage_ahead(frame, location):
+            return None
+        schema = self.output_schema(frame, context, self.open(context))
+        seams.fault("S4.stage.before")
+        return stage_ahead(frame, beside, location, staging_folder(staging, context), schema, draft)
+
+    def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
+        snapshot = self.open(context)
+        schema = self.output_schema(ahead.frame, context, snapshot)
+        return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
+
+    def prepare_rows(self, rows: Iterable[pa.Table], schema: Json, context: SinkContext, staging: Staging) -> Prepared:
+        """The same as `prepare` for rows that are in this process, of this schema in Spark's words."""
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        columns = self.fitting(schema, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging_folder(staging, context)
+        names = [field["name"] for field in columns["fields"]]
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
+        files = stage(location, folder, columns, written=written)
+        return self._prepared(None, columns, snapshot, files, context, staging)
+
+    def _prepared(
+        self,
+        frame: DataFrame | None,
+        schema: Json,
+        snapshot: Snapshot | None,
+        files: list[StagedFile],
+        context: SinkContext,
+        staging: Staging,
+    ) -> Prepared:
+        """What is staged, if the table may have it."""
+        location = locate(context.place, self.path)
+        not_null = refuse_nulls(frame, snapshot, files, context)
+        seams.fault("S4.stage.after")
+        if staging.interval is not None and self.interval_column is not None:
+            table = Table(location, schema, self.partition_by)
+            refuse_outside(files, table, self.interval_column, staging.interval, context)
+        if not files and snapshot is not None and staging.interval is None:
+            return Prepared(None, 0)
+        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        batch = StagedBatch(columns=schema, files=files, not_null=not_null, since=since)
+        return staged_result(batch, sum(file.rows for file in files))
+
+    def prepare_updates(
+        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        return self.prepare(frame, context, staging)
+
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Nothing: the table names all that was staged."""
+
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        return spark_reasons(snapshot)
+
+    def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
+        return [file for batch in batches for file in batch.files]
+
+    def publish_next(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        return append(snapshot, self.first_files(batches, snapshot.location, folder), stamp)
+
+    def publish_by_spark(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
+    ) -> Committed | None:
+        return append_by_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
+
+    def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
+        snapshot = self.open(context)
+        if snapshot is not None and self.interval_column is None:
+            replaced_files(snapshot, interval, replaces, context)
+
+    def disown(
+        self,
+        interval: Interval,
+        replaces: tuple[int, Json] | None,
+        head: Head,
+        context: SinkContext,
+        *,
+        take_out: bool,
+        look: bool = False,
+    ) -> Disowned | None:
+        if self.interval_column is not None:
+            raise Rejected(
+                f"sink {context.sink!r} finds the rows of an interval by their {self.interval_column!r}, wherever they "
+                "are: none has to be let go of",
+                help="nothing to do",
+                reason="NOT_REWRITTEN",
+            )
+        snapshot, attempt = self.open(context), seams.new_id()
+        if snapshot is None or snapshot.version != head.version:
+            return None
+        id = replaces[0] if replaces is not None else 0
+        return disown(
+            snapshot,
+            interval,
+            replaces,
+            context,
+            take_out=take_out,
+            look=look,
+            folder=f"{entry_folder(context, id)}/{MERGED}{attempt}",
+            attempt=attempt,
+        )
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return trace_of(file["path"] for each in committables for file in each["files"])
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        assert publication.interval is not None
+        files = self.first_files(batches, snapshot.location, folder)
+        if self.interval_column is None:
+            gone = replaced_files(snapshot, publication.interval, publication.replaces, context)
+            return replace(snapshot, files, gone, stamp)
+        table = Table(snapshot.location, snapshot.schema, self.partition_by)
+        column, interval = self.interval_column, publication.interval
+        gone, stayed = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
+        done = replace(snapshot, [*stayed, *files], gone, stamp)
+        found = read_commit(snapshot.location, done.version) if done is not None else None
+        if found is None or not {file.path for file in stayed} <= found.added():
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
+        return done

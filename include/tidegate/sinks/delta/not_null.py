@@ -1,0 +1,47 @@
+"""NOT NULL columns of a Delta target: proven to hold no null before anything counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate.delta import Snapshot, StagedFile, required_columns
+from tidegate.errors import Invalid
+from tidegate.sinks.base import SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["refuse_nulls"]
+
+
+def refuse_nulls(
+    frame: DataFrame | None, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
+) -> list[str]:
+    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics.
+
+    frame: None if Spark has none.
+    """
+    required = sorted(required_columns(snapshot.schema)) if snapshot else []
+    if not required:
+        return []
+    fields = msgspec.json.decode(frame.schema.json())["fields"] if frame is not None else []
+    declared = {field["name"] for field in fields if not field["nullable"]}
+    doubtful = [name for name in required if name not in declared and not all(_no_null(file, name) for file in files)]
+    if doubtful:
+        raise Invalid(
+            f"sink {context.sink}: {', '.join(map(repr, doubtful))} may be null, which the table does not allow",
+            expected=f"no null in {', '.join(map(repr, doubtful))}",
+            help="filter or fill them in a stage before the sink",
+            reason="NULL_VALUES",
+        )
+    return required
+
+
+def _no_null(file: StagedFile, name: str) -> bool:
+    if name in file.partition:
+        return file.partition[name] is not None
+    nulls = msgspec.json.decode(file.stats or b"{}", type=dict[str, Any]).get("nullCount", {})
+    return bool(nulls.get(name) == 0)

@@ -1,0 +1,67 @@
+"""What is wrong with a Delta sink's declaration; above all with properties for the table that it makes.
+
+Properties must be known to both engines, with fit values. delta-rs takes any value when it makes a table, and writes
+protocol features of its own choice for some keys; so what is not listed here is refused. A table made beforehand may
+have whatever delta/log/features.py allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tidegate.delta import locate
+from tidegate.errors import Invalid
+from tidegate.records.place import Place, check_path
+
+__all__ = ["list_problems", "path_problems", "property_problems"]
+
+_SWITCH = (re.compile(r"true|false"), '"true" or "false"')
+_NUMBER = (re.compile(r"[1-9][0-9]{0,8}"), "a whole number above 0")
+_COUNT = (re.compile(r"-1|[0-9]{1,6}"), "a whole number, -1 for all columns")
+_SPAN = (re.compile(r"interval [1-9][0-9]{0,6} (hour|day|week)s?"), '"interval <n> days", or hours, or weeks')
+_TEXT = (re.compile(r".+"), "some text")
+
+_KNOWN = {
+    "delta.appendOnly": _SWITCH,
+    "delta.checkpointInterval": _NUMBER,
+    "delta.dataSkippingNumIndexedCols": _COUNT,
+    "delta.dataSkippingStatsColumns": _TEXT,
+    "delta.deletedFileRetentionDuration": _SPAN,
+    "delta.enableChangeDataFeed": _SWITCH,
+    "delta.enableExpiredLogCleanup": _SWITCH,
+    "delta.isolationLevel": (re.compile("Serializable|WriteSerializable"), "Serializable or WriteSerializable"),
+    "delta.logRetentionDuration": _SPAN,
+    "delta.randomizeFilePrefixes": _SWITCH,
+}
+
+
+def property_problems(properties: Mapping[str, str]) -> list[str]:
+    """What is wrong with the properties of a table that is to be made."""
+    found = []
+    for key, value in properties.items():
+        if key not in _KNOWN:
+            found.append(f"table property {key!r} is not one of {', '.join(_KNOWN)}: make the table yourself")
+            continue
+        pattern, wanted = _KNOWN[key]
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            found.append(f"table property {key!r} is {value!r}: write {wanted}")
+    return found
+
+
+def list_problems(what: str, names: Sequence[str]) -> list[str]:
+    """What is wrong with a list of column names."""
+    if any(not isinstance(name, str) or not name for name in names):
+        return [f"{what} holds something that is no column name: {list(names)!r}"]
+    folded = [name.casefold() for name in names]
+    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    return [f"{what} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+
+
+def path_problems(path: object) -> list[str]:
+    """What is wrong with a table's path."""
+    try:
+        locate(Place("/"), check_path(path))
+    except Invalid as error:
+        return [error.what]
+    return []

@@ -1,0 +1,411 @@
+"""What appends to and upserts into Delta tables have in common: who owns the table, what fits, how it is staged."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+
+from tidegate import seams
+from tidegate.delta import (
+    CommitStamp,
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    add_columns,
+    create,
+    find_commit,
+    from_spark,
+    locate,
+    missing_files,
+    open_table,
+    owner_of,
+    refuse_owner,
+    refuse_unsafe,
+    required_columns,
+    schema_problems,
+    verify,
+)
+from tidegate.delta.log.commits import PUBLISHING
+from tidegate.delta.log.schema import differences
+from tidegate.errors import Corrupt, Invalid
+from tidegate.records.names import listed
+from tidegate.records.place import Place, is_relative
+from tidegate.records.records import Json, PublishedTable, Struct
+from tidegate.sinks.base import (
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    SinkContext,
+    Staging,
+    WayBack,
+    entry_folder,
+)
+from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features
+from tidegate.sinks.delta.properties import list_problems, path_problems, property_problems
+from tidegate.sinks.delta.restore import go_back, way_back, went_past
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "refuse_unsafe_store"]
+
+Evolution = Literal["refuse", "add"]
+
+MERGED = "merged-"
+"""Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
+
+
+class StagedBatch(Struct, frozen=True, kw_only=True):
+    """A committable: what one attempt staged."""
+
+    columns: Json
+    """The output's schema, as Delta writes it."""
+    files: list[StagedFile]
+    """Rows to be added: they become files of the table as they are."""
+    deletes: list[StagedFile] = []
+    """Rows whose keys are to be removed: read once, then of no use."""
+    not_null: list[str] = []
+    """Columns that the table wanted without nulls, and that hold none."""
+    since: int | None = None
+    """In an interval pipeline: the table's version before this was staged. None: there was no table."""
+
+
+class DeltaSink(ExactlyOnceSink):
+    """A Delta table that one sink of one pipeline publishes to; others may write to it, too."""
+
+    writes_through = True
+    rewrites: ClassVar[bool]
+    """Whether publishing replaces rows, not only adds some."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+    ) -> None:
+        self.path = path
+        self.partition_by = tuple(listed(partition_by))
+        self.schema_evolution = schema_evolution
+        self.properties = dict(properties or {})
+        self.take_over = take_over
+
+    def target(self, place: Place) -> str:
+        return locate(place, self.path).url
+
+    def relative_path(self) -> str | None:
+        return self.path if is_relative(self.path) else None
+
+    def stages_in(self, context: SinkContext) -> Location:
+        return locate(context.place, self.path)
+
+    def describe(self) -> Json:
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "partition_by": list(self.partition_by),
+            "schema_evolution": self.schema_evolution,
+            "properties": self.properties,
+        }
+
+    def problems(self) -> list[str]:
+        found = path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        if self.schema_evolution not in ("refuse", "add"):
+            found.append(f'schema_evolution is {self.schema_evolution!r}: say "refuse" or "add"')
+        return found + property_problems(self.properties)
+
+    def check(self, context: SinkContext) -> None:
+        snapshot = self.open(context)
+        if snapshot is None or snapshot.txn(context.app_id) is None:
+            refuse_unsafe_store(locate(context.place, self.path))
+
+    def try_out(self, context: SinkContext) -> None:
+        refuse_unsafe_store(locate(context.place, self.path))
+
+    def head(self, context: SinkContext) -> Head:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return Head(version=None, last=None)
+        return Head(version=snapshot.version, last=snapshot.txn(context.app_id))
+
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        interval = publication.interval
+        there = head.last is not None and head.last >= publication.id
+        if there and interval is None and not publication.through:
+            return None  # The caller finds it in the head that it reads next.
+        location = locate(context.place, self.path)
+        batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
+        folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
+        if head.version is None:
+            done = self._publish_first(location, batches, stamp, folder)
+        else:
+            snapshot = open_table(location, head.version)
+            if snapshot is None or snapshot.txn(context.app_id) != head.last:
+                return None
+            self.refuse_target(snapshot, context)
+            if interval is not None:
+                ready = self.evolved(snapshot, batches, stamp)
+                done = self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
+            elif self.spark_reasons(snapshot):
+                done = self.publish_by_spark(snapshot, batches, stamp, context)
+            else:
+                ready = self.evolved(snapshot, batches, stamp)
+                done = self.publish_next(ready, batches, stamp, folder) if ready else None
+        rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
+        return published(location, done, rows)
+
+    def skipped(self, id: int, context: SinkContext) -> bool:
+        snapshot = self.open(context)
+        return snapshot is not None and went_past(snapshot, context.app_id, id)
+
+    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        batches = [msgspec.convert(each, StagedBatch) for each in committables]
+        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+        return missing_files(locate(context.place, self.path), files)
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> WayBack:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return WayBack(exists=False, lacks=to is not None)
+        return way_back(snapshot, to, known, context, rewrites=self.rewrites)
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last is not None and head.last >= publication.id:
+            return None
+        location = locate(context.place, self.path)
+        snapshot = open_table(location, head.version)
+        if snapshot is None or snapshot.txn(context.app_id) != head.last:
+            return None
+        self.refuse_target(snapshot, context)
+        return published(location, go_back(snapshot, publication, stamp_of(publication, context), context), None)
+
+    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        if head.version is None or head.last is None or head.last < publication.id:
+            return False  # The transaction never goes back, so it is at or above all that was published.
+        snapshot = open_table(locate(context.place, self.path), head.version)
+        return snapshot is not None and is_published(snapshot, publication, context)
+
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        snapshot = self.open(context)
+        find = publication_of if context.by_interval else find_commit
+        done = find(snapshot, context.app_id, id) if snapshot else None
+        return published(locate(context.place, self.path), done, None)
+
+    def verify(self, at: PublishedTable, context: SinkContext) -> None:
+        verify(locate(context.place, self.path), at.version, at.log_hash)
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        location, folder = locate(context.place, self.path), entry_folder(context, id)
+        names = {path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)}
+        return sorted(name for name in names if not name.startswith(MERGED))
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        locate(context.place, self.path).remove_folder(staging.folder(context))
+
+    # --- for the two kinds ---------------------------------------------------------------------------------
+
+    def open(self, context: SinkContext) -> Snapshot | None:
+        """The table's head, if this sink may publish there; None: there is no table yet."""
+        snapshot = open_table(locate(context.place, self.path))
+        if snapshot is not None:
+            self.refuse_target(snapshot, context)
+        return snapshot
+
+    def refuse_target(self, snapshot: Snapshot, context: SinkContext) -> None:
+        """Invalid if publishing there would lose or double rows, or break a promise of the table."""
+        if not self.take_over:
+            refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
+        refuse_unsafe(snapshot, rewrites=self.rewrites or context.by_interval)
+        if context.by_interval:
+            refuse_features(snapshot, context)
+        if snapshot.partition_by != self.partition_by:
+            raise Invalid(
+                f"sink {context.sink}: {snapshot.location.url} is partitioned by "
+                f"{list(snapshot.partition_by)}, the sink says {list(self.partition_by)}",
+                expected="the table's own partition columns, in its order",
+                help=f"write partition_by={list(snapshot.partition_by)}, or use another table",
+                reason="OTHER_PARTITIONS",
+            )
+
+    def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """The output as a Delta schema, or Invalid with every reason why the table cannot take it."""
+        return self.fitting(msgspec.json.decode(frame.schema.json()), context, snapshot)
+
+    def fitting(self, output: Json, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """The same of an output's schema in Spark's words."""
+        schema = from_spark(output)
+        found = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        if not found and snapshot is not None:
+            allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
+            if self.spark_reasons(snapshot):
+                allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
+            found = [each.text for each in differences(schema, snapshot.schema) if each.kind not in allowed]
+        if found:
+            where = locate(context.place, self.path).url
+            raise Invalid(
+                "\n    ".join([f"sink {context.sink}: the output does not fit {where}:", *found]),
+                expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
+                help="change the last stage before the sink"
+                + ("" if self.schema_evolution == "add" else ', or say schema_evolution="add" for new columns'),
+                reason="BAD_OUTPUT",
+            )
+        return schema
+
+    def output_problems(self, schema: Json) -> list[str]:
+        """What else is wrong with an output of this schema."""
+        return []
+
+    @abstractmethod
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        """Why this table can be published to by delta-spark only."""
+
+    @abstractmethod
+    def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
+        """The files of a table's first version."""
+
+    @abstractmethod
+    def publish_next(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        """Commit the batches right after `snapshot`, through delta-rs."""
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        """Commit the batches right after `snapshot`, in place of what their interval has there."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def publish_by_spark(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
+    ) -> Committed | None:
+        """Commit the batches through delta-spark, for a table that needs it."""
+
+    def evolved(self, snapshot: Snapshot, batches: Iterable[StagedBatch], stamp: CommitStamp) -> Snapshot | None:
+        """The table with all columns that the batches have: as it is, or after a commit that adds some.
+
+        None: somebody else committed first. What no longer fits, though it was decided, is Invalid.
+        """
+        schemas = [batch.columns for batch in batches]
+        found = [each for schema in schemas for each in differences(schema, snapshot.schema)]
+        allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
+        wanted = {field["name"]: field for schema in schemas for field in schema["fields"]}
+        unfit = [each.text for each in found if each.kind not in allowed]
+        required = required_columns(snapshot.schema)
+        for batch in batches:
+            unfit += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
+        if unfit:
+            raise Invalid(
+                "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
+                expected="the schema that the table had when the checkpoint was made",
+                help="change the table back, then run again: what is decided is published then",
+                reason="TABLE_CHANGED",
+            )
+        new = [wanted[name] for name in dict.fromkeys(each.column for each in found if each.kind == "new")]
+        if not new:
+            return snapshot
+        done = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
+        return open_table(snapshot.location, done.version) if done else None
+
+    def _publish_first(
+        self, location: Location, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        files = self.first_files(batches, location, folder)
+        return create(
+            location,
+            united(batches),
+            files,
+            stamp,
+            partition_by=self.partition_by,
+            properties=self.properties,
+        )
+
+
+def refuse_unsafe_store(location: Location) -> None:
+    """Invalid if two could both commit the same version there, and the later one would overwrite the other."""
+    locked = {"aws_s3_locking_provider", "s3_locking_provider"} & {name.lower() for name in location.options}
+    if location.is_local or locked or os.environ.get("AWS_S3_LOCKING_PROVIDER"):
+        return  # with a lock of its own, delta-rs needs no condition
+    from tidegate.ledger.object_store import ObjectStore
+
+    try:
+        ObjectStore(location.url, location.options).refuse_unsafe()
+    except Invalid as error:
+        if error.reason != "BAD_STORE":  # one that only delta-rs knows: it says itself what it cannot do
+            raise
+
+
+def united(batches: Sequence[StagedBatch]) -> Json:
+    """One schema that has all columns of the batches."""
+    fields = {field["name"]: field for batch in reversed(batches) for field in batch.columns["fields"]}
+    names = dict.fromkeys(field["name"] for batch in batches for field in batch.columns["fields"])
+    return {"type": "struct", "fields": [fields[name] for name in names]}
+
+
+def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[StagedBatch]:
+    """What was staged, oldest first; Corrupt if any of it is gone: a VACUUM, or a clean-up by hand."""
+    try:
+        batches = [msgspec.convert(each, StagedBatch) for each in publication.committables]
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",
+            expected="a committable of this sink",
+            help="was the sink's kind changed while something was still to be published? Change it back, run once",
+            reason="BAD_COMMITTABLE",
+        ) from error
+    files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+    if gone := missing_files(location, files):
+        raise Corrupt(
+            f"sink {context.sink}: {len(gone)} of {len(files)} files that checkpoint {publication.id} staged "
+            f"in {location.url} are gone or changed, first {gone[0]!r}",
+            expected="every staged file as the job wrote it, until it is published",
+            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older one",
+            reason="STAGED_FILES_GONE",
+        )
+    return batches
+
+
+def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
+    """What goes into the log beside the rows."""
+    faults = ("S5.through.before", "S5.through.after") if publication.through else PUBLISHING
+    return CommitStamp(
+        app_id=context.app_id,
+        id=publication.id,
+        pipeline=context.pipeline,
+        generation=publication.generation,
+        attempt=publication.attempt,
+        owner=owner_of(context.pipeline, context.sink, context.uid),
+        floor=(publication.after or 0) if publication.interval is not None else 0,
+        through=publication.through,
+        faults=faults,
+    )
+
+
+def published(location: Location, done: Committed | None, rows: int | None) -> PublishedTable | None:
+    """The answer to the coordinator."""
+    if done is None:
+        return None
+    return PublishedTable(uri=location.url, version=done.version, log_hash=done.log_hash, rows=rows)
+
+
+def staged_result(batch: StagedBatch, rows: int) -> Prepared:
+    """The answer of `prepare`."""
+    files = [*batch.files, *batch.deletes]
+    return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))

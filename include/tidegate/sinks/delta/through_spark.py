@@ -1,0 +1,231 @@
+"""Publishing through delta-spark, for tables whose rules delta-rs does not keep (delta/log/features.py).
+
+Spark skips a write whose txnVersion is not above the last one of its txnAppId, without a word; so the table
+is asked afterwards. Spark cannot be told which version to commit: it rebases on what others commit meanwhile.
+Not for tables on local disks that others write to at the same time: delta-spark has no exclusion between
+processes there, and a commit can be lost; nor does it sync what it writes, so it is synced afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.delta import CommitStamp, Committed, Snapshot, StagedFile, find_commit, open_table, sync_commit
+from tidegate.delta.arrow_types import arrow_schema, typed_partition
+from tidegate.delta.files.partitions import partition_values
+from tidegate.errors import Corrupt, Unavailable
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
+from tidegate.sinks.base import SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.sinks.delta.table import StagedBatch
+
+__all__ = ["append_by_spark", "merge_by_spark"]
+
+_ORDER = "tidegate_order"
+_DELETED = "tidegate_deleted"
+_TXN = "spark.databricks.delta.write"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def append_by_spark(
+    snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext, *, evolve: bool
+) -> Committed | None:
+    """Add the batches' rows as one delta-spark commit."""
+    session = _session(snapshot, context)
+    _claim(session, snapshot, stamp)
+    seams.fault(stamp.faults[0])
+    frames = [_read(session, snapshot, batch.files, batch.columns) for batch in batches if batch.files]
+    if frames:
+        rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        _append(rows, snapshot, stamp.app_id, stamp.id, stamp, evolve)
+    return _settle(session, snapshot, stamp)
+
+
+def merge_by_spark(
+    snapshot: Snapshot,
+    batches: Sequence[StagedBatch],
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    stamp: CommitStamp,
+    context: SinkContext,
+) -> Committed | None:
+    """Replace the batches' rows by key as one delta-spark MERGE: the greatest order_by counts, then the last batch."""
+    session = _session(snapshot, context)
+    _claim(session, snapshot, stamp)
+    changes = _changes(session, snapshot, batches, keys, order_by)
+    counts = _not_late(order_by)
+    names = [field["name"] for field in snapshot.schema["fields"] if field["name"] in changes.columns]
+    view = f"tidegate_{stamp.attempt}"
+    changes.createOrReplaceTempView(view)
+    settings = {
+        f"{_TXN}.txnAppId": stamp.app_id,
+        f"{_TXN}.txnVersion": str(stamp.id),
+        _USER_METADATA: _metadata(stamp),
+    }
+    seams.fault(stamp.faults[0])
+    try:
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        session.sql(
+            f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
+            + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+            + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
+            + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
+            + ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
+            + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(quoted, names))})"
+            + f" VALUES ({', '.join(f's.{quoted(name)}' for name in names)})"
+        )
+    finally:
+        for key in settings:
+            session.conf.unset(key)
+        session.catalog.dropTempView(view)
+    return _settle(session, snapshot, stamp)
+
+
+def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
+    if context.spark is None:
+        raise Unavailable(
+            f"{snapshot.location.url} is published by delta-spark, and this process has no Spark",
+            expected="a process that may start Spark, because of the table's features",
+            help="it is published by the next job of this pipeline, or by `tidegate run`",
+            reason="NEEDS_SPARK",
+        )
+    return context.spark()
+
+
+def _claim(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> None:
+    """Note the owner once, in a commit of its own: delta-spark takes one transaction per commit."""
+    if snapshot.txn(stamp.owner[0]) is None:
+        _append_nothing(session, snapshot, *stamp.owner, stamp)
+
+
+def _settle(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
+    """What the table says afterwards. A merge that changes nothing makes no commit, so one is made for it."""
+    seams.fault(stamp.faults[1])
+    done = _look(snapshot, stamp)
+    if done is None:
+        _append_nothing(session, snapshot, stamp.app_id, stamp.id, stamp)
+        done = _look(snapshot, stamp)
+    return done
+
+
+def _look(snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
+    now = open_table(snapshot.location)
+    done = find_commit(now, stamp.app_id, stamp.id) if now else None
+    if done is not None:
+        sync_commit(snapshot.location, done.version)
+    return done
+
+
+def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp) -> None:
+    filled = ("delta.identity.start", "delta.generationExpression")  # by Spark only
+    names = [
+        field["name"] for field in snapshot.schema["fields"] if not any(key in field["metadata"] for key in filled)
+    ]
+    empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(quoted, names)).limit(0)
+    _append(empty, snapshot, app_id, version, stamp, False)
+
+
+def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp, evolve: bool) -> None:
+    writer = rows.write.format("delta").mode("append").option("mergeSchema", str(evolve).lower())
+    writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
+    writer.option("userMetadata", _metadata(stamp)).save(snapshot.location.url)
+
+
+def _not_late(order_by: Sequence[str]) -> str:
+    """Structs compare field by field, and null is least in them."""
+    if not order_by:
+        return "true"
+    ours, theirs = (", ".join(f"{side}.{quoted(name)}" for name in order_by) for side in "st")
+    return f"struct({ours}) >= struct({theirs})"
+
+
+def _changes(
+    session: SparkSession,
+    snapshot: Snapshot,
+    batches: Sequence[StagedBatch],
+    keys: Sequence[str],
+    order_by: Sequence[str],
+) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    frames = [
+        _read(session, snapshot, files, batch.columns)
+        .withColumn(_ORDER, f.lit(place))
+        .withColumn(_DELETED, f.lit(deleted))
+        for place, batch in enumerate(batches)
+        for files, deleted in ((batch.files, False), (batch.deletes, True))
+        if files
+    ]
+    rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    greatest = [f.col(quoted(name)).desc_nulls_last() for name in order_by]
+    last = Window.partitionBy(*map(quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
+    return rows.withColumn(_ORDER, f.row_number().over(last)).where(f"{_ORDER} = 1").drop(_ORDER)
+
+
+def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json) -> DataFrame:
+    """Staged rows as they were. Which partition a file is of is told by its record; by its folder only where the two
+    agree, for then one scan reads many partitions. Files that we wrote ourselves lie in no partition's folder."""
+    base = "/".join(files[0].path.split("/")[:4])
+    in_folders = [file for file in files if _told_by_folder(file, base, columns)]
+    others: dict[tuple[tuple[str, str | None], ...], list[StagedFile]] = {}
+    for file in files:
+        if file not in in_folders:
+            others.setdefault(tuple(sorted(file.partition.items())), []).append(file)
+    frames = [_scan(session, snapshot, group, columns) for group in others.values()]
+    if in_folders:
+        frames.insert(0, _scan(session, snapshot, in_folders, columns, base))
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _told_by_folder(file: StagedFile, base: str, columns: Json) -> bool:
+    folders = [each for each in file.path[len(base) + 1 :].split("/") if not each.startswith(f"{_DELETED}=")]
+    try:
+        return partition_values("/".join(folders), columns, tuple(file.partition)) == file.partition
+    except Corrupt:
+        return False
+
+
+def _scan(
+    session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json, base: str | None = None
+) -> DataFrame:
+    """Rows of files whose folders below `base` name their partitions; without it, of files of one partition.
+
+    Timestamps in folder names are microseconds (delta/files/partitions.py).
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    partition = files[0].partition
+    by_name = {field["name"]: field for field in columns["fields"]}
+    micros = [name for name in partition if by_name[name]["type"] == "timestamp"]
+    stored = [field | {"type": "long"} if name in micros else field for name, field in by_name.items()]
+    if base is None:
+        stored = [field for field in stored if field["name"] not in partition]
+    reader: Any = session.read.schema(StructType.fromJson({"type": "struct", "fields": stored}))
+    if base is not None:
+        reader = reader.option("basePath", snapshot.location.full(base))
+    rows: DataFrame = reader.parquet(*(snapshot.location.full(file.path) for file in files))
+    if base is None:
+        values = typed_partition(partition, arrow_schema(columns, list(partition)), 1)
+        for name, text in partition.items():
+            value = values[name][0].value if name in micros and text is not None else text
+            kind = StructType.fromJson({"type": "struct", "fields": [by_name[name]]})[0].dataType
+            rows = rows.withColumn(name, f.lit(value).cast("bigint" if name in micros else kind))
+    return rows.selectExpr(
+        *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name)
+    )
+
+
+def _metadata(stamp: CommitStamp) -> str:
+    return msgspec.json.encode(stamp.tags()).decode()

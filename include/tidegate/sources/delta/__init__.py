@@ -1,0 +1,1 @@
+"""Source: the commits of a Delta table."""

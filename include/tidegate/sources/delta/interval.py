@@ -1,0 +1,126 @@
+"""One interval's rows of a Delta table: all with start <= column < end, as of a version that the plan pins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.delta import LiveFile, live_files, open_table
+from tidegate.errors import Invalid, TidegateError
+from tidegate.records.interval import Interval
+from tidegate.records.records import Json
+from tidegate.sources.base import Planned
+from tidegate.sources.delta import errors
+from tidegate.sources.delta.log import DataFile, TableLayout, TableLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["only_interval", "plan_interval"]
+
+_TYPES: Final = ("date", "timestamp", "timestamp_ntz")
+_TRUNCATED: Final = timedelta(milliseconds=1)
+"""Delta's statistics keep milliseconds of timestamps: what they call the greatest may be that much greater."""
+
+
+def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -> Planned:
+    """The files of the table's head that may hold rows of the interval."""
+    head = log.head
+    if head is None:
+        raise errors.no_table(source, log.location.url)
+    layout = log.layout(head)
+    kind = _kind(layout, column, source, log.location.url)
+    version = log.version(head)
+    bounds = _bounds(kind, interval)
+    everything = log.snapshot(head)
+    files = _chosen(log, head, everything, column, kind, bounds)
+    plain = layout.is_plain and not any(file.has_deletions for file in files)
+    splits = {
+        "mode": "append",
+        "table": layout.table,
+        "schema": layout.schema,
+        "partition_by": list(layout.partition_by),
+        "reader": "parquet" if plain else "delta",
+        "whole_snapshot": True,  # the condition on the column does the rest
+        "millis": None if version is None else version.millis,
+        "commits": [[head, None if version is None else version.sha]],
+        "files": [{"version": head, "path": f.path, "size": f.size, "values": f.values} for f in files],
+        "feed": None,
+        "interval": {"column": column, "kind": kind, "low": bounds[0].isoformat(), "high": bounds[1].isoformat()},
+    }
+    size = sum(file.size for file in files)
+    summary = f"version {head}: {len(files):,} of {len(everything):,} files, {size / 1e6:,.1f} MB"
+    return Planned(end=None, splits=splits, empty=not files, summary=summary)
+
+
+def only_interval(frame: DataFrame, splits: Json) -> DataFrame:
+    """The planned interval's rows of a frame."""
+    chosen = splits.get("interval")
+    if chosen is None:
+        return frame
+    from pyspark.sql import functions as F
+
+    column = F.col("`{}`".format(chosen["column"].replace("`", "``")))
+    low, high = (_literal(chosen["kind"], chosen[name]) for name in ("low", "high"))
+    return frame.where((column >= low) & (column < high))
+
+
+def _literal(kind: str, text: str) -> Column:
+    """A bound that means the same in every session's time zone."""
+    from pyspark.sql import functions as F
+
+    if kind == "timestamp":
+        moment = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
+        return F.timestamp_micros(F.lit(moment // timedelta(microseconds=1)))
+    return F.lit(text).cast(kind)
+
+
+def _kind(layout: TableLayout, column: str, source: str, url: str) -> str:
+    found = {field["name"]: field["type"] for field in layout.schema["fields"]}
+    kind = found.get(column)
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise Invalid(
+            f"source {source!r}: column {column!r} of {url} " + ("is " + str(kind) if kind else "does not exist"),
+            expected=f"by_interval to name a column of type {', '.join(_TYPES)}; there are {', '.join(found)}",
+            help="name the column that tells when a row belongs",
+            reason="BAD_TIME_COLUMN",
+        )
+    return kind
+
+
+def _bounds(kind: str, interval: Interval) -> tuple[Any, Any]:
+    """The interval in the column's type: bounds of low <= value < high. A date means its first moment, in UTC."""
+    return _bound(kind, interval.start), _bound(kind, interval.end)
+
+
+def _bound(kind: str, moment: datetime) -> datetime | date:
+    if kind == "timestamp":
+        return moment
+    bare = moment.replace(tzinfo=None)
+    if kind == "timestamp_ntz":
+        return bare
+    return bare.date() if bare.time() == time.min else bare.date() + timedelta(days=1)
+
+
+def _chosen(
+    log: TableLog, head: int, files: Sequence[DataFile], column: str, kind: str, bounds: tuple[Any, Any]
+) -> list[DataFile]:
+    """Those files that partition values and statistics do not rule out. Of a table that delta-rs cannot read: all."""
+    try:
+        snapshot = open_table(log.location, head)
+        live = live_files(snapshot) if snapshot is not None else []
+    except (TidegateError, ValueError, OverflowError):
+        live = []
+    ruled_out = {file.path for file in live if not _may_hold(file, column, *bounds)}
+    return [file for file in files if file.path not in ruled_out]
+
+
+def _may_hold(file: LiveFile, column: str, low: Any, high: Any) -> bool:
+    if column in file.partition:
+        value = file.partition[column]
+        return value is not None and bool(low <= value < high)
+    least, greatest = file.low.get(column), file.high.get(column)
+    if least is None or greatest is None:
+        return True
+    return bool(least < high and (greatest + _TRUNCATED if isinstance(greatest, datetime) else greatest) >= low)

@@ -1,0 +1,364 @@
+"""New versions of a Delta table: the rows that each appends, or its change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from tidegate.delta.files.access import locate
+from tidegate.errors import Invalid
+from tidegate.records.records import Amount, Json
+from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.delta import errors
+from tidegate.sources.delta.interval import plan_interval
+from tidegate.sources.delta.log import DataFile, TableLayout, TableLog, Version
+from tidegate.sources.delta.position import TablePosition
+from tidegate.sources.delta.verify import verify_delta
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["DeltaTable"]
+
+VERSIONS: Final = 1000
+"""Commits that one plan looks at: thousands of empty ones must not delay a trigger."""
+
+VERSIONS_BY_SPARK: Final = 16
+"""The same for tables that delta-spark must read: each version costs a second."""
+
+
+class DeltaTable(Source):
+    """What other jobs commit to a Delta table, version by version.
+
+    DeltaTable("tables/orders")                       rows that are appended
+    DeltaTable("tables/orders", mode="changes")       every change of a row, from the table's change data feed
+    DeltaTable("tables/orders", by_interval="at")     rows of the run's data interval, in the table as it is
+
+    path: the table, relative to the pipeline's place.
+    mode: "append" refuses a version that updates or deletes rows; compaction and other rewrites that change no
+        row are skipped. "changes" adds Delta's columns `_change_type`, `_commit_version`, `_commit_timestamp`.
+    start: "beginning": first the table as it is, then what comes; "latest": only what comes after the first look at
+        it, which is recorded; a number: that version and all after it.
+    max_files, max_bytes: bounds of one checkpoint, also within a version; at least one file is always taken. A
+        version of a change feed is never divided.
+    ignore_deletes: skip versions that only delete rows. ignore_changes: skip versions that update or delete rows
+        altogether, also what they add. Both for mode "append".
+    by_interval: a date or timestamp column. Each run reads all rows with start <= column < end of its data interval,
+        from the version that the table has when the run is planned. The other arguments mean nothing then.
+    """
+
+    kind = "delta"
+    unit = "bytes"
+
+    def __init__(
+        self,
+        path: str,
+        mode: Literal["append", "changes"] = "append",
+        start: int | Literal["beginning", "latest"] = "beginning",
+        max_files: int = 1000,
+        max_bytes: int | None = None,
+        *,
+        ignore_deletes: bool = False,
+        ignore_changes: bool = False,
+        by_interval: str | None = None,
+    ) -> None:
+        self.path = path
+        self.mode = mode
+        self.start = start
+        self.max_files = max_files
+        self.max_bytes = max_bytes
+        self.ignore_deletes = ignore_deletes
+        self.ignore_changes = ignore_changes
+        self.time_column = by_interval
+
+    @property
+    def by_interval(self) -> bool:
+        """See Source."""
+        return self.time_column is not None
+
+    def describe(self) -> Json:
+        """See Source."""
+        return {"kind": self.kind, **vars(self)}
+
+    def problems(self) -> list[str]:
+        """See Source."""
+        found = []
+        if not isinstance(self.path, str) or not self.path.strip() or "\0" in self.path:
+            found.append(f"path is {self.path!r}; it must be a path or URL like 'tables/orders'")
+        if self.mode not in ("append", "changes"):
+            found.append(f"mode is {self.mode!r}; it must be 'append' or 'changes'")
+        is_version = isinstance(self.start, int) and not isinstance(self.start, bool) and self.start >= 0
+        if self.start not in ("beginning", "latest") and not is_version:
+            found.append(f"start is {self.start!r}; it must be 'beginning', 'latest' or a version, at least 0")
+        for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
+            wrong = isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
+            if wrong and not (bound is None and name == "max_bytes"):
+                found.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
+        for name, flag in (("ignore_deletes", self.ignore_deletes), ("ignore_changes", self.ignore_changes)):
+            if not isinstance(flag, bool):
+                found.append(f"{name} is {flag!r}; it must be True or False")
+            elif flag and self.mode == "changes":
+                found.append(f"{name} is for mode='append': a change feed tells deletes and updates")
+        return found + self._interval_problems()
+
+    def _interval_problems(self) -> list[str]:
+        if self.time_column is None:
+            return []
+        if not isinstance(self.time_column, str) or not self.time_column:
+            return [f"by_interval is {self.time_column!r}; it must be the name of a date or timestamp column"]
+        plain = {"path": self.path, "time_column": self.time_column}
+        if vars(self) != vars(DeltaTable(self.path)) | plain:
+            return ["by_interval reads the table as it is: mode, start, bounds and ignore_* mean nothing with it"]
+        return []
+
+    def beginning(self, context: SourceContext) -> Json | None:
+        """See Source: "latest" is the version of the moment."""
+        if self.start != "latest" or self.by_interval:
+            return None
+        return self._first(TableLog(locate(context.place, self.path)), context.source).json
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        """The next files of the log, by name. Reads commit files, no data; no JVM, no delta-rs."""
+        log = TableLog(locate(context.place, self.path))
+        if self.time_column is not None:
+            assert context.interval is not None
+            return plan_interval(log, self.time_column, context.interval, context.source)
+        if start is None:
+            position = self._first(log, context.source)
+        else:
+            position = TablePosition.of(start, context.source)
+            _same_table(log, position, context.source)
+        cut = Cut(self.max_files, least([self.max_bytes, context.at_most]), position)
+        self._fill(cut, log, context.source)
+        if cut.end == position and not cut.files and not cut.feed:
+            end = start if start is not None or self.start == "beginning" else position.json
+            return Planned(end=end, splits=_splits(self.mode, cut, None), empty=True, summary="no new version")
+        layout = log.layout(cut.end.version)
+        if layout.table != position.table:
+            raise errors.recreated(context.source, log.location.url, position.table, layout.table)
+        return Planned(
+            end=cut.end.json,
+            splits=_splits(self.mode, cut, layout),
+            empty=not cut.files and not cut.feed,
+            more=cut.more,
+            summary=cut.summary,
+            amount=cut.size,
+        )
+
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
+        """The commits are those that were planned, and their files are still there."""
+        return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """The rows of the planned files, or the change feed of the planned versions."""
+        from tidegate.sources.delta.reading import read_delta
+
+        return read_delta(spark, locate(context.place, self.path), splits, self._layout(splits, context), context)
+
+    def _layout(self, splits: Json, context: SourceContext) -> Json:
+        """The schema to read with. A plan without news has none: that of the table now."""
+        if splits["schema"] is not None:
+            return {"schema": splits["schema"], "partition_by": splits["partition_by"]}
+        log = TableLog(locate(context.place, self.path))
+        if log.head is None:
+            raise errors.no_table(context.source, log.location.url)
+        layout = log.layout(log.head)
+        return {"schema": layout.schema, "partition_by": list(layout.partition_by)}
+
+    def _first(self, log: TableLog, source: str) -> TablePosition:
+        """Where to begin when nothing was read yet."""
+        head = log.head
+        if head is None:
+            raise errors.no_table(source, log.location.url)
+        if self.start == "beginning":
+            return TablePosition(log.layout(head).table, head, _sha(log, head), 0, True)
+        if self.start == "latest":
+            return TablePosition(log.layout(head).table, head, _sha(log, head), None, False)
+        assert isinstance(self.start, int)
+        if self.start > head + 1 or (self.start <= head and self.start not in log.commits):
+            raise errors.no_version(source, log.location.url, self.start, log.commits, head)
+        table = log.layout(min(self.start, head)).table
+        return TablePosition(table, self.start - 1, _sha(log, self.start - 1), None, False)
+
+    def _fill(self, cut: Cut, log: TableLog, source: str) -> None:
+        """Take from the log, version by version, until a bound is met or there is no more."""
+        if cut.end.is_snapshot:
+            self._fill_from_snapshot(cut, log)
+            if cut.files:
+                return  # the log is the next plan's: a snapshot may need delta-spark, the versions after it not
+        began = cut.end.version
+        plain: bool | None = None
+        for at, version in self._versions(log, cut.end, source):
+            if version.number - began > VERSIONS:
+                cut.more = True
+                return
+            if self.mode == "append" and (plain is None or version.changes_layout):
+                plain = log.layout(version.number).is_plain
+            # delta-spark reads a range under one schema, and each version costs it a second.
+            by_spark = self.mode == "append" and not plain
+            if by_spark and cut.commits and (version.changes_layout or len(cut.commits) >= VERSIONS_BY_SPARK):
+                cut.more = True
+                return
+            try:
+                fits = self._take(cut, at, version, log, source)
+            except Invalid:
+                if not cut.files and not cut.feed:
+                    raise
+                fits, cut.more = False, True  # first what is good; the next plan begins with what is not
+            if not fits:
+                return
+
+    def _fill_from_snapshot(self, cut: Cut, log: TableLog) -> None:
+        """Take files of the table as it was at the first plan."""
+        position = cut.end
+        version = log.version(position.version)
+        cut.commits[position.version] = position.sha
+        cut.millis = None if version is None else version.millis
+        if cut.take_files(position, log.snapshot(position.version)):
+            cut.more = log.version(position.version + 1) is not None
+
+    def _take(self, cut: Cut, at: TablePosition, version: Version, log: TableLog, source: str) -> bool:
+        """Take one version, or what fits of it; False: a bound is met."""
+        if self.mode == "append":
+            return cut.take_files(at, self._appended(version, log, source))
+        if at.index:
+            raise errors.half_read(source, log.location.url, at.version)
+        if (not cut.feed or version.changes_layout) and not log.layout(version.number).has_change_feed:
+            raise errors.no_change_feed(source, log.location.url, version.number)
+        return cut.take_feed(version)
+
+    def _versions(self, log: TableLog, position: TablePosition, source: str) -> Iterator[tuple[TablePosition, Version]]:
+        """The commits to read, each with the position to begin at."""
+        if position.index is not None:
+            version = log.version(position.version)
+            if version is None:
+                raise errors.log_cleaned(source, log.location.url, position.version, log.commits)
+            yield position, version
+        number = position.version + 1
+        while (version := log.version(number)) is not None:
+            yield TablePosition(position.table, number, version.sha, 0, False), version
+            number += 1
+
+    def _appended(self, version: Version, log: TableLog, source: str) -> Sequence[DataFile]:
+        """The files of a version that appends rows; Invalid, or none by choice, if it does something else."""
+        if not version.removed:
+            return version.added
+        if self.ignore_changes or (self.ignore_deletes and not version.added):
+            return []
+        raise errors.changed_rows(source, log.location.url, version)
+
+
+@dataclass
+class Cut:
+    """A range that grows until a bound is met."""
+
+    max_files: int
+    max_bytes: int | None
+    end: TablePosition
+    files: list[tuple[int, DataFile]] = field(default_factory=list)
+    feed: list[int] = field(default_factory=list)
+    commits: dict[int, str | None] = field(default_factory=dict)
+    more: bool = False
+    whole_snapshot: bool = False
+    millis: int | None = None
+    """When the version of the snapshot was made."""
+    _count: int = 0
+    _bytes: int = 0
+
+    def take_files(self, at: TablePosition, files: Sequence[DataFile]) -> bool:
+        """Take files from index `at.index` on; False: a bound is met."""
+        first = at.index or 0
+        for index in range(first, len(files)):
+            file = files[index]
+            if self._is_full(1, file.size):
+                self.more = True
+                if index:  # else the range ends with the version before
+                    self.end = replace(at, index=index)
+                return False
+            self.files.append((at.version, file))
+            self.commits[at.version] = at.sha
+        self.whole_snapshot = at.is_snapshot and first == 0
+        self.end = replace(at, index=None, is_snapshot=False)
+        return True
+
+    def take_feed(self, version: Version) -> bool:
+        """Take a version's changes, whole; False: a bound is met."""
+        size = sum(file.size for file in version.changes)
+        if version.changes and self._is_full(len(version.changes), size):
+            self.more = True
+            return False
+        if version.changes:
+            self.feed.append(version.number)
+            self.commits[version.number] = version.sha
+        self.end = replace(self.end, version=version.number, sha=version.sha, index=None, is_snapshot=False)
+        return True
+
+    def _is_full(self, count: int, size: int) -> bool:
+        """Whether so much more is too much; otherwise it is counted. The first is never too much."""
+        over_files = self._count + count > self.max_files
+        over_bytes = self.max_bytes is not None and self._bytes + size > self.max_bytes
+        if self._count and (over_files or over_bytes):
+            return True
+        self._count += count
+        self._bytes += size
+        return False
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self._bytes
+
+    @property
+    def summary(self) -> str:
+        """For people."""
+        first, last = min(self.commits, default=0), max(self.commits, default=0)
+        if not self.commits:
+            return f"no new rows up to version {self.end.version}"
+        versions = f"version {first}" if first == last else f"versions {first} to {last}"
+        return f"{versions}: {self._count:,} files, {self._bytes / 1e6:,.1f} MB"
+
+
+def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:
+    """What to read and how; enough to read it again."""
+    plain = layout is not None and layout.is_plain and not any(file.has_deletions for _, file in cut.files)
+    return {
+        "mode": mode,
+        "table": cut.end.table,
+        "schema": None if layout is None else layout.schema,
+        "partition_by": None if layout is None else list(layout.partition_by),
+        "reader": "parquet" if plain else "delta",
+        "whole_snapshot": cut.whole_snapshot,
+        "millis": cut.millis,
+        "commits": [[number, sha] for number, sha in cut.commits.items()],
+        "files": [
+            {"version": version, "path": file.path, "size": file.size, "values": file.values, "rows": file.rows}
+            for version, file in cut.files
+        ],
+        "feed": [cut.feed[0], cut.feed[-1]] if cut.feed else None,
+    }
+
+
+def _sha(log: TableLog, number: int) -> str | None:
+    version = log.version(number)
+    return None if version is None else version.sha
+
+
+def _same_table(log: TableLog, position: TablePosition, source: str) -> None:
+    """The table still has the version that was read last, and it is the same one."""
+    url = log.location.url
+    version = log.version(position.version)
+    if version is not None:
+        if position.sha is not None and version.sha != position.sha:
+            table = log.layout(position.version).table
+            if table != position.table:
+                raise errors.recreated(source, url, position.table, table)
+            raise errors.rewritten(source, url, position.version)
+        return
+    head = log.head
+    if head is None:
+        raise errors.table_gone(source, url, position.version)
+    if head < position.version:
+        raise errors.went_back(source, url, position, head, log.layout(head).table)
+    if head > position.version and position.version + 1 not in log.commits:
+        raise errors.log_cleaned(source, url, position.version + 1, log.commits)

@@ -1,0 +1,90 @@
+"""Before a range of a Delta table is read: are its commits still the same, are its files still there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tidegate.delta.files.access import Location
+from tidegate.errors import Invalid
+from tidegate.records.records import Amount, Json
+from tidegate.sources.delta import errors
+from tidegate.sources.delta.log import DataFile, TableLog, Version
+
+__all__ = ["verify_delta"]
+
+SHOWN: Final = 20
+LOOKS_AT_ONCE: Final = 16
+
+
+def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
+    """Invalid names every version that was replaced and every file that is gone. Answers with how much it is."""
+    if (now := _table_now(log)) not in (None, splits["table"]):
+        raise errors.recreated(source, log.location.url, splits["table"], str(now))
+    needs_log = splits["reader"] == "delta" or splits["feed"] is not None
+    problems: list[str] = []
+    files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
+    for number, sha in splits["commits"]:
+        version = log.version(number)
+        if version is None and sha is not None and needs_log:
+            problems.append(f"version {number}: its commit file is gone (log retention, or the table was dropped)")
+        elif version is not None and sha is not None and version.sha != sha:
+            problems.append(f"version {number}: its commit was written again (put back from a copy?)")
+        elif version is not None and splits["feed"] is not None:
+            files += _feed_files(version, splits)
+    if not problems:
+        problems += _file_problems(log.location, files)
+    if problems:
+        more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        raise Invalid(
+            f"source {source!r}: {log.location.url} is not what it was when the checkpoint was planned:"
+            + "".join(f"\n  {problem}" for problem in problems[:SHOWN])
+            + more,
+            expected="the planned versions and their files",
+            help="put back from a copy what is missing, and try again; or skip what is lost: give the source another "
+            "name and start it at a later version. VACUUM must keep files until this pipeline has read them: raise "
+            "delta.deletedFileRetentionDuration",
+            reason="SOURCE_CHANGED",
+        )
+    return _amount(files, splits)
+
+
+def _amount(files: list[DataFile], splits: Json) -> Amount:
+    """Of a change feed nobody knows how many rows it has, nor of an interval how many of the files' rows are in it."""
+    told = [file.get("rows") for file in splits["files"]]
+    partial = splits["feed"] is not None or splits.get("interval") is not None
+    rows = None if (partial and files) or None in told else sum(told)
+    return Amount(rows=rows, bytes=sum(file.size for file in files), files=len(files))
+
+
+def _feed_files(version: Version, splits: Json) -> list[DataFile]:
+    first, last = splits["feed"]
+    return version.changes if first <= version.number <= last else []
+
+
+def _table_now(log: TableLog) -> str | None:
+    """The id of the table that is there now; None: none, or its log does not tell any more."""
+    try:
+        return None if log.head is None else log.layout(log.head).table
+    except Invalid:
+        return None
+
+
+def _file_problems(location: Location, files: list[DataFile]) -> Iterator[str]:
+    """One line per file that is gone or has another size. Delta never writes a file twice: that is enough."""
+    if location.is_local:
+        sizes = [_size(location, file) for file in files]
+    else:
+        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+            sizes = list(pool.map(lambda file: _size(location, file), files))
+    for file, size in zip(files, sizes, strict=True):
+        if size is None:
+            yield f"file {file.path!r} is gone (VACUUM?)"
+        elif file.size and size != file.size:
+            yield f"file {file.path!r} has {size:,} bytes, {file.size:,} planned"
+
+
+def _size(location: Location, file: DataFile) -> int | None:
+    """The size now. A file of another store (a shallow clone) is left to Spark."""
+    return file.size if "://" in file.path else location.size(file.path)

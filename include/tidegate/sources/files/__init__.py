@@ -1,0 +1,1 @@
+"""Source: the files of a folder."""

@@ -1,0 +1,167 @@
+"""Files to DataFrames: exactly these files, no row dropped in silence.
+
+Options that tidegate sets itself, whatever the session says: folders like `a=b` add no columns, and nothing
+that is missing or damaged is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tidegate.records.names import quoted
+from tidegate.sources.base import SourceContext
+from tidegate.sources.ddl import Column, parse_ddl
+from tidegate.sources.files.exact_values import wide
+from tidegate.sources.files.folder import Folder
+from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
+from tidegate.sources.files.malformed import flagged, free_name, note, refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+__all__ = ["CORRUPT", "empty_frame", "escaped", "exact_reader", "read_files", "unreadable"]
+
+CORRUPT: Final = "_corrupt_record"
+
+_SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
+
+_LINES: Final = ("encoding", "lineSep", "compression")
+"""Options that say what a line is."""
+
+_ABOUT_FILES: Final = ("encoding", "charset", "linesep", "compression", "multiline")
+"""Options that mean nothing to a parser of texts."""
+
+
+class Declared(Protocol):
+    """What a source of files says about how they are read: `Files`, say."""
+
+    @property
+    def schema(self) -> str: ...
+    @property
+    def format(self) -> str | None: ...
+    @property
+    def on_corrupt(self) -> str: ...
+    @property
+    def unknown_keys(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+def read_files(
+    spark: SparkSession, source: Declared, folder: Folder, names: list[str], context: SourceContext
+) -> DataFrame:
+    """The rows of these files, lazily."""
+    columns = parse_ddl(source.schema)
+    keep = source.on_corrupt == "keep"
+    if not names:
+        return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if keep else columns)
+    paths = [folder.full(name) for name in names]
+    options = {key: _text(value) for key, value in source.options.items()}
+    reader = exact_reader(spark, paths).options(**options)
+    if source.format == "parquet":
+        return reader.schema(_ddl(columns)).format("parquet").load(escaped(paths))
+    corrupt = free_name(CORRUPT, columns)
+    read = [*wide(columns), Column(corrupt, "string")]
+    reader = reader.schema(_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
+    if "enforceschema" not in {key.lower() for key in options}:
+        reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
+    frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
+    if keep:
+        replaced = source.format == "csv" and _is_utf8(options)
+        judged = flagged(frame, columns, corrupt, replaced=replaced)
+    else:
+        judged = refused(frame, columns, corrupt, context.source)
+    passed_over = _passed_over(spark, source, paths, columns, options, context)
+    return judged if passed_over is None else judged.unionByName(passed_over)
+
+
+def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
+    """No rows, all columns."""
+    from pyspark.sql import functions as F
+
+    return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
+
+
+def exact_reader(spark: SparkSession, paths: list[str]) -> DataFrameReader:
+    """A reader for exactly the files named. Load `escaped(paths)` with it."""
+    options = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+    if any(":" in path.rpartition("/")[2] for path in paths) and paths[0].startswith("/"):
+        # Hadoop's checksumming file system cannot open a name with a colon; the plain one can.
+        options |= {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+    return spark.read.options(**options)
+
+
+def escaped(paths: list[str]) -> list[str]:
+    """Paths that Spark, which takes each for a glob, takes for nothing but themselves."""
+    return [_SPECIAL.sub(r"\\\g<0>", path) for path in paths]
+
+
+def unreadable(path: str) -> bool:
+    """Whether Spark cannot be told this local path: Hadoop's globs know no colon."""
+    return ":" in path and _SPECIAL.search(path) is not None
+
+
+def _passed_over(
+    spark: SparkSession,
+    source: Declared,
+    paths: list[str],
+    columns: list[Column],
+    options: dict[str, str],
+    context: SourceContext,
+) -> DataFrame | None:
+    """What Spark's reader would pass over: lines (or whole files) that hold more than it reads. None: there is no such
+    thing. Where it is to be kept, what the reader has found malformed itself is not told again."""
+    from pyspark.sql import functions as F
+
+    keep = source.on_corrupt == "keep"
+    whole = source.format == "json" and _is_true(options, "multiLine")
+    about_lines = {key: value for key, value in options.items() if key.lower() in {name.lower() for name in _LINES}}
+    reader = exact_reader(spark, paths).options(**about_lines)
+    lines = (reader.option("wholetext", "true") if whole else reader).format("text").load(escaped(paths))
+    if source.format == "csv":
+        if keep or not _is_utf8(options):
+            return None
+        bad, why = no_utf8(), "bytes"
+    else:
+        parser = {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
+        text = as_text(_option(options, "encoding") or _option(options, "charset"))
+        strange = strange_keys(text, columns, parser, all_of_them=source.unknown_keys == "refuse")
+        bad, why = unread(text, parser) | strange, "CASE WHEN strange THEN 'keys' ELSE 'unread' END"
+        lines = lines.withColumn("strange", F.lit(False)) if keep else lines.select("value", strange.alias("strange"))
+        if keep:
+            corrupt = free_name("_corrupt", columns)
+            fields = f"{_ddl(columns)}, {quoted(corrupt)} string"
+            read = F.from_json(text, fields, {**parser, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt})
+            rows = F.from_json(text, f"array<struct<{_ddl(columns)}>>", {**parser, "mode": "PERMISSIVE"})
+            is_array = F.btrim(text, F.lit(" \t\r\n")).startswith("[")
+            joined = lines.where(bad & F.when(is_array, rows.isNotNull()).otherwise(read[corrupt].isNull()))
+            nothing = (F.lit(None).cast(column.type).alias(column.name) for column in columns)
+            return joined.select(*nothing, F.col("value").alias(CORRUPT))
+        bad = unread(text, parser) | F.col("strange")
+    joined = lines.where(bad)
+    fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, why)})")
+    # Not literal nulls: with those, a filter downstream proves that it needs no row of this branch.
+    parsed = F.from_json("value", _ddl(columns))
+    return joined.where(fail.cast("boolean")).select(*(parsed[column.name].alias(column.name) for column in columns))
+
+
+def _is_utf8(options: dict[str, str]) -> bool:
+    return (_option(options, "encoding") or _option(options, "charset") or "utf-8").lower() in ("utf-8", "utf8")
+
+
+def _option(options: dict[str, str], name: str) -> str:
+    return next((value for key, value in options.items() if key.lower() == name.lower()), "")
+
+
+def _ddl(columns: list[Column]) -> str:
+    return ", ".join(column.ddl for column in columns)
+
+
+def _is_true(options: dict[str, str], name: str) -> bool:
+    return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

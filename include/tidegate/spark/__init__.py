@@ -1,0 +1,1 @@
+"""Spark: sessions, the embedded server, submitting, and what we do with frames."""

@@ -1,0 +1,329 @@
+"""What a Spark session of tidegate is configured with: our defaults, the user's wishes, and what safety fixes.
+
+Two kinds of keys. *Session* keys may differ between sessions of one server, so they are set on each session and
+two pipelines with different ones share a server. All others make a server what it is: changing one of them
+means another server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from tidegate.errors import Invalid
+from tidegate.records.place import LOCAL_WRITES
+from tidegate.spark.jars import jar_paths
+
+__all__ = [
+    "FIXED",
+    "STARTS",
+    "STATIC_SQL_KEYS",
+    "SparkSettings",
+    "on_loopback",
+    "properties",
+    "server_conf",
+    "session_conf",
+]
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_COMMITTER = "mapreduce.fileoutputcommitter"
+
+# What the user cannot change, and why. The first value is ours, the others are as safe. Keys that begin with
+# mapreduce are Hadoop's: the user may also have written them with `spark.hadoop.` in front.
+FIXED: dict[str, tuple[tuple[str, ...], str]] = {
+    "spark.sql.session.timeZone": (("UTC",), "days and hours must not depend on who runs the job"),
+    "spark.sql.parquet.outputTimestampType": (("TIMESTAMP_MICROS",), "the Delta log needs their statistics"),
+    "spark.sql.parquet.writeLegacyFormat": (("false",), "delta-rs must read what Spark writes"),
+    f"{_COMMITTER}.algorithm.version": (("1",), "version 2 leaves files of failed tasks in the folder"),
+    f"{_COMMITTER}.marksuccessfuljobs": (("false",), "a staged folder holds data files only"),
+    "spark.sql.sources.commitProtocolClass": (
+        (
+            "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
+            "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+        ),
+        "a staged folder must hold exactly the files of successful tasks",
+    ),
+    "spark.sql.parquet.output.committer.class": (
+        (
+            "org.apache.parquet.hadoop.ParquetOutputCommitter",
+            "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
+        ),
+        "a staged folder must hold exactly the files of successful tasks",
+    ),
+    "spark.sql.catalog.spark_catalog": ((_DELTA_CATALOG,), "tables are Delta tables"),
+    "spark.ui.enabled": (("false",), "the web UI asks nobody who they are"),
+    "spark.driver.host": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.driver.bindAddress": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.connect.grpc.binding.address": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
+    "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and tells which"),
+}
+
+# What is said in another way. The text completes "Use …".
+_ELSEWHERE = {
+    "spark.master": "the setting `master`",
+    "spark.driver.memory": "the setting `memory`",
+    "spark.remote": "the setting `remote`",
+    "spark.api.mode": "the setting `mode`",
+    "spark.connect.authenticate.token": "the token that is made anew for each server; there is nothing to set",
+    "spark.connect.grpc.interceptor.classes": "a server of your own and the setting `remote`",
+    "spark.submit.deployMode": "mode submit as it is: the driver runs beside the task, so that it ends with the task",
+    "spark.pyspark.python": "the Python that runs tidegate: workers must be the same",
+    "spark.pyspark.driver.python": "the Python that runs tidegate: workers must be the same",
+    "spark.jars.packages": "`spark.jars` with files: nothing is downloaded at run time",
+    "spark.jars.repositories": "`spark.jars` with files: nothing is downloaded at run time",
+    "spark.jars.ivySettings": "`spark.jars` with files: nothing is downloaded at run time",
+}
+
+# Of the keys that look like session keys, those that Spark takes only at its start (StaticSQLConf of 4.2; a
+# test compares this list with Spark's own).
+STATIC_SQL_KEYS = frozenset(
+    "spark.sql." + key
+    for key in """
+    broadcastExchange.maxThreadThreshold
+    cache.serializer catalogImplementation codegen.cache.maxEntries codegen.comments debug
+    defaultUrlStreamHandlerFactory.enabled event.truncate.length extensions extensions.test.loadFromCp
+    filesourceTableRelationCacheSize globalTempDatabase hive.thriftServer.singleSession
+    legacy.sessionInitWithConfigDefaults metadataCacheTTLSeconds queryExecutionListeners
+    resultQueryStage.maxThreadThreshold shuffleExchange.maxThreadThreshold sources.disabledJdbcConnProviderList
+    sources.schemaStringLengthThreshold streaming.streamingQueryListeners streaming.ui.enabled
+    streaming.ui.enabledCustomMetricList streaming.ui.retainedProgressUpdates streaming.ui.retainedQueries
+    subquery.maxThreadThreshold ui.retainedExecutions warehouse.dir
+    """.split()  # noqa: SIM905
+)
+_SESSION_PREFIXES = ("spark.sql.", "spark.databricks.")
+_SERVER_PREFIXES = ("spark.sql.catalog.", "spark.sql.hive.", "spark.sql.connect.ui.")
+_KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_MASTER = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
+_CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
+_LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
+_MEMORY = re.compile(r"([1-9]\d*)([mgt])")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_SHORT_PAUSES_MB = 8 * 1024
+"""With a larger heap than that, the pauses of a collector that stops everything are longer than what it saves."""
+# Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
+_OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
+
+# What we set otherwise than Spark does, and the same for all settings. `spark.conf` may override it.
+_DEFAULTS = {
+    "spark.app.name": "tidegate",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
+    # compiled anew in each checkpoint, and never gets warm.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
+    LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
+    # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
+    "spark.sql.artifact.isolation.enabled": "false",
+    # By default 10,000: where rows are a few numbers, handing over so short a batch costs more than what is in it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+    # Errors reach people through errors.py: first line only. The whole trace is in the log.
+    "spark.sql.connect.serverStacktrace.enabled": "false",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    # A server remembers the last plans of each session, and with them the rows that were kept: by default 16 plans,
+    # so those of five checkpoints. A frame is hardly ever asked twice here.
+    "spark.connect.session.planCache.maxSize": "0",
+    # The text of a plan that each query hands to listeners: written out by operator it costs a twentieth of a
+    # checkpoint of many small queries, and there is no web UI that shows it.
+    "spark.sql.ui.explainMode": "simple",
+    # The job of a client that was killed must not keep the cores busy for the default seven minutes: whether a
+    # client is still there is noticed when it has to ask for more, and then it gets some time to come back.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
+    "spark.connect.execute.manager.detachedTimeout": "30s",
+    "spark.connect.execute.manager.maintenanceInterval": "10s",
+}
+
+
+STARTS = 5
+"""So many times `start_timeout` an embedded server has to come up: as many tries wait for it, or more."""
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """Where Spark runs and how it is configured.
+
+    mode: `connect` (a server, embedded or remote), `local` (inside this process, for tests) or `submit` (an application
+        of its own for each job, on any cluster: spark/submit.py).
+    remote: the sc:// URL of a server that somebody else runs; None is the embedded one.
+    conf: Spark's own keys; they override our defaults, except what FIXED fixes.
+    idle_timeout: after so many seconds without a client the embedded server goes away.
+    answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
+    start_timeout: so many seconds a try waits for an embedded server to come up. The next one goes on waiting for the
+        same server; after STARTS times as long it has failed.
+    home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
+        the working folder, so one server per user and checkout: two checkouts may have different versions of
+        everything, and whoever looks for the log finds it. Give an absolute path where the working folder varies.
+    python_path: folders that Python workers import your modules from.
+    """
+
+    mode: Literal["connect", "local", "submit"] = "connect"
+    remote: str | None = field(default=None, repr=False)  # may hold a token
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
+    idle_timeout: float = 600.0
+    answer_timeout: float = 30.0
+    start_timeout: float = 90.0
+    home: Path = field(default_factory=lambda: Path.cwd() / ".tidegate" / "spark")
+    master: str = "local[*]"
+    memory: str = "2g"
+    python_path: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))
+        if self.mode not in ("connect", "local", "submit"):
+            raise _bad("mode", self.mode, "connect, local or submit")
+        if self.remote is not None and (self.mode != "connect" or not self.remote.startswith("sc://")):
+            raise Invalid(
+                "The Spark setting `remote` does not fit.",
+                expected="sc://host:port with mode connect",
+                help="Correct `remote`, or leave it out to use the embedded server.",
+            )
+        for name in ("idle_timeout", "answer_timeout", "start_timeout"):
+            if not 0 < getattr(self, name) < 1e9:
+                raise _bad(name, getattr(self, name), "a number of seconds above 0")
+        if not _MASTER.fullmatch(self.master) and not (self.mode == "submit" and _CLUSTER.fullmatch(self.master)):
+            clusters = ", and with mode submit spark://host:port, k8s://… or yarn"
+            raise _bad(
+                "master", self.master, f"local[*], local[N], local[N,retries] or local-cluster[N,cores,MB]{clusters}"
+            )
+        if not _MEMORY.fullmatch(self.memory):
+            raise _bad("memory", self.memory, "a size like 2g or 1500m")
+        if not self.home.is_absolute():
+            raise _bad("home", str(self.home), "an absolute path")
+        for key, value in self.conf.items():
+            if self.mode != "submit" or key not in _OF_THE_CLUSTER:
+                _check(key, value)
+
+
+def on_loopback(master: str) -> bool:
+    """Whether all of Spark is on this machine, as far as its master tells."""
+    return _LOOPBACK.fullmatch(master) is not None
+
+
+def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
+    """What makes a server: everything but the user's session keys. `scratch` is for what Spark throws away."""
+    # Delta's jars and extension come first; what the user asks for comes in addition.
+    jars = [str(path) for path in jar_paths()]
+    ours = {
+        **_DEFAULTS,
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.memory,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": str(_cores(settings.master)),
+        # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
+        # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.
+        "spark.driver.defaultJavaOptions": _java_options(settings),
+    }
+    if not settings.master.startswith("local-cluster"):
+        # Spark's own ports, too, answer nobody else on this machine. In local mode it makes a secret by itself.
+        ours["spark.authenticate"] = "true"
+    fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
+    wished = {key: value for key, value in settings.conf.items() if not _of_session(key)}
+    merged = ours | fixed | wished
+    merged["spark.jars"] = _joined(jars, wished.get("spark.jars", ""))
+    merged["spark.sql.extensions"] = _joined([_DELTA_EXTENSION], wished.get("spark.sql.extensions", ""))
+    return merged
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """What is set on each session. A remote server has its own configuration, so it gets ours here."""
+    wished = {key: value for key, value in settings.conf.items() if _of_session(key)}
+    if settings.remote is None:
+        return wished
+    if others := sorted(settings.conf.keys() - wished.keys()):
+        raise Invalid(
+            f"A remote Spark server takes {', '.join(others)} only at its own start.",
+            expected="session keys only (spark.sql.…, spark.databricks.…)",
+            help="Set it where the server is started, or leave out `remote` to use the embedded server.",
+        )
+    fixed = {key: values[0] for key, (values, _) in FIXED.items() if _of_session(key) or key.startswith("mapreduce")}
+    return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | wished
+
+
+def properties(conf: Mapping[str, str]) -> str:
+    """A Java properties file. Spark reads its configuration from there, so that no `ps` shows a password."""
+    lines = []
+    for key, value in sorted(conf.items()):
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+        lines.append(f"{key}={escaped}\n")
+    return "".join(lines)
+
+
+def _check(key: str, value: str) -> None:
+    """Refuse what is no key of Spark's, and what would break a promise."""
+    if not isinstance(value, str) or not _KEY.fullmatch(key):
+        raise Invalid(
+            f"The Spark configuration has {key!r} with a value of type {type(value).__name__}.",
+            expected="a key that begins with `spark.`, and text as its value",
+            help="Write numbers and true/false in quotes; Hadoop's keys begin with `spark.hadoop.`.",
+        )
+    if key in _ELSEWHERE:
+        raise Invalid(f"{key} cannot be set in the Spark configuration.", help=f"Use {_ELSEWHERE[key]}.")
+    values, why = FIXED.get(key.removeprefix("spark.hadoop.")) or ((value,), "")
+    if value not in values:
+        raise Invalid(
+            f"{key} cannot be set to {value!r}: {why}.",
+            expected=" or ".join(values),
+            help="Leave it out; a stage that needs it otherwise converts in its own code.",
+        )
+
+
+def _of_session(key: str) -> bool:
+    return key.startswith(_SESSION_PREFIXES) and not key.startswith(_SERVER_PREFIXES) and key not in STATIC_SQL_KEYS
+
+
+def _hadoop(key: str) -> str:
+    return key if key.startswith("spark.") else f"spark.hadoop.{key}"
+
+
+def _joined(ours: list[str], theirs: str) -> str:
+    return ",".join(dict.fromkeys([*ours, *(part.strip() for part in theirs.split(",") if part.strip())]))
+
+
+def _cores(master: str) -> int:
+    """How many tasks run at once."""
+    match = _MASTER.fullmatch(master)
+    if match is not None and match[3] and match[4]:
+        return int(match[3]) * int(match[4])
+    if match is not None and match[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(match[1]) if match is not None and match[1] else 1
+
+
+def _java_options(settings: SparkSettings) -> str:
+    """How the driver's JVM is started. Who names a collector anywhere has it: a JVM refuses two.
+
+    Java's default works beside the program, to make pauses short. Nobody waits for a pause here, and on few cores it
+    takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
+    """
+    options = "-XX:+ExitOnOutOfMemoryError"
+    said = [settings.conf.get("spark.driver.extraJavaOptions", ""), *map(os.environ.get, _JVM_VARIABLES)]
+    if any(_COLLECTOR.search(text or "") for text in said) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
+        return options
+    return f"{options} -XX:+UseParallelGC"
+
+
+def _megabytes(memory: str) -> int:
+    found = _MEMORY.fullmatch(memory)
+    assert found is not None
+    return int(found[1]) * {"m": 1, "g": 1024, "t": 1024 * 1024}[found[2]]
+
+
+def _bad(name: str, value: object, expected: str) -> Invalid:
+    return Invalid(
+        f"The Spark setting `{name}` is {value!r}.",
+        expected=expected,
+        help=f"Correct spark.{name}; `tidegate config` shows where it comes from.",
+    )

@@ -1,0 +1,75 @@
+"""Event time in Spark: as microseconds since 1970 in UTC, so that no session's time zone has a say in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.config.keys import seconds_in
+from tidegate.errors import Invalid
+from tidegate.records.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_problems"]
+
+
+def micros_in(duration: object) -> int:
+    """The microseconds in "10 min"."""
+    return round(seconds_in(duration) * 1_000_000)
+
+
+def duration_problem(name: str, value: object, least: int = 1) -> str | None:
+    """What is wrong with a duration of at least so many microseconds."""
+    expected = 'expected a duration such as "90 s", "10 min", "1 hour" or "1 day"'
+    try:
+        return None if micros_in(value) >= least else f"{name}={value!r} is too short: {expected}"
+    except ValueError as error:
+        return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
+
+
+def moment(micros: int, column: str) -> str:
+    """SQL for a moment that is another one in each checkpoint, to compare a column with.
+
+    A plain number would be a part of the code that Spark generates: compiled anew each time, and never warm. An array
+    lies beside the code; and as the place in it depends on the row, Spark does not look into it beforehand.
+    """
+    return f"get(array({micros}L, {micros}L), CAST({column} IS NULL AS INT))"
+
+
+def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") -> list[str]:
+    """What is wrong with event time where an operator needs it. columns: those that the sources declare."""
+    if not columns:
+        return [f'none of {whose} sources has event time: name the column, pipeline.source(…, event_time="at")']
+    if chosen is None and len(columns) > 1:
+        return [f'{whose} sources have several columns of event time ({", ".join(columns)}): name one, event_time="…"']
+    if chosen is not None and (not isinstance(chosen, str) or not chosen):
+        return [f"event_time={chosen!r}: name a column"]
+    return []
+
+
+def time_micros(frame: DataFrame, column: str, what: str) -> Column:
+    """The frame's event time in microseconds. Invalid: it has no such column, or that is no time.
+
+    A date is its first moment in UTC, a timestamp without zone is taken as UTC.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    found = {field.name.lower(): field for field in frame.schema.fields}.get(column.lower())
+    if found is None:
+        raise Invalid(
+            f"{what} goes by event time in {column!r}, which its rows do not have",
+            expected=f"one of {', '.join(frame.columns)}",
+            help='name the column that holds the time, event_time="…"',
+            reason="NO_EVENT_TIME",
+        )
+    if not isinstance(found.dataType, T.TimestampType | T.TimestampNTZType | T.DateType):
+        raise Invalid(
+            f"{what} goes by event time in {column!r}, which is of type {found.dataType.simpleString()}",
+            expected="a timestamp or a date",
+            help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
+            reason="NO_EVENT_TIME",
+        )
+    return F.unix_micros(F.col(quoted(found.name)).cast("timestamp"))

@@ -1,0 +1,131 @@
+"""Spark inside this process, for tests and for looking into things with a debugger. One per process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from tidegate.errors import Invalid, Unavailable
+from tidegate.spark.conf import SparkSettings, properties, server_conf
+from tidegate.spark.errors import translated
+from tidegate.spark.server.launch import environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["opened"]
+
+_lock = threading.RLock()
+_root: SparkSession | None = None
+_root_settings: SparkSettings | None = None
+_users = 0
+
+
+@contextlib.contextmanager
+def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSession]:
+    """A session with its own configuration and temporary views; all share one Spark, which the last one stops."""
+    global _root, _root_settings, _users
+    with _lock, translated():
+        if _root is None:
+            _root, _root_settings = _start(settings), settings
+        elif _root_settings is not None and _static(_root_settings) != _static(settings):
+            raise Invalid(
+                "Spark runs in this process already, with other settings.",
+                expected="the same master, memory and server keys for all local sessions of a process",
+                help="Use mode connect, or one process for each configuration.",
+            )
+        _users += 1
+        spark = _root.newSession()
+    try:
+        with translated():
+            for key, value in conf.items():
+                spark.conf.set(key, value)
+        yield spark
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                root, _root, _root_settings = _root, None, None
+                _stop(root)
+
+
+def _stop(root: SparkSession) -> None:
+    """Stop Spark. If its JVM has died, have pyspark forget it, so that the next session starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    try:
+        with translated():
+            root.stop()
+    except Unavailable:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = SparkContext._jvm = None
+        for name in ("_instantiatedSession", "_activeSession"):
+            setattr(SparkSession, name, None)
+
+
+def _static(settings: SparkSettings) -> dict[str, str]:
+    return server_conf(settings, Path("scratch"))
+
+
+def _start(settings: SparkSettings) -> SparkSession:
+    """Start Spark, and its JVM if this is the first time in this process; later ones keep that JVM's memory."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise Invalid(
+            "Spark runs in this process already, and it was not tidegate that started it.",
+            help="Stop it first, or use mode connect.",
+        )
+    conf = server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
+    interrupt = signal.getsignal(signal.SIGINT)
+    if SparkContext._gateway is None:
+        _start_jvm(settings, conf)
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    context.pythonExec = sys.executable  # it asks PYSPARK_PYTHON of the environment, and takes any `python3` without
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself; tidegate has its own use for it
+    return SparkSession(context)
+
+
+def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
+    """As pyspark would, but with the configuration in a file: `ps` would show it on the command line."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    file = _scratch() / "spark.properties"
+    file.touch(0o600)
+    file.write_text(properties(conf), encoding="utf-8")
+    variables = environment(settings)
+    variables["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(str(file))} pyspark-shell"
+    before = dict(os.environ)
+    with open(_scratch() / "jvm.log", "ab") as log:
+        try:
+            os.environ.clear()  # pyspark hands its own environment to the JVM
+            os.environ.update(variables)
+            SparkContext._gateway = cast(Any, launch_gateway)(popen_kwargs={"stdout": log, "stderr": log})
+            SparkContext._jvm = SparkContext._gateway.jvm
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            file.unlink()
+
+
+@cache
+def _scratch() -> Path:
+    """For what Spark throws away, and for the JVM's log. Removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,65 @@
+"""Frames that are computed once, however often they are used.
+
+By a local checkpoint, not by `persist`: what is behind a frame is then no part of later plans. A checkpoint of a few
+operators has dozens of plans, each on top of those before; with cached frames in them Spark spends its time (measured:
+nine tenths of it) with comparing, renaming and printing plans. It is also what the promise needs: rows that were
+judged, counted or looked up are never computed again, not even if memory runs out.
+
+If the executor that holds rows is lost, the attempt fails and is made again, as for any other loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spark.empty import is_nothing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["keep", "kept", "let_go"]
+
+_PATIENCE_S = 2.0
+"""So long a server is waited for that is to forget rows."""
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """The same rows, computed when they are first asked for, and kept until `let_go`."""
+    return frame if is_nothing(frame) else frame.localCheckpoint(eager=False)
+
+
+def let_go(frame: DataFrame) -> None:
+    """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
+    with contextlib.suppress(Exception):
+        plan: Any = vars(frame).get("_plan")  # a server's frame has one
+        if plan is None:
+            frame._jdf.queryExecution().logical().rdd().unpersist(False)
+        elif plan._relation_id is not None:
+            _forget(plan)
+            plan._relation_id = None  # else it is said again when nobody refers to the plan any more
+
+
+def _forget(plan: Any) -> None:
+    """Say to the server what pyspark says when nobody refers to a plan any more. But plans and frames refer to each
+    other in circles, so that would be much later. Tried once, not for long: with its session all is forgotten anyway.
+    """
+    from pyspark.sql.connect.plan import RemoveRemoteCachedRelation
+
+    client = plan._spark_session.client
+    request = client._execute_plan_request_with_metadata()
+    request.user_context.user_id = client._user_id or ""
+    request.plan.command.CopyFrom(RemoveRemoteCachedRelation(plan).command(session=client))
+    for _ in client._stub.ExecutePlan(request, metadata=client._builder.metadata(), timeout=_PATIENCE_S):
+        pass
+
+
+@contextlib.contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once, however often it is used in the block."""
+    once = keep(frame)
+    try:
+        yield once
+    finally:
+        let_go(once)

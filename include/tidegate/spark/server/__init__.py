@@ -1,0 +1,1 @@
+"""A Spark Connect server that stays between checkpoints."""

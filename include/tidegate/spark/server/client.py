@@ -1,0 +1,201 @@
+"""The client's side of Spark Connect: a channel that shows the token, a session, and its end.
+
+Nothing here runs at import, and nothing is kept between sessions: gRPC does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.spark.errors import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import ChannelBuilder
+
+__all__ = ["check_answers", "loopback", "open_session", "remote"]
+
+_USER = "tidegate"
+_REMOTE_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_mode_lock = threading.Lock()
+_sessions_open = 0
+_mode_before: str | None = None
+
+
+def loopback(port: int, token: str) -> ChannelBuilder:
+    """How to reach the embedded server.
+
+    pyspark's own builder would ask for `localhost`, which may also be [::1], where somebody else can listen
+    on the same port and be handed the token; and gRPC would ask a proxy that the environment names.
+    """
+    import grpc  # type: ignore[import-untyped]
+    from pyspark.sql.connect.client import ChannelBuilder
+
+    class Loopback(ChannelBuilder):
+        host = "127.0.0.1"
+
+        @cached_property
+        def channel(self) -> grpc.Channel:
+            return self._insecure_channel(f"127.0.0.1:{port}")
+
+        def toChannel(self) -> grpc.Channel:
+            return self.channel
+
+        def metadata(self) -> list[tuple[str, str]]:
+            return _bearer(token)
+
+    return Loopback([("grpc.enable_http_proxy", 0)], {ChannelBuilder.PARAM_USER_ID: _USER})
+
+
+def remote(url: str) -> ChannelBuilder:
+    """How to reach a server that somebody else runs. The URL may hold a token: it is not in any message."""
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    class Remote(DefaultChannelBuilder):
+        @cached_property
+        def channel(self) -> grpc.Channel:
+            if self.use_ssl or (self.token is not None and not _is_here(self.host or "")):
+                return self._secure_channel(self.endpoint, grpc.ssl_channel_credentials())
+            return self._insecure_channel(self.endpoint)
+
+        def toChannel(self) -> grpc.Channel:
+            return self.channel
+
+        def metadata(self) -> list[tuple[str, str]]:
+            return [*super().metadata(), *(_bearer(self.token) if self.token is not None else ())]
+
+    # Nobody watches over that server for us. Spark's server allows a ping every five minutes.
+    keepalive = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 30_000)]
+    try:
+        return Remote(url, keepalive)
+    except (PySparkException, ValueError):
+        raise Invalid(
+            "The Spark setting `remote` is not a URL of Spark Connect.",
+            expected="sc://host:port, with parameters like ;use_ssl=true;token=… if needed",
+            help="Correct spark.remote.",
+        ) from None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine: what goes there crosses no network."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _bearer(token: str) -> list[tuple[str, str]]:
+    """The token as a header of each call.
+
+    Not as gRPC's call credentials, which is pyspark's way: those are a callback into Python, and closing the last
+    channel while one is being freed deadlocks on the interpreter's lock (grpc#42247; here once in ten sessions).
+    """
+    return [("authorization", f"Bearer {token}")]
+
+
+def check_answers(builder: ChannelBuilder, timeout: float) -> None:
+    """Make one real round trip, with the token, through a session that is gone afterwards."""
+    session_id = _uuid()
+    with translated(), contextlib.closing(builder.toChannel()):
+        _ask(builder, session_id, timeout)
+        _release(builder, session_id, timeout)
+
+
+@contextlib.contextmanager
+def open_session(
+    builder: ChannelBuilder, conf: dict[str, str], *, answer_timeout: float, patience: int
+) -> Iterator[SparkSession]:
+    """A session of its own on a server. `patience`: how often a broken connection is tried again."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    with _remote_mode():
+        opener = os.getpid()
+        with translated():
+            session: Any = SparkSession.Builder().channelBuilder(cast(Any, builder)).create()
+            # By default a client tries a server that has died for more than ten minutes.
+            session.client.set_retry_policies([DefaultPolicy(patience, 2.0, max_backoff=5_000)])
+        try:
+            with translated():
+                _ask(builder, session.session_id, answer_timeout)
+                for key, value in conf.items():
+                    session.conf.set(key, value)
+            yield session
+        finally:
+            if os.getpid() == opener:
+                _close(session, builder)
+            else:
+                # A forked child must not end its parent's session, nor have pyspark call the server when it exits.
+                session.client._closed = True
+
+
+def _close(session: Any, builder: ChannelBuilder) -> None:
+    """Release the session on the server, which also cancels what still runs in it. Never waits for long."""
+    import grpc
+
+    session.release_session_on_close = False  # its own way to release has no deadline
+    if not session.is_stopped:
+        with contextlib.suppress(grpc.RpcError):
+            _release(builder, session.session_id, 5.0)
+    session.stop()
+
+
+def _ask(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
+    """Have Spark read a value of its configuration, in this session."""
+    from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+
+    request = base_pb2.ConfigRequest(session_id=session_id, client_type=_USER)
+    request.user_context.user_id = builder.userId or _user()
+    request.operation.get.keys.append("spark.app.id")
+    stub = cast(Any, base_pb2_grpc).SparkConnectServiceStub(builder.toChannel())
+    stub.Config(request, timeout=timeout, metadata=builder.metadata())
+
+
+def _release(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
+    from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
+
+    request = base_pb2.ReleaseSessionRequest(session_id=session_id, client_type=_USER)
+    request.user_context.user_id = builder.userId or _user()
+    stub = cast(Any, base_pb2_grpc).SparkConnectServiceStub(builder.toChannel())
+    stub.ReleaseSession(request, timeout=timeout, metadata=builder.metadata())
+
+
+def _user() -> str:
+    """The user that pyspark's client says it is when a URL names none: a session is found by user and id."""
+    return os.getenv("SPARK_USER", os.getenv("USER", ""))
+
+
+@contextlib.contextmanager
+def _remote_mode() -> Iterator[None]:
+    """While a remote session is open, pyspark.sql.functions builds plans for it instead of asking a JVM.
+
+    pyspark's own switch for that is the environment, so it is one per process.
+    """
+    global _sessions_open, _mode_before
+    with _mode_lock:
+        if _sessions_open == 0:
+            _mode_before = os.environ.get(_REMOTE_MODE)
+        os.environ[_REMOTE_MODE] = "1"
+        _sessions_open += 1
+    try:
+        yield
+    finally:
+        with _mode_lock:
+            _sessions_open -= 1
+            if _sessions_open == 0 and _mode_before is None:
+                os.environ.pop(_REMOTE_MODE, None)
+
+
+def _uuid() -> str:
+    digits = seams.new_id() + seams.new_id()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"

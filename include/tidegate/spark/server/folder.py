@@ -1,0 +1,171 @@
+"""The folder of one embedded server, and its two files that others read: what to launch, what runs.
+
+home/<key>/            key: hash of everything that makes this server what it is
+  start.lock           who starts or stops this server
+  watch.lock           held by the watchdog for as long as it lives; holds its pid
+  lease.lock           held, shared, by every client: as long as one lives, the server does not idle out
+  launch.json          what the watchdog is to run
+  server.json          what runs. The server's life: without this file the watchdog ends it
+  token                what clients show; made anew for every server
+  spark.properties     Spark's configuration
+  server.log           (and server.log.1, the one before)
+  scratch/             what Spark throws away: shuffle files, its working folder
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.spark.conf import properties
+from tidegate.spark.server.processes import ProcessId
+
+__all__ = ["Launch", "ServerFolder", "ServerState", "private_folder"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the watchdog is told."""
+
+    command: tuple[str, ...]
+    idle_timeout: float
+    answer_timeout: float
+    start_timeout: float
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """A server that was ready when this was written."""
+
+    port: int
+    server: ProcessId
+    watchdog: ProcessId
+    started: str
+
+
+@dataclass(frozen=True)
+class ServerFolder:
+    """Paths, and reading and writing. No decisions."""
+
+    path: Path
+
+    @property
+    def key(self) -> str:
+        return self.path.name
+
+    @property
+    def start_lock(self) -> Path:
+        return self.path / "start.lock"
+
+    @property
+    def watch_lock(self) -> Path:
+        return self.path / "watch.lock"
+
+    @property
+    def lease_lock(self) -> Path:
+        return self.path / "lease.lock"
+
+    @property
+    def state_file(self) -> Path:
+        return self.path / "server.json"
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def properties_file(self) -> Path:
+        return self.path / "spark.properties"
+
+    @property
+    def launch_file(self) -> Path:
+        return self.path / "launch.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def scratch(self) -> Path:
+        return self.path / "scratch"
+
+    def state(self) -> ServerState | None:
+        """What runs, or None if that is not known: no file, or one that nobody wrote."""
+        try:
+            value = json.loads(self.state_file.read_text(encoding="utf-8"))
+            match value:
+                case {"format": 1, "port": int(port), "started": str(started)} if 0 < port < 65536:
+                    server, watchdog = value.get("server"), value.get("watchdog")
+                    return ServerState(port, ProcessId.from_json(server), ProcessId.from_json(watchdog), started)
+        except (OSError, ValueError, RecursionError, Invalid):
+            pass
+        return None
+
+    def write_state(self, state: ServerState) -> str:
+        """Make it known that the server is ready. Returns what is in the file."""
+        value = {
+            "format": 1,
+            "port": state.port,
+            "started": state.started,
+            "server": state.server.to_json(),
+            "watchdog": state.watchdog.to_json(),
+        }
+        text = json.dumps(value, indent=1) + "\n"
+        self.write_private(self.state_file, text)
+        return text
+
+    def watchdog(self) -> ProcessId | None:
+        """The process that took the watch lock last."""
+        try:
+            return ProcessId.from_json(json.loads(self.watch_lock.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError, Invalid):
+            return None
+
+    def launch(self) -> Launch:
+        """What `write_launch` wrote."""
+        value = json.loads(self.launch_file.read_text(encoding="utf-8"))
+        return Launch(**(value | {"command": tuple(value["command"])}))
+
+    def write_launch(self, launch: Launch) -> None:
+        self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
+
+    def write_properties(self, conf: Mapping[str, str]) -> None:
+        """Spark's configuration, which may hold passwords."""
+        self.write_private(self.properties_file, properties(conf))
+
+    def write_private(self, path: Path, text: str) -> None:
+        """Write a file that nobody else may read, whole or not at all."""
+        temporary = path.with_name(f".{path.name}.{seams.new_id()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(path)
+
+    def forget(self) -> None:
+        """Remove all that is of no use once the server is gone: who is asked next must not take it for one."""
+        for path in (self.state_file, self.token_file, self.properties_file):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only this user can look into, or check that it is one."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise Invalid(
+            f"{path} is not a folder of user {os.getuid()}.",
+            expected="a folder that belongs to the user who runs tidegate; it holds the Spark server's token",
+            help="Give each user a folder of their own: spark.home, or TIDEGATE_SPARK_HOME.",
+            reason="SPARK_HOME",
+        )
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        path.chmod(0o700)
+    return path

@@ -1,0 +1,201 @@
+"""Starting an embedded Spark server: what it is made of, what it is started with, why it did not start."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.spark.conf import STARTS, SparkSettings, server_conf
+from tidegate.spark.server.folder import Launch, ServerFolder
+from tidegate.spark.server.locks import lock
+from tidegate.spark.server.processes import machine
+
+__all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed", "still_starting"]
+
+_COMPILER = "org.codehaus.janino.SimpleCompiler"
+"""Compiles a file and becomes the class in it."""
+_SERVER = Path(__file__).with_name("ConnectServer.java")
+# Of the environment, what would make our Spark another one than its configuration says.
+_NOT_INHERITED = frozenset(
+    """
+    PYSPARK_DRIVER_PYTHON PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET PYSPARK_SUBMIT_ARGS SPARK_API_MODE
+    SPARK_CLASSPATH SPARK_CONF_DIR SPARK_CONNECT_AUTHENTICATE_TOKEN SPARK_CONNECT_MODE SPARK_CONNECT_MODE_ENABLED
+    SPARK_DAEMON_JAVA_OPTS SPARK_DRIVER_MEMORY SPARK_ENV_LOADED SPARK_LOCAL_REMOTE SPARK_MASTER SPARK_MEM
+    SPARK_REMOTE SPARK_SUBMIT_OPTS SPARK_TESTING
+    """.split()  # noqa: SIM905
+)
+# What a JVM or Spark says when trying again is of no use.
+_WRONG_INPUT = re.compile(
+    r"^Error: |Could not create the Java Virtual Machine|UnsupportedClassVersionError|IllegalArgumentException"
+    r"|ClassNotFoundException|NoSuchMethodError|Module \S+ not found|should be specified|Invalid Spark|NumberFormat"
+)
+_COMPLAINT = re.compile(r"\berror\b|exception|fatal|not found|invalid|unrecognized|cannot", re.IGNORECASE)
+
+
+def identity(settings: SparkSettings) -> str:
+    """The name of the server that these settings mean: a hash of everything that it is made of."""
+    conf = server_conf(settings, Path("scratch"))
+    made_of = {
+        "conf": conf,
+        "server": _look(_SERVER),
+        "jars": [name if ":" in name else _look(Path(name)) for name in conf["spark.jars"].split(",")],
+        "java": _look(_java()),
+        "pyspark": [importlib.metadata.version("pyspark"), str(spark_home())],
+        "python": [sys.executable, sys.version, _python_path(settings)],
+        "machine": machine(),
+    }
+    text = json.dumps(made_of, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def launch(folder: ServerFolder, settings: SparkSettings) -> None:
+    """Start a watchdog with a server, and return while they are coming up. The caller has the start lock."""
+    with lock(folder.watch_lock, timeout=5.0, what="The folder of the Spark server") as watch:
+        folder.forget()
+        if folder.log.exists():
+            folder.log.replace(folder.path / "server.log.1")
+        token = "".join(seams.new_id() for _ in range(4))
+        conf = server_conf(settings, folder.scratch) | {"spark.connect.authenticate.token": token}
+        folder.write_private(folder.token_file, token)
+        folder.write_properties(conf)
+        folder.write_launch(
+            Launch(
+                command=command(folder),
+                idle_timeout=settings.idle_timeout,
+                answer_timeout=settings.answer_timeout,
+                start_timeout=STARTS * settings.start_timeout,
+            )
+        )
+        _start_watchdog(folder, settings, watch.descriptor)
+    # The client's imports take a second or two. The JVM takes longer, so they cost nothing here.
+    import pyspark.sql.connect.session  # noqa: F401
+
+
+def command(folder: ServerFolder) -> tuple[str, ...]:
+    """What everybody may see in `ps`: no setting and no token."""
+    submit = str(spark_home() / "bin" / "spark-submit")
+    options = ("--properties-file", str(folder.properties_file), "--class", _COMPILER)
+    return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem
+
+
+def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -> None:
+    """Start it with the watch lock in its hands: an open file that it inherits, and that we close then."""
+    command = [sys.executable, "-m", "tidegate.spark.server.watchdog", str(folder.path)]
+    log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        subprocess.run(
+            command,
+            cwd=folder.path,
+            env=environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(watch,),
+            start_new_session=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise start_failed(folder) from error
+    finally:
+        os.close(log)
+
+
+def start_failed(folder: ServerFolder) -> TidegateError:
+    """Why the server ended before it was ready, from its log."""
+    lines = _log_of(folder)
+    said = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
+    wrong = [line for line in said if _WRONG_INPUT.search(line)]
+    kind = Invalid if wrong else Unavailable
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
+    return kind(
+        f"The Spark server did not start: {(wrong or said or [last])[0][:300]}",
+        help=("Correct the Spark settings. " if wrong else "Try again. ") + f"Its log: {folder.log}",
+        reason="SPARK_START",
+    )
+
+
+def still_starting(folder: ServerFolder, seconds: float) -> Unavailable:
+    """Time ran out before the server was ready. It goes on; what it has said last tells how far it is."""
+    last = next((line.strip() for line in reversed(_log_of(folder)) if line.strip()), "nothing yet")
+    return Unavailable(
+        f"The Spark server has not come up within {seconds:g} s, and goes on starting. Its log says last: {last[:300]}",
+        help="Nothing needs to be done: the next try waits for the same server. If this machine always takes so long, "
+        f"raise spark.start_timeout. Its log: {folder.log}",
+        reason="SPARK_STARTING",
+    )
+
+
+def _log_of(folder: ServerFolder) -> list[str]:
+    try:
+        return folder.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def environment(settings: SparkSettings) -> dict[str, str]:
+    """What Spark's processes inherit: ours, without what would change Spark behind its configuration's back."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    return inherited | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": _python_path(settings),
+        # Python workers turn timestamps into local time.
+        "TZ": "UTC",
+        "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
+        "TIDEGATE_SPARK_LOG_LEVEL": os.environ.get("TIDEGATE_SPARK_LOG_LEVEL", "warn"),
+    }
+
+
+def spark_home() -> Path:
+    """Where pyspark lies, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise Invalid("pyspark is not installed.", help="Run `make setup`.", reason="PYSPARK_MISSING")
+    return Path(spec.origin).parent
+
+
+def _python_path(settings: SparkSettings) -> str:
+    """Where workers import from: what the user says, tidegate itself, what they inherit."""
+    ours = [*map(str, settings.python_path), str(Path(__file__).resolve().parents[2])]
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(path for path in [*ours, *inherited] if path))
+
+
+def _java() -> Path:
+    """The Java that spark-submit will take."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
+    if not java.is_file():
+        raise Invalid(
+            f"There is no Java ({'JAVA_HOME is ' + home if home else 'no `java` on the PATH'}).",
+            expected="Java 17 or later",
+            help="Install it (Debian: apt-get install openjdk-17-jre-headless) or correct JAVA_HOME.",
+            reason="JAVA_MISSING",
+        )
+    return java.resolve()
+
+
+def _look(path: Path) -> list[object]:
+    """What tells that a file was replaced by another, without reading it."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise Invalid(
+            f"Spark needs {path}, which cannot be read: {error.strerror}.",
+            help="Correct spark.jars, or run `make setup`.",
+            reason="JARS_MISSING",
+        ) from None
+    return [str(path), found.st_size, found.st_mtime_ns]

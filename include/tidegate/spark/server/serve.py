@@ -1,0 +1,56 @@
+"""A Spark Connect server in the foreground, for deployments that give Spark a container of its own.
+
+The embedded server (connect_server.py) is started by whoever needs it and goes away by itself; this one lives as long
+as its container. Both have the same configuration, which jobs rely on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from tidegate.errors import Invalid
+from tidegate.spark.conf import SparkSettings, server_conf
+from tidegate.spark.server.folder import ServerFolder
+from tidegate.spark.server.launch import command, environment
+
+__all__ = ["serve"]
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+
+
+def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
+    """Become the server: this process turns into Spark's. On loopback; clients show the token."""
+    if settings.mode != "connect" or settings.remote is not None:
+        raise Invalid(
+            "These settings use another Spark server, or none.",
+            expected="spark.mode = connect, and no spark.remote",
+            help="Unset TIDEGATE_SPARK_REMOTE where the server runs; set it where tasks run.",
+        )
+    folder = ServerFolder(Path(tempfile.mkdtemp(prefix="tidegate-spark-")))
+    folder.scratch.mkdir(mode=0o700)
+    conf = server_conf(settings, folder.scratch) | {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": _token(token_file),
+    }
+    folder.write_properties(conf)
+    words = command(folder)
+    os.chdir(folder.scratch)
+    os.execve(words[0], words, environment(settings))
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise Invalid(f"{file} cannot be read: {error}", help="Let the user of the server read it.") from None
+    if not _TOKEN.fullmatch(token):
+        raise Invalid(
+            f"{file} holds no token.",
+            expected="16 to 512 letters, digits and . _ ~ + / = -, on one line",
+            help="Write one there.",
+        )
+    return token

@@ -1,0 +1,189 @@
+"""The process that an embedded Spark server is a child of: `python -m tidegate.spark.server.watchdog`.
+
+It belongs to no client, so it outlives them all, however they die. It ends the server when
+
+- no client has held the lease for `idle_timeout` (a client's death gives its lease up),
+- the server does not answer for `answer_timeout` (clients in the middle of a job see a broken connection
+  instead of waiting for ever),
+- server.json is not there any more, or is not what was written: that is how others stop a server,
+- it is told to end itself.
+
+When the server ends by itself, so does the watchdog; when the watchdog is killed, the kernel kills the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tidegate import seams
+from tidegate.spark.server.folder import Launch, ServerFolder, ServerState
+from tidegate.spark.server.locks import try_lock
+from tidegate.spark.server.processes import identify
+
+__all__ = ["answers", "main"]
+
+_TICK = 0.5
+_STOP_GRACE = 10.0
+_LOG_LIMIT = 64 * 1024 * 1024
+_READY = re.compile(rb"^ConnectServer: listens at 127\.0\.0\.1:(\d+)$", re.MULTILINE)
+# HTTP/2: the client's preface and an empty SETTINGS frame. A server sends its own SETTINGS, type 4, first.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_PR_SET_PDEATHSIG = 1
+_HANGS = "did not answer"
+
+
+def main(arguments: list[str]) -> int:
+    """Watch over the server of a folder until it ends. The watch lock is an open file that was inherited."""
+    folder = ServerFolder(Path(arguments[0]))
+    # A grandchild of whoever started us: task runners kill the children of their tasks.
+    if os.fork() > 0:
+        os._exit(0)
+    me = identify(os.getpid())
+    assert me is not None
+    folder.watch_lock.write_text(json.dumps(me.to_json()), encoding="utf-8")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _told_to_end)
+    launch = folder.launch()
+    server = _spawn(folder, launch)
+    ended, grace = "was told to end", _STOP_GRACE
+    try:
+        port = _wait_ready(folder, server, launch.start_timeout)
+        spawned = identify(server.pid)
+        if port is None or spawned is None:
+            ended = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
+            return 1
+        state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
+        ended = _watch(folder, server, port, launch, folder.write_state(state))
+        # Clients wait for a server that hangs until their connection breaks: do not let them wait longer.
+        grace = 0.0 if ended.startswith(_HANGS) else _STOP_GRACE
+        return 0
+    finally:
+        _end(folder, server, grace)
+        print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {ended}", file=sys.stderr, flush=True)
+
+
+def _told_to_end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _spawn(folder: ServerFolder, launch: Launch) -> subprocess.Popen[bytes]:
+    """Start the JVM. It writes where we write: to the log."""
+    folder.scratch.mkdir(mode=0o700, exist_ok=True)
+    watchdog = os.getpid()
+
+    def die_with_watchdog() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != watchdog:  # it died before the line above
+                os._exit(1)
+
+    return subprocess.Popen(
+        launch.command,
+        cwd=folder.scratch,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=die_with_watchdog,
+    )
+
+
+def _wait_ready(folder: ServerFolder, server: subprocess.Popen[bytes], timeout: float) -> int | None:
+    """The port, once the server has told it; None if it ended or took too long."""
+    deadline = seams.monotonic() + timeout
+    while server.poll() is None and seams.monotonic() < deadline:
+        if found := _READY.search(folder.log.read_bytes()):
+            return int(found[1])
+        seams.sleep(0.05)
+    return None
+
+
+def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, launch: Launch, written: str) -> str:
+    """Return, with the reason, when the server has ended or is to end."""
+    probe_every = min(5.0, launch.answer_timeout / 4)
+    answered = probed = used = seams.monotonic()
+    failures = 0
+    touched = 0
+    while True:
+        seams.sleep(min(_TICK, launch.idle_timeout / 4, probe_every))
+        now = seams.monotonic()
+        if (code := server.poll()) is not None:
+            return f"ended by itself with {code}"
+        if _read(folder.state_file) != written:
+            return "was stopped"
+        if now - probed >= probe_every:
+            ok = answers(port, probe_every)
+            failures, answered = (0, seams.monotonic()) if ok else (failures + 1, answered)
+            probed = seams.monotonic()
+            # By count as well: after a pause of the whole machine the first answer may only be late.
+            if failures >= 3 and probed - answered >= launch.answer_timeout:
+                return f"{_HANGS} for {probed - answered:.0f} s"
+        # Who takes the lease also touches it: else a client between two looks would not be seen.
+        in_use = folder.lease_lock.stat().st_mtime_ns
+        lease = try_lock(folder.lease_lock)
+        if lease is None or in_use != touched:
+            used, touched = now, in_use
+        elif now - used >= launch.idle_timeout:
+            # With the lease in hand, so no client can come in while the server goes. Kept until we exit.
+            return f"had no client for {launch.idle_timeout:g} s"
+        if lease is not None:
+            lease.release()
+        _limit(folder.log)
+
+
+def answers(port: int, timeout: float) -> bool:
+    """Whether a program, not only the kernel, is at the other end of this port: it sends the HTTP/2 hello."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
+            connection.sendall(_HELLO)
+            head = b""
+            while len(head) < 4:
+                part = connection.recv(9)
+                if not part:
+                    return False
+                head += part
+            return head[3] == 4
+    except OSError:
+        return False
+
+
+def _end(folder: ServerFolder, server: subprocess.Popen[bytes], grace: float) -> None:
+    """End the JVM, politely first, so that it removes what it made elsewhere; then what it left here."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    folder.state_file.unlink(missing_ok=True)
+    server.terminate()
+    try:
+        server.wait(grace)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    folder.forget()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _limit(log: Path) -> None:
+    """Keep a log that users' functions may print to from filling the disk."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > _LOG_LIMIT:
+            shutil.copyfile(log, log.with_name("server.log.1"))
+            os.truncate(log, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""A Spark session for as long as a `with` block: on a server (`connect`) or inside this process (`local`).
+
+    with session(SparkSettings()) as spark:      # milliseconds on a server that runs, seconds on one that does not
+        for checkpoint in ...:
+            with translated():
+                run(spark, checkpoint)
+
+Hold a session over many checkpoints: Python workers are warm per session. When a block raised Unavailable, leave
+it and open another: the server may be a new one. Nothing is opened at import, and nothing survives a fork: a child
+opens its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.errors import Invalid, Unavailable
+from tidegate.spark import local_session
+from tidegate.spark.conf import SparkSettings, session_conf
+from tidegate.spark.errors import translate, translated
+from tidegate.spark.server import client as connect_client
+from tidegate.spark.server import server as connect_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkSettings", "session", "translate", "translated"]
+
+_LOOPBACK_PATIENCE = 3  # retries within a second: what was on this machine and has gone does not come back
+_REMOTE_PATIENCE = 8  # about half a minute: a connection may break without the server's doing
+
+
+@contextlib.contextmanager
+def session(settings: SparkSettings) -> Iterator[SparkSession]:
+    """A session of one's own, released at the end of the block.
+
+    connect: several at once in one process are fine. While one is open, `pyspark.sql.functions` works for Connect
+    only, so do not mix both modes in a process at the same time.
+    local: the first one starts Spark in this process and the last one stops it.
+    """
+    if settings.mode == "submit":
+        raise Invalid(
+            "With spark.mode = submit there is no Spark session here: each job is an application of its own.",
+            expected="mode connect or local",
+            help="Run the pipeline under Airflow, or choose a mode: -D spark.mode=connect -D spark.master='local[*]'.",
+            reason="SPARK_SUBMIT_ONLY",
+        )
+    conf = session_conf(settings)
+    with contextlib.ExitStack() as held:
+        if settings.mode == "local":
+            yield held.enter_context(local_session.opened(settings, conf))
+            return
+        patience = _REMOTE_PATIENCE
+        if settings.remote is not None:
+            builder = connect_client.remote(settings.remote)
+        else:
+            server = held.enter_context(connect_server.acquire(settings))
+            builder = connect_client.loopback(server.port, server.token)
+            patience = _LOOPBACK_PATIENCE
+        timeout = settings.answer_timeout
+        opening = connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience)
+        try:
+            opened = held.enter_context(opening)
+        except Unavailable as error:
+            if error.reason != "SPARK_LOST":
+                raise
+            raise Unavailable(
+                f"The Spark server cannot be reached: {error.what}",
+                help="It is tried again. If it stays so: does the server run that spark.remote names?"
+                if settings.remote is not None
+                else error.help,
+                reason="SPARK_UNREACHABLE",
+            ) from error
+        yield opened

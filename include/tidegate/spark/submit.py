@@ -1,0 +1,175 @@
+"""A job as a Spark application of its own: what spark-submit is called with, and what comes back.
+
+The driver (execution/submitted.py) runs in client mode, beside the task that started it: it sees the same ledger, and
+ends with the task. Executors run wherever the master has workers, and must see the pipeline's data by the same paths.
+
+    request.json        which job of which checkpoint, and where its pipeline is declared
+    spark.properties    Spark's configuration: `ps` would show it on the command line
+    run_job.py          what is submitted, unless the project has jobs/run_job.py
+    error.json          written by the driver if the job fails
+    scratch/            what Spark throws away
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.spark.conf import SparkSettings, on_loopback, properties, server_conf
+from tidegate.spark.server.launch import environment, spark_home
+
+__all__ = ["ERROR_FILE", "REQUEST_FILE", "DriverFailure", "DriverRequest", "Submission", "prepared"]
+
+REQUEST_FILE = "request.json"
+ERROR_FILE = "error.json"
+_APPLICATION = Path("jobs") / "run_job.py"
+_SCRIPT = """from tidegate.execution.submitted import main
+
+main()
+"""
+# Right for a Spark on this machine; a cluster has its own.
+_EMBEDDED = (
+    "spark.authenticate",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+)
+_KINDS = {kind.kind: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
+
+
+class DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What the driver is to do."""
+
+    pipeline: str
+    declared_in: list[tuple[str, str]]
+    """Module and file, the likeliest first."""
+    project: str
+    checkpoint: int
+    job: str
+    task: dict[str, str | int] | None = None
+    """The process (spark/server/processes.py) with which the driver ends."""
+
+
+class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
+    """Why the driver failed. An empty kind is a fault."""
+
+    kind: str
+    what: str
+    expected: str = ""
+    help: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, error: Exception) -> DriverFailure:
+        """An error as the task is to raise it again."""
+        if isinstance(error, TidegateError):
+            return cls(error.kind, error.what, error.expected, error.help, error.reason)
+        return cls("", repr(error))
+
+    def error(self) -> Exception:
+        """The same error again."""
+        if self.kind not in _KINDS:
+            return RuntimeError(f"the submitted job failed: {self.what}")
+        return _KINDS[self.kind](self.what, expected=self.expected, help=self.help, reason=self.reason)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What to call, with which environment; and afterwards, what the driver told."""
+
+    folder: Path
+    master: str
+    application: Path
+    name: str
+    environment: dict[str, str]
+
+    @property
+    def properties_file(self) -> Path:
+        return self.folder / "spark.properties"
+
+    def error(self, output: str) -> Exception:
+        """Why there is no ack. `output`: what spark-submit said last, which counts where the driver told nothing."""
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode((self.folder / ERROR_FILE).read_bytes(), type=DriverFailure).error()
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        wrong = next((line for line in lines if line.startswith("Error: ")), None)
+        if wrong is not None:
+            return Invalid(
+                f"spark-submit refuses: {wrong[7:]}", help="correct the Spark settings", reason="SPARK_SUBMIT"
+            )
+        said = next((line for line in lines if "Exception" in line), lines[-1] if lines else "nothing")
+        return Unavailable(
+            f"spark-submit ended before the job did; it said: {said[:300]}",
+            help=f"try again; the task's log has all that it said. Does the master {self.master} run?",
+            reason="SPARK_SUBMIT",
+        )
+
+
+@contextlib.contextmanager
+def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submission]:
+    """Everything that spark-submit needs, in a folder that only this user can look into, for as long as the block."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-submit-"))
+    try:
+        name = f"tidegate {request.pipeline} {request.checkpoint} {request.job}"
+        variables = _variables(_with_modules(settings, request))
+        submission = Submission(folder, settings.master, _application(request, folder), name, variables)
+        (folder / REQUEST_FILE).write_bytes(msgspec.json.encode(request))
+        conf = _conf(settings, folder / "scratch", variables["PYTHONPATH"]) | {"spark.app.name": name}
+        submission.properties_file.write_text(properties(conf), encoding="utf-8")
+        yield submission
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _application(request: DriverRequest, folder: Path) -> Path:
+    """The project's own jobs/run_job.py, where users may set up what they need, or one that does only what it must."""
+    own = Path(request.project) / _APPLICATION
+    if own.is_file():
+        return own
+    script = folder / _APPLICATION.name
+    script.write_text(_SCRIPT, encoding="utf-8")
+    return script
+
+
+def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str, str]:
+    """All at once: there is one session only."""
+    conf = {key: value for key, value in server_conf(settings, scratch).items() if ".connect." not in key}
+    if not settings.master.startswith("local"):
+        kept = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
+        conf = {key: value for key, value in conf.items() if key not in _EMBEDDED or key in kept}
+    workers = {"spark.executorEnv.PYTHONPATH": python_path, "spark.executorEnv.TZ": "UTC"}
+    # Lists that server_conf has merged with the user's stay as they are.
+    wished = {key: value for key, value in settings.conf.items() if key not in ("spark.jars", "spark.sql.extensions")}
+    return conf | workers | wished | {"spark.submit.deployMode": "client"}
+
+
+def _variables(settings: SparkSettings) -> dict[str, str]:
+    variables = environment(settings)
+    if not on_loopback(settings.master):
+        del variables["SPARK_LOCAL_IP"], variables["SPARK_LOCAL_HOSTNAME"]
+    # The hook calls spark-submit by its name.
+    return variables | {"PATH": os.pathsep.join([str(spark_home() / "bin"), variables.get("PATH", os.defpath)])}
+
+
+def _with_modules(settings: SparkSettings, request: DriverRequest) -> SparkSettings:
+    """Modules must be found by driver and workers where they were found here."""
+    roots = [root for module, file in request.declared_in if (root := _root(module, file)) is not None]
+    return replace(settings, python_path=tuple(dict.fromkeys([*settings.python_path, *roots])))
+
+
+def _root(module: str, file: str) -> Path | None:
+    """The folder on the import path from which `file` is `module`."""
+    parts = module.split(".")
+    path = Path(file).with_suffix("")
+    if path.name == "__init__":
+        path = path.parent
+    return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == tuple(parts) else None

@@ -1,0 +1,1 @@
+"""State merged by workers in Arrow, where Spark and we see the same disk."""

@@ -1,0 +1,151 @@
+"""What a worker does of a merge, for one range of key groups: it reads files of the state, and writes others.
+
+the batch's rows, each with what its key had   →  one more file
+files that are to become one                   →  that one
+rows that have ended                           →  a file beside the state, to be given out
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.state.arrow.closing import Ending
+from tidegate.state.arrow.matching import Matcher, raw_bounds
+from tidegate.state.arrow.packed_keys import integers
+from tidegate.state.arrow.sorted_files import Writer, combined, found, merged, newest, opened, read, reduced
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.state.arrow.merge_plan import MergePlan
+
+__all__ = ["ADDED", "GIVEN", "LATE", "TIMELESS", "Line", "compact", "merge"]
+
+ADDED: Final = -1
+GIVEN: Final = -2
+LATE: Final = -3
+TIMELESS: Final = -4
+"""What a line tells of: a file, or how many rows. From 0 on it is a set of files that were merged."""
+Line = tuple[str, int, int, int]
+"""A file's name, what it is, the range of key groups, and how many rows there are."""
+
+
+def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
+    """The batch's rows, each merged with what its key had."""
+    ending, groups = plan.ending, plan.range_of(split)
+    if ending is None:
+        return [(name, ADDED, split, _written(plan, _changed(plan, batches, groups), f"{plan.folder}/{name}"))]
+    counts: Counter[str] = Counter()
+    rows = _changed(plan, ending.taken(batches, counts), groups)
+    staying = _written(plan, ending.staying(rows), f"{plan.folder}/{name}")
+    given = _written(plan, _given(plan, ending, rows, groups), f"{plan.aside}/{name}")
+    lines = [(name, ADDED, split, staying), (name, GIVEN, split, given)]
+    return [*lines, (name, LATE, split, counts["late"]), (name, TIMELESS, split, counts["timeless"])]
+
+
+def _changed(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
+    """The keys of the batch as they are from now on, sorted."""
+    import pyarrow as pa
+
+    layout = plan.layout
+    now = reduced(_with_fixed(plan, batches), layout.keys, plan.ops)
+    if now is None:
+        return layout.schema.empty_table()
+    now = pa.table({name: now[name].cast(layout.schema.field(name).type) for name in now.column_names})
+    values = {name: now[name] for name in plan.ops}
+    hits = found(layout, plan.runs_in(plan.runs, groups), Matcher(now, layout.keys))
+    if hits is not None:
+        values = _with_before(plan, values, now.num_rows, *hits)
+    fixed = {CHECKPOINT: plan.checkpoint, DELETED: False, TOUCHED: plan.touched}
+    keys = {name: now[name] for name in layout.keys}
+    ends = {} if plan.ending is None else {plan.ending.end: plan.ending.ends_of(now[plan.ending.start])}
+    return layout.table({**keys, **values, **fixed, **ends, GROUP: now[GROUP]}, now.num_rows)
+
+
+def _with_fixed(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for name, value in plan.fixed.items():
+            kind = plan.layout.schema.field(name).type
+            batch = batch.append_column(name, pa.repeat(pa.scalar(value, kind), batch.num_rows))
+        yield batch
+
+
+def _with_before(plan: MergePlan, values: dict[str, Any], rows: int, places: Any, before: pa.Table) -> dict[str, Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    lives = _living(before, plan.limit)
+    at = np.full(rows, -1, np.int64)
+    at[places[lives]] = np.flatnonzero(lives)
+    take = pa.array(at, mask=at < 0)
+    return {
+        name: combined(before[name].combine_chunks().take(take), now.combine_chunks(), plan.ops[name])
+        for name, now in values.items()
+    }
+
+
+def _living(rows: pa.Table, limit: int | None) -> Any:
+    """Which rows are neither deleted nor expired."""
+    import pyarrow.compute as pc
+
+    lives = pc.invert(rows[DELETED])
+    if limit is not None and TOUCHED in rows.column_names:
+        lives = pc.and_(lives, pc.fill_null(pc.greater(rows[TOUCHED], limit), True))
+    return lives.to_numpy()
+
+
+def _given(plan: MergePlan, ending: Ending, rows: pa.Table, groups: range) -> pa.Table:
+    """Rows to give out: of those that have changed, and of those that end now and have not."""
+    import pyarrow as pa
+
+    changed = ending.given(rows)
+    if ending.due is None:
+        return changed
+    runs = plan.runs_in(plan.runs, groups)
+    held = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, *ending.due, run)))]
+    if not held:
+        return changed
+    all_within = all(run.within(groups) for run in runs)
+    both = newest(plan.layout, [changed, *held], None if all_within else groups)
+    return both.filter(_living(both, plan.limit))
+
+
+def _due(plan: MergePlan, ending: Ending, after: int | None, until: int, run: Any) -> Iterator[pa.Table]:
+    """The rows of a file that begin between these times."""
+    import pyarrow as pa
+
+    layout = plan.layout
+    with opened(run) as file:
+        place = file.schema_arrow.get_field_index(ending.start)
+        for group in range(file.num_row_groups):
+            bounds = raw_bounds(file.metadata.row_group(group), place)
+            if bounds is not None and (bounds[0] > until or (after is not None and bounds[1] <= after)):
+                continue
+            rows = read(file, layout, layout.schema.names, group)
+            starts = integers(rows[ending.start])
+            mask = starts <= until if after is None else (starts <= until) & (starts > after)
+            if mask.any():
+                yield rows.filter(pa.array(mask))
+
+
+def compact(plan: MergePlan, number: int, split: int, name: str) -> Line:
+    """Files that are to become one, as far as they have rows of this range."""
+    (runs, forgets), groups = plan.batches[number], plan.range_of(split)
+    rows = merged(plan.layout, plan.runs_in(runs, groups), groups)
+    if plan.ending is not None:
+        rows = plan.ending.not_over(rows)
+    if forgets:
+        rows = rows.filter(_living(rows, plan.limit))
+    aside = f"merged{number}-{name}"
+    return aside, number, split, _written(plan, rows, f"{plan.folder}/{aside}")
+
+
+def _written(plan: MergePlan, rows: pa.Table, path: str) -> int:
+    writer = Writer(plan.layout, path)
+    writer.write(rows)
+    return writer.close()

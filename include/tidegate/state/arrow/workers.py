@@ -1,0 +1,232 @@
+"""State written, and merged with a batch, by Python workers of Spark that read and write its files themselves.
+
+Spark brings each worker the rows of its key groups; what comes back to the driver is a few lines that name files. It
+costs a half of the same in DataFrame algebra, for there is one shuffle, and no row of the state passes through the JVM.
+It is done where workers see the disk that the state lies on, and have tidegate: elsewhere they would need both, or
+the storage's passwords. Everywhere else, and for types that are not simple, the algebra of state/keyed.py does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.delta import Location
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.log.schema import columns
+from tidegate.records.records import Json
+from tidegate.spark.same_disk import is_shared, on_one_machine, started_by_tidegate
+from tidegate.state.arrow.merge_plan import MergePlan
+from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, compact, merge
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
+from tidegate.state.columns import GROUP
+from tidegate.state.compaction import Compaction
+from tidegate.state.record import StateFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Merged",
+    "batches_of",
+    "layout_of",
+    "merges",
+    "run",
+    "runs_of",
+    "split_rows",
+    "usable",
+    "write_runs",
+    "writes",
+]
+
+_KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
+_ORDERED = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
+_SUMS = ("long", "double")
+_DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
+_REPORT = "path string, batch int, split int, rows long"
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+MERGED_ROWS = 4_000_000
+"""So many rows a worker merges in memory; more than that is for Spark, which spills."""
+
+
+def usable(spark: SparkSession, location: Location) -> bool:
+    """Whether workers have tidegate, and see the state's files as this process does."""
+    return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
+
+
+def writes(schema: Json) -> bool:
+    """Whether files of this schema are the same whoever writes them."""
+    return all(_plain(field["type"]) for field in schema["fields"])
+
+
+def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
+    """Whether workers can merge these columns: equality of keys, sums and extremes mean the same in both engines."""
+    types = {name: field["type"] for name, field in columns(schema).items()}
+    return all(_is_key(types[name]) for name in keys) and all(_is_merged(types[name], op) for name, op in ops.items())
+
+
+def _plain(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return True
+    if kind["type"] == "struct":
+        return all(_plain(field["type"]) for field in kind["fields"])
+    return kind["type"] == "array" and _plain(kind["elementType"])
+
+
+def _is_key(kind: Any) -> bool:
+    return kind in _KEYS or (isinstance(kind, str) and _DECIMAL.fullmatch(kind) is not None)
+
+
+def _is_merged(kind: Any, op: str) -> bool:
+    if not isinstance(kind, str):
+        return False
+    if decimal := _DECIMAL.fullmatch(kind):
+        return int(decimal[1]) < 38
+    return kind in (_SUMS if op == "sum" else _ORDERED)
+
+
+def layout_of(schema: Json, keys: Sequence[str]) -> StateLayout:
+    """The schema of a state's files, for Arrow."""
+    return StateLayout(tuple(keys), arrow_schema(schema, list(columns(schema))))
+
+
+def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
+    """Rows in `count` partitions, each of them with a range of key groups."""
+    from pyspark.sql import functions as F
+
+    return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
+
+
+def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping[str, int | None]) -> dict[str, int]:
+    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names, and how
+    many rows each has.
+
+    fixed: what columns are that the rows lack.
+    """
+    same = dict(fixed)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _, name = _task()
+        writer = Writer(layout, f"{folder}/{name}")
+        for chunk in sorted_chunks(batches):
+            columns = {name: chunk[name] for name in chunk.column_names}
+            writer.write(layout.table({**same, **columns}, chunk.num_rows))
+        yield from _report([(name, ADDED, 0, writer.close())])
+
+    return {name: count for name, _, _, count in _reported(rows, work) if count}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What workers have done."""
+
+    added: Mapping[str, int]
+    """The names of the files with the batch's rows, each with how many it has."""
+    replaced: Mapping[int, Mapping[str, int]]
+    """Those in place of each set of files that was merged."""
+    given: Mapping[str, int]
+    """Those with rows that have ended, beside the state."""
+    late: int
+    timeless: int
+
+    @property
+    def files(self) -> dict[str, int]:
+        """All files of the state that were written."""
+        return {name: rows for names in (self.added, *self.replaced.values()) for name, rows in names.items()}
+
+
+def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
+    """The files as workers find them."""
+    return [SortedFile(location.full(each.file.path), each.groups) for each in files]
+
+
+def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[list[SortedFile], bool]]:
+    """Compactions as workers do them."""
+    return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
+
+
+def run(plan: MergePlan, rows: DataFrame) -> Merged:
+    """Let workers do it. A set of files counts as merged if every range of it was."""
+    lines = _lines(plan, rows)
+    if plan.ending is not None and (left := set(range(plan.count)) - {split for _, _, split, _ in lines}):
+        # Of no rows, Spark may run no worker at all; rows may end nevertheless.
+        none = rows.sparkSession.range(0, plan.count, 1, plan.count)
+        lines += _lines(plan, none, left)
+    names: dict[int, dict[str, int]] = defaultdict(dict)
+    splits: dict[int, set[int]] = defaultdict(set)
+    counts: Counter[int] = Counter()
+    for name, what, split, count in lines:
+        splits[what].add(split)
+        counts[what] += count
+        if count:
+            names[what][name] = count
+    replaced = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
+    return Merged(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
+
+
+def _lines(plan: MergePlan, rows: DataFrame, only: Container[int] | None = None) -> list[Line]:
+    """only: these ranges, and of no rows."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        split, name = _task()
+        if only is not None:
+            for _ in batches:  # a worker that leaves rows unread is not used again
+                pass
+            if split not in only:
+                return
+        lines = merge(plan, batches, split, name)
+        lines += [compact(plan, number, split, name) for number in range(len(plan.batches))]
+        yield from _report(lines)
+
+    with _unweighed(rows.sparkSession):
+        return _reported(rows, work)
+
+
+# -- inside a worker ------------------------------------------------------------------------------------
+
+
+def _task() -> tuple[int, str]:
+    """Which partition this is, and a name for its file that no other try at it has."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+
+
+def _report(done: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "split", "rows"])
+
+
+@contextlib.contextmanager
+def _unweighed(spark: SparkSession) -> Iterator[None]:
+    """Batches of rows as they come. Spark asks after each row how many bytes its batch has; where rows are a few plain
+    columns, that is a sixth of what a merge costs, and says nothing that the number of rows does not."""
+    before = spark.conf.get(_BATCH_BYTES, None)
+    spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_BATCH_BYTES)
+        else:
+            spark.conf.set(_BATCH_BYTES, before)
+
+
+def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[Line]:
+    names = rows.columns
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from work(batch.rename_columns(names) for batch in batches)
+
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))  # Spark stumbles over dots in names
+    return [(row[0], row[1], row[2], row[3]) for row in numbered.mapInArrow(renamed, _REPORT).collect()]

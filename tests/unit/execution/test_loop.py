@@ -1,0 +1,517 @@
+"""The loop of `tidegate run`: in a row, with failures, interruptions and others at work beside it."""
+
+import os
+
+import pytest
+
+from tests.unit.checkpoint.kit import World, quietly
+from tidegate import seams
+from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
+from tidegate.execution import loop
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
+from tidegate.execution.runs import gone, new_run
+from tidegate.ledger import LocalStore
+from tidegate.testing.toys import ToySource
+
+DEAD = f"process:{os.uname().nodename}:999999999::0011"
+
+
+class Session:
+    """No Spark: toys need none."""
+
+    def __init__(self):
+        self.dropped = 0
+
+    def __call__(self):
+        return None
+
+    def drop(self):
+        self.dropped += 1
+
+
+class Told(Observer):
+    def __init__(self):
+        self.events = []
+
+    def waiting(self, why):
+        self.events.append(("waiting", why))
+
+    def planned(self, plan):
+        self.events.append(("planned", plan.id))
+
+    def retrying(self, plan, error, tries_left):
+        self.events.append(("retrying", plan.id, tries_left))
+
+    def decided(self, plan, outcome, acks, seconds):
+        self.events.append((outcome.state, plan.id))
+
+    def stuck(self, table, error):
+        self.events.append(("stuck", table))
+
+    def of(self, kind):
+        return [event[1] for event in self.events if event[0] == kind]
+
+
+class Loop:
+    """A world, a loop in it, and time that passes only by sleeping."""
+
+    def __init__(self, root):
+        self.world = World(root)
+        self.session = Session()
+        self.told = Told()
+        self.slept = []
+        self.while_asleep = []
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        assert len(self.slept) < 200, "it waits for ever"
+        if self.while_asleep:
+            self.while_asleep.pop(0)()
+
+    def run(self, **schedule):
+        with seams.installed(seams.Seams(sleep=self.sleep, monotonic=lambda: sum(self.slept))):
+            return run_checkpoints(self.world.coordinator(), self.session, Schedule(**schedule), self.told)
+
+
+@pytest.fixture
+def one(tmp_path):
+    return Loop(tmp_path)
+
+
+@pytest.fixture
+def world(one):
+    return one.world
+
+
+def fail_once(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+# -- in a row --------------------------------------------------------------------------------------------
+
+
+def test_so_many_checkpoints_in_a_row(one, world):
+    world.feed_more(9)
+    assert [outcome.state for outcome in one.run(checkpoints=3)] == ["completed"] * 3
+    assert one.told.of("completed") == [1, 2, 3]
+    world.exact()
+
+
+def test_until_nothing_is_new(one, world):
+    world.feed_more(7)
+    assert len(one.run(until_idle=True)) == 3
+    assert one.run(until_idle=True) == []
+    world.exact()
+
+
+def test_until_it_is_stopped_the_running_one_is_brought_to_its_end(one, world):
+    world.feed_more(30)
+    assert len(one.run(stop=lambda: len(one.told.of("planned")) >= 4)) == 4
+    assert world.state(4) == "completed"
+    world.exact()
+
+
+def test_from_the_start_of_one_to_the_start_of_the_next(one, world):
+    world.feed_more(9)
+    one.run(checkpoints=3, interval_s=10.0)
+    assert sum(one.slept) == 20.0
+    one.slept.clear()
+    one.run(checkpoints=2, min_pause_s=3.0)
+    assert sum(one.slept) == 3.0
+
+
+def test_a_stop_ends_the_pause(one, world):
+    world.feed_more(9)
+    one.run(interval_s=3600.0, stop=lambda: len(one.slept) >= 2)
+    assert sum(one.slept) <= 2.0
+
+
+# -- failures --------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_answer_is_tried_again_with_growing_pauses_and_another_session(one, world):
+    world.feed_more(3)
+    world.weather.then["stage 2 on b"] = fail_once(Unavailable("Spark is gone"))
+    one.run(checkpoints=1)
+    assert one.told.events[1] == ("retrying", 1, 3)
+    assert (one.slept, one.session.dropped) == ([1.0], 1)
+    world.exact()
+
+
+def test_what_never_answers_is_given_up_and_its_input_comes_back(one, world, monkeypatch):
+    world.feed_more(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(ToySource, "read", lambda *a: fail_once(Unavailable("no answer"))())
+        with pytest.raises(Unavailable):
+            one.run(checkpoints=1)
+    assert one.slept == [1.0, 2.0, 4.0]
+    assert (world.state(1), world.ledger.decision(1).reason) == ("aborted", "JOB_FAILED")
+    one.run(checkpoints=1)
+    world.exact()
+
+
+def test_what_is_invalid_is_not_tried_again(one, world):
+    world.feed_more(3)
+    world.weather.then["stage 2 on b"] = fail_once(Invalid("bad data"))
+    with pytest.raises(Invalid, match="bad data"):
+        one.run(checkpoints=2)
+    assert one.slept == []
+    assert world.ledger.decision(1).counts
+    assert one.told.of("aborted") == [1]
+    assert world.staged("a") == set()
+
+
+def test_so_many_failures_in_a_row_are_tolerated(one, world):
+    world.feed_more(9)
+
+    def again():
+        world.weather.then["stage 1 on b"] = fail_once(Invalid("bad data"))
+
+    again()
+    one.told.planned = lambda plan: again() if plan.id in (2, 4, 5) else None
+    outcomes = one.run(checkpoints=6, tolerable_failures=2)
+    assert [outcome.state for outcome in outcomes] == [
+        "aborted",
+        "aborted",
+        "completed",
+        "completed",
+        "completed",
+        "completed",
+    ]
+    world.exact()
+
+
+def test_one_failure_more_than_that_ends_the_loop_with_it(one, world):
+    world.feed_more(9)
+    one.told.planned = lambda plan: world.weather.then.update(
+        {"stage 1 on b": fail_once(Invalid(f"bad data {plan.id}"))}
+    )
+    with pytest.raises(Invalid, match="bad data 3"):
+        one.run(checkpoints=9, tolerable_failures=2)
+    assert [world.state(id) for id in world.ledger.ids()] == ["aborted"] * 3
+
+
+def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(one, world):
+    """At the very first run a missing jar suspended a new pipeline: besides the jar, it took a `resume`."""
+    world.feed_more(9)
+    missing = Invalid("Spark needs a jar, which cannot be read", reason="JARS_MISSING")
+    for _ in range(3):
+        world.weather.then["stage 1 on b"] = fail_once(missing)
+        with pytest.raises(Invalid, match="needs a jar"):
+            one.run(checkpoints=1)
+    decisions = [world.ledger.decision(id) for id in world.ledger.ids()]
+    assert [(each.reason, each.counts) for each in decisions] == [("ENVIRONMENT_FAILED", False)] * 3
+    assert world.coordinator().suspended() is None
+    assert one.run(checkpoints=1)[0].state == "completed"
+
+
+def test_what_is_corrupt_ends_the_checkpoint_and_the_loop_whatever_is_tolerated(one, world):
+    world.feed_more(9)
+    world.weather.then["stage 1 on b"] = fail_once(Corrupt("torn"))
+    with pytest.raises(Corrupt):
+        one.run(checkpoints=3, tolerable_failures=9)
+    assert [world.state(id) for id in world.ledger.ids()] == ["aborted"]
+
+
+def test_a_fault_of_ours_ends_the_checkpoint_and_is_seen(one, world):
+    world.feed_more(9)
+    world.weather.then["stage 1 on b"] = fail_once(ZeroDivisionError("ours"))
+    with pytest.raises(ZeroDivisionError):
+        one.run(checkpoints=3)
+    decision = world.ledger.decision(1)
+    assert (decision.outcome, decision.counts, decision.detail) == ("aborted", True, "ZeroDivisionError('ours')")
+
+
+def test_a_fault_of_ours_is_seen_even_if_the_checkpoint_cannot_be_ended(one, world, monkeypatch):
+    world.feed_more(9)
+
+    def fail():
+        monkeypatch.setattr(LocalStore, "create", lambda *a: fail_once(Unavailable("no answer"))())
+        raise ZeroDivisionError("ours")
+
+    world.weather.then["stage 1 on b"] = fail
+    with pytest.raises(ZeroDivisionError):
+        one.run(checkpoints=3)
+
+
+# -- storage that fails around it ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("record", ["plan.json", "runs/", "acks/", "manifest-", "decision.json", "published.json"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_outage_at_any_record_is_ridden_out(one, world, record, landed, monkeypatch):
+    """The write landed or it did not; and for a moment the store cannot be read either."""
+    world.feed_more(6)
+    create, read = LocalStore.create, LocalStore.read
+    outages = [1]
+
+    def failing(self, path, data):
+        if record in path and outages:
+            outages.pop()
+            if landed:
+                create(self, path, data)
+            monkeypatch.setattr(LocalStore, "read", lambda *a: fail_once(Unavailable("no answer"))())
+            one.while_asleep.append(lambda: monkeypatch.setattr(LocalStore, "read", read))
+            raise Unavailable("no answer")
+        return create(self, path, data)
+
+    monkeypatch.setattr(LocalStore, "create", failing)
+    assert [outcome.state for outcome in one.run(checkpoints=2)] == ["completed"] * 2
+    assert world.ledger.ids() == [1, 2]
+    world.exact()
+
+
+def test_retention_that_fails_fails_nothing_else(one, world, monkeypatch):
+    world.feed_more(9)
+    monkeypatch.setattr(type(world.coordinator()), "retire", lambda self: fail_once(Unavailable("no answer"))())
+    assert [outcome.state for outcome in one.run(checkpoints=3)] == ["completed"] * 3
+    assert one.slept == []
+
+
+def test_a_stuck_table_is_told_each_time_and_holds_back_nothing_until_it_is_too_much(one, world):
+    world.feed_more(30)
+    world.weather.stuck.add("b")
+    with pytest.raises(Rejected) as caught:
+        one.run(checkpoints=9)
+    assert caught.value.reason == "TOO_MANY_UNPUBLISHED"
+    assert one.told.of("completed") == [1, 2, 3]
+    assert one.told.of("stuck") == ["b"] * 3
+    world.weather.stuck.clear()
+    one.run(checkpoints=1)
+    world.exact()
+
+
+def test_with_no_end_in_sight_it_waits_until_a_stuck_table_is_repaired(one, world):
+    """P4: triggers wait. Whoever runs for ever must not be ended by a table that is away for an hour."""
+    world.feed_more(30)
+    world.weather.stuck.add("b")
+    one.while_asleep = [lambda: None, lambda: None, world.weather.stuck.clear]
+    one.run(stop=lambda: len(one.told.of("completed")) >= 5)
+    assert one.told.of("completed") == [1, 2, 3, 4, 5]
+    assert any("not published" in why for why in one.told.of("waiting")), one.told.of("waiting")
+    world.exact()
+
+
+def test_a_stuck_table_is_told_also_when_there_is_nothing_new(one, world):
+    """All is read, but not all is published: success without a word would be a lie."""
+    world.feed_more(3)
+    world.weather.stuck.add("b")
+    one.run(until_idle=True)
+    one.told.events.clear()
+    assert one.run(until_idle=True) == []
+    assert one.told.of("stuck") == ["b"]
+
+
+def test_a_damaged_table_ends_the_loop_and_nothing_is_planned_on_top(one, world):
+    world.feed_more(9)
+    one.run(checkpoints=2)
+    world.tables.tables.pop("b")
+    with pytest.raises(Corrupt):
+        one.run(checkpoints=1)
+    assert world.ledger.ids() == [1, 2]
+
+
+def test_a_source_that_refuses_ends_the_loop_before_anything_is_made(one, world, monkeypatch):
+    monkeypatch.setattr(ToySource, "plan", lambda *a: fail_once(Invalid("the folder is gone"))())
+    with pytest.raises(Invalid):
+        one.run(checkpoints=1)
+    assert world.ledger.ids() == []
+
+
+# -- interruptions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["plan in", "check a", "read rows of in", "stage 2 on b"])
+def test_an_interrupt_before_the_decision_ends_the_checkpoint_and_the_next_run_need_not_wait(one, world, where):
+    world.feed_more(9)
+    world.feed.weather = world.weather
+    world.weather.then[where] = fail_once(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        one.run(checkpoints=3)
+    assert {world.state(id) for id in world.ledger.ids()} <= {"aborted"}
+    assert world.staged("a") == set()
+    one.run(checkpoints=3)
+    assert one.slept == []
+    world.exact()
+
+
+@pytest.mark.parametrize("record", ["plan.json", "runs/", "acks/"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_interrupt_at_a_record_before_the_decision_ends_the_checkpoint(one, world, record, landed, monkeypatch):
+    world.feed_more(9)
+    interrupt_at(record, landed, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(checkpoints=3)
+    assert {world.state(id) for id in world.ledger.ids()} <= {"aborted"}
+    one.run(checkpoints=3)
+    assert one.slept == [], "the next run finds nothing that it has to wait for"
+    world.exact()
+
+
+@pytest.mark.parametrize("record", ["manifest-", "decision.json", "published.json"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_interrupt_at_the_decision_or_behind_it_loses_and_doubles_nothing(one, world, record, landed, monkeypatch):
+    world.feed_more(9)
+    interrupt_at(record, landed, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(checkpoints=3)
+    if world.state(1) == "open":
+        world.coordinator().complete(1)
+    one.run(until_idle=True)
+    world.exact()
+
+
+def interrupt_at(record, landed, monkeypatch):
+    create = LocalStore.create
+    left = [1]
+
+    def interrupted(self, path, data):
+        if record in path and left:
+            left.pop()
+            if landed:
+                create(self, path, data)
+            raise KeyboardInterrupt
+        return create(self, path, data)
+
+    monkeypatch.setattr(LocalStore, "create", interrupted)
+
+
+def test_an_interrupt_while_storage_is_down_is_still_an_interrupt(one, world, monkeypatch):
+    world.feed_more(9)
+
+    def fail():
+        monkeypatch.setattr(LocalStore, "create", lambda *a: fail_once(Unavailable("no answer"))())
+        raise KeyboardInterrupt
+
+    world.weather.then["stage 1 on b"] = fail
+    with pytest.raises(KeyboardInterrupt):
+        one.run(checkpoints=3)
+
+
+# -- others beside it ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_a_process_that_is_gone_is_ended_at_once(one, world):
+    world.feed_more(6)
+    world.trigger(DEAD)
+    one.run(checkpoints=2)
+    assert (world.state(1), world.ledger.decision(1).reason) == ("aborted", "RUN_GONE")
+    assert one.slept == []
+    world.exact()
+
+
+def test_others_that_are_alive_are_waited_for(one, world):
+    world.feed_more(6)
+    alive = new_run()
+    world.trigger(alive)
+    one.while_asleep = [lambda: None, lambda: world.work(1), lambda: world.coordinator().complete(1)]
+    one.run(checkpoints=1)
+    assert one.told.of("completed") == [2]
+    assert "checkpoint 1 is still open" in one.told.of("waiting")[0]
+    world.exact()
+
+
+def test_a_stop_while_waiting_for_others_ends_the_loop(one, world):
+    world.feed_more(6)
+    world.trigger(new_run())
+    assert one.run(stop=lambda: len(one.slept) >= 3) == []
+
+
+def test_ended_by_others_is_no_failure_and_its_input_is_in_the_next(one, world):
+    """Somebody took us for dead. That was wrong: we plan another."""
+    world.feed_more(3)
+    world.weather.then["stage 2 on b"] = lambda: world.coordinator().abort(1, "RUN_GONE")
+    outcomes = one.run(checkpoints=2)
+    assert [(outcome.state, outcome.reason) for outcome in outcomes] == [("aborted", "RUN_GONE"), ("completed", "")]
+    world.exact()
+
+
+def test_with_two_at_once_the_second_waits_for_its_turn_and_both_complete(one, world):
+    """The other process is in the middle of its job. Ours must neither fail nor stay open behind it."""
+    world.limit(max_concurrent_checkpoints=2).feed_more(6)
+    world.trigger(new_run())
+    one.while_asleep = [lambda: None, lambda: world.work(1)]
+    assert [outcome.state for outcome in one.run(checkpoints=1)] == ["completed"]
+    assert [world.state(id) for id in world.ledger.ids()] == ["completed", "completed"]
+    world.exact()
+
+
+def test_with_two_at_once_a_base_whose_process_died_with_its_job_done_is_completed_by_whoever_waits(one, world):
+    world.limit(max_concurrent_checkpoints=2).feed_more(6)
+    world.trigger(new_run())
+    world.work(1)
+    assert [outcome.state for outcome in one.run(checkpoints=1)] == ["completed"]
+    assert world.state(1) == "completed"
+    world.exact()
+
+
+@pytest.mark.parametrize("when", ["gone", "overdue"])
+def test_with_two_at_once_a_base_that_never_gets_done_is_ended_by_whoever_waits(one, world, when):
+    world.limit(max_concurrent_checkpoints=2).feed_more(6)
+    world.trigger(new_run())
+
+    def dies():
+        if when == "overdue":
+            world.age(1, 10_000)
+        else:
+            loop_gone.append("RUN_GONE")
+
+    loop_gone = []
+    one.while_asleep = [lambda: None, dies]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loop, "gone", lambda plan: "RUN_GONE" if plan.id == 1 and loop_gone else None)
+        outcomes = one.run(checkpoints=2)
+    assert [(outcome.state, outcome.reason) for outcome in outcomes] == [("aborted", "BASE_ABORTED"), ("completed", "")]
+    world.exact()
+
+
+def test_with_two_at_once_done_before_its_base_it_waits_instead_of_going_on(one, world):
+    """It would stay open for ever: its own process is alive, and nobody else would complete it."""
+    world.limit(max_concurrent_checkpoints=2).feed_more(9)
+    world.trigger(new_run())
+    half = world.half_work(1)
+    acked = []
+
+    def ack():
+        acked.append(half.ack(half.staged, None))
+
+    # The base's job acks, but its process goes on to something else before it decides.
+    one.while_asleep = [ack]
+    outcomes = one.run(checkpoints=2)
+    assert [outcome.state for outcome in outcomes] == ["completed"] * 2
+    assert [world.state(id) for id in world.ledger.ids()] == ["completed"] * 3
+    world.exact()
+
+
+# -- run ids ---------------------------------------------------------------------------------------------
+
+
+def plan_of(world, run):
+    world.feed_more(3)
+    return world.coordinator().trigger(run).plan
+
+
+@pytest.mark.parametrize(
+    ("run", "answer"),
+    [
+        (DEAD, "RUN_GONE"),
+        (f"process:{os.uname().nodename}:{os.getpid()}:1:0011", "RUN_GONE"),  # the pid was given to us since
+        ("process:another-host:999999999:1:0011", None),
+        ("scheduled__2026-03-01T00:00:00+00:00", None),
+        (f"process:{os.uname().nodename}:not-a-pid:1:0011", None),
+        ("process", None),
+        ("process::::", None),
+    ],
+    ids=["dead", "pid given anew", "other host", "Airflow's", "no pid", "no parts", "empty parts"],
+)
+def test_whether_a_process_is_gone(world, run, answer):
+    assert gone(plan_of(world, run)) == answer
+
+
+def test_a_living_process_is_not_gone(world):
+    assert gone(plan_of(world, new_run())) is None
+    assert new_run() != new_run()
+    assert quietly(lambda: world.trigger("x")) is not None

@@ -1,0 +1,181 @@
+"""How a pipeline is: one answer for each thing that can be the matter, and which comes first of several."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.checkpoint.kit import World
+from tests.unit.execution.test_loop import DEAD, Loop
+from tidegate.checkpoint import control, troubles
+from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
+from tidegate.execution.runs import gone
+from tidegate.history.health import condition, look, told
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def seen(world, tolerable=0):
+    limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
+    return condition(look(world.ledger, limits, gone))
+
+
+def completed(world, run="first"):
+    world.feed_more(1)
+    id = world.trigger(run)
+    world.work(id)
+    world.coordinator().complete(id)
+    return id
+
+
+def test_from_new_to_well(world):
+    world.ledger.start()
+    assert seen(world).state == "new"
+    world.feed_more(1)
+    id = world.trigger("first")
+    assert (seen(world).state, seen(world).entry) == ("working", id)
+    assert "job main has not acknowledged it" in seen(world).said
+    world.work(id)
+    assert "it waits to be decided" in seen(world).said
+    world.coordinator().complete(id)
+    assert (seen(world).state, seen(world).good) == ("unpublished", False)
+    world.coordinator().publish()
+    assert (seen(world).state, seen(world).good, seen(world).cause) == ("well", True, "")
+
+
+def test_what_a_person_has_said(world):
+    completed(world)
+    world.coordinator().publish()
+    control.suspend(world.ledger, "ann", "the feed is being repaired")
+    found = seen(world)
+    assert (found.state, found.cause) == ("suspended", "It was suspended by ann: the feed is being repaired")
+    assert "tidegate resume toy" in found.remedy[0].replace(world.name, "toy")
+    control.resume(world.ledger, "ann")
+    assert seen(world).state == "well"
+    control.stop(world.ledger, "bob", "")
+    assert (seen(world).state, seen(world).cause) == ("stopped", "It was stopped by bob; no reason was given")
+
+
+def test_a_failure_that_is_tolerated_and_one_that_is_not(world):
+    completed(world)
+    world.coordinator().publish()
+    world.feed_more(1)
+    id = world.trigger("second")
+    world.coordinator().complete(id, ("JOB_FAILED", "the disk is gone\n  Expected: a disk\n  Help: mount it"))
+    found = seen(world, tolerable=1)
+    assert (found.state, found.entry, found.reason) == ("failed", id, "JOB_FAILED")
+    assert found.cause == "JOB_FAILED, one of its jobs failed for good: The disk is gone. Expected: a disk."
+    assert found.remedy == ("mount it", "the next run takes its input again")
+    found = seen(world)
+    assert (found.state, found.entry, found.remedy[0]) == ("suspended", id, "mount it")
+    assert "tidegate resume" in found.remedy[1]
+
+
+def test_a_process_that_has_died(world):
+    world.feed_more(1)
+    world.trigger(DEAD)
+    assert (seen(world).state, seen(world).reason) == ("orphaned", "RUN_GONE")
+
+
+# -- troubles --------------------------------------------------------------------------------------------
+
+
+def note(world, run, error):
+    troubles.note(world.ledger, run, "job main", error)
+    return world.ledger.trouble()
+
+
+def test_a_trouble_without_a_checkpoint_is_over_once_another_is_planned(world):
+    completed(world)
+    world.coordinator().publish()
+    note(world, "second", Invalid("no such folder", expected="a folder", help="make it", reason="NO_FOLDER"))
+    found = seen(world)
+    assert (found.state, found.reason, found.remedy) == ("troubled", "NO_FOLDER", ("make it",))
+    assert found.cause == "NO_FOLDER: No such folder. Expected: a folder."
+    control.suspend(world.ledger, "ann", "")
+    control.resume(world.ledger, "ann")
+    assert seen(world).state == "troubled"  # nothing was planned since
+    world.feed_more(1)
+    world.trigger("third")
+    assert seen(world).state == "working"
+
+
+def test_a_trouble_with_a_checkpoint_is_over_once_that_is_published(world):
+    world.feed_more(1)
+    id = world.trigger("first")
+    assert note(world, "first", Invalid("wrong rows", help="correct them")).entry == id
+    assert (seen(world).state, seen(world).entry) == ("troubled", id)
+    world.work(id)
+    world.coordinator().complete(id)
+    assert seen(world).state == "troubled"
+    world.coordinator().publish()
+    assert seen(world).state == "well"
+
+
+def test_what_may_pass_and_is_tried_again_asks_nobody_to_do_anything(world):
+    """A killed Spark server: the retry has a new one. Nobody is alarmed while it is at work."""
+    world.feed_more(1)
+    id = world.trigger("first")
+    note(world, "first", Unavailable("the server is gone", help="try again", reason="SPARK_LOST"))
+    found = seen(world)
+    assert (found.state, found.good, found.entry) == ("working", True, id)
+    assert found.cause == "It has met an error, and tries again. SPARK_LOST: The server is gone."
+    world.age(id, 10_000)
+    assert (seen(world).state, seen(world).reason) == ("troubled", "SPARK_LOST"), "nobody has brought it to its end"
+
+
+def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
+    """It takes the place of what was met before: else that one would be told for ever."""
+    world.feed_more(1)
+    id = world.trigger("first")
+    note(world, "first", Unavailable("the server is gone", reason="SPARK_LOST"))
+    with pytest.raises(KeyError), troubles.noted(world.ledger, "first", "job main"):
+        raise KeyError("id")
+    found = seen(world)
+    assert (found.state, found.reason, found.entry) == ("troubled", "UNFORESEEN", id)
+    assert found.cause == "UNFORESEEN: KeyError: 'id'."
+    assert "log" in found.remedy[0]
+
+
+def test_a_pipeline_that_was_never_started_gets_no_word(world):
+    """A file without pipeline.json beside it would be taken for damage."""
+    troubles.note(world.ledger, "first", "planning", Invalid("no such folder"))
+    assert world.ledger.store.names("") == []
+    assert world.ledger.identity() is None
+
+
+@pytest.mark.parametrize("error", [Fenced("others lead"), Rejected("not now")])
+def test_that_there_is_nothing_to_do_is_no_trouble(world, error):
+    world.ledger.start()
+    with pytest.raises(type(error)), troubles.noted(world.ledger, "first", "planning"):
+        raise error
+    assert world.ledger.trouble() is None
+
+
+def test_a_long_text_is_cut_and_a_damaged_hint_is_none(world):
+    world.ledger.start()
+    assert len(note(world, "first", Invalid("x" * 100_000)).what) == troubles.LONGEST
+    (world.folder / "trouble.json").write_text("{")
+    assert world.ledger.trouble() is None
+    assert seen(world).state == "new"
+
+
+def test_the_loop_leaves_word_of_what_it_meets(tmp_path):
+    """A table that cannot be published to, and a job that is tried again."""
+    one = Loop(tmp_path)
+    one.world.feed_more(3)
+    one.world.weather.stuck.add("b")
+    one.run(checkpoints=1)
+    found = seen(one.world)
+    assert (found.state, found.entry) == ("troubled", 1)
+    assert "publishing to b" in found.said
+    one.world.weather.stuck.clear()
+    one.world.coordinator().publish()
+    assert seen(one.world).state == "well"
+
+
+def test_an_errors_text_in_its_parts():
+    text = "task job_main is failed: it broke\n  at line 3\n  Expected: none\n  Help: mend it\n  Help: mend it"
+    assert told(text) == ("task job_main is failed: it broke at line 3", "none", ("mend it",))

@@ -1,0 +1,199 @@
+"""Metrics: what each number says after a story, and that the text can be read by who scrapes it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from tidegate.checkpoint import control, troubles
+from tidegate.errors import Invalid
+from tidegate.execution.runs import gone
+from tidegate.history.health import Observations, condition
+from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
+from tidegate.history.prometheus import prometheus_text
+from tidegate.history.table import remember
+from tidegate.protocol.view import View
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SAMPLE = re.compile(r'tidegate_(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9]+(?:\.[0-9]+)?)')
+LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
+
+
+def parsed(text):
+    """Prometheus' text format, read strictly: {(name, labels): value}."""
+    found, helped, typed = {}, [], []
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            helped.append(line.split()[2])
+        elif line.startswith("# TYPE "):
+            assert line.split()[3] == "gauge"
+            typed.append(line.split()[2])
+        else:
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            assert typed[-1] == f"tidegate_{name}", "all samples of a metric are together, behind its type"
+            told = {
+                key: re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), text)
+                for key, text in LABEL.findall(labels)
+            }
+            key = name, tuple(sorted(told.items()))
+            assert key not in found
+            found[key] = float(value)
+    assert helped == typed
+    assert len(set(typed)) == len(typed)
+    assert text == "" or text.endswith("\n")
+    return found
+
+
+def numbers(world, tolerable=0):
+    limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
+    found = metrics(figures(world.ledger, limits, {}, gone, NOW))
+    text = prometheus_text({"toy": found})
+    assert parsed(text) == {(m.name, tuple(sorted({"pipeline": "toy", **m.labels}.items()))): m.value for m in found}
+    return {(metric.name, *metric.labels.values()): metric.value for metric in found}
+
+
+def test_nothing_is_told_of_what_never_was(world):
+    world.ledger.start()
+    found = numbers(world)
+    assert found["totalNumberOfCheckpoints",] == found["needsAttention",] == 0
+    assert found["lastCheckpointRestoreTimestamp",] == -1
+    assert ("lastCheckpointDuration",) not in found
+
+
+def test_counts_are_of_all_that_ever_was(world):
+    """Also of checkpoints whose records are gone."""
+    world.limit(num_retained=1)
+    for n in range(4):
+        world.checkpoint(f"run{n}", rows=3)
+        remember(world.ledger, {})
+        world.coordinator().retire()
+    assert world.ledger.ids() == [4]
+    world.feed_more(3)
+    world.coordinator().abort(world.trigger("fails"), "JOB_FAILED", "boom", counts=True)
+    world.coordinator().resume("ann", "")
+    world.trigger("open")
+    found = numbers(world)
+    names = ("totalNumberOfCheckpoints", "numberOfCompletedCheckpoints", "numberOfFailedCheckpoints")
+    assert [found[name,] for name in (*names, "numberOfInProgressCheckpoints")] == [6, 4, 1, 1]
+    assert found["lastCompletedCheckpointId",] == 4
+    assert found["numberOfConsecutiveFailures",] == 0, "somebody has resumed"
+
+
+def test_the_last_completed_one_is_measured(world):
+    world.checkpoint("one", rows=3)
+    found = numbers(world)
+    assert found["numRecordsOut", "a"] == found["numRecordsOut", "b"] == 3
+    decided = world.ledger.decision(1).created
+    assert found["lastCheckpointCompletedTimestamp",] == round(datetime.fromisoformat(decided).timestamp() * 1000)
+    assert found["lastCheckpointDuration",] >= 0
+    assert found["unpublishedCheckpoints",] == found["unpublishedTables",] == 0
+
+
+def test_what_needs_a_person_is_seen(world):
+    world.checkpoint("one", rows=3)
+    world.decided("two", rows=3)
+    assert [numbers(world)[name,] for name in ("unpublishedCheckpoints", "unpublishedTables", "needsAttention")] == [
+        1,
+        2,
+        1,
+    ]
+    world.coordinator().publish()
+    world.feed_more(3)
+    world.coordinator().abort(world.trigger("fails"), "JOB_FAILED", "boom", counts=True)
+    names = ("numberOfConsecutiveFailures", "suspended", "needsAttention")
+    assert [numbers(world, tolerable=3)[name,] for name in names] == [1, 0, 1]
+    assert [numbers(world)[name,] for name in names] == [1, 1, 1]
+    control.resume(world.ledger, "ann")
+    assert [numbers(world)[name,] for name in names] == [0, 0, 0]
+
+
+def test_runs_that_cannot_plan_are_counted_until_one_can(world):
+    world.checkpoint("one", rows=3)
+    for run in ("two", "three"):
+        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))
+        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))  # a task's second try
+        troubles.count_unplanned(world.ledger, run)
+    assert numbers(world)["numberOfConsecutivePlanFailures",] == 2
+    assert troubles.count_unplanned(world.ledger, "a run that was asked for nonsense") is None
+    world.checkpoint("four", rows=3)
+    assert numbers(world)["numberOfConsecutivePlanFailures",] == 0
+
+
+DETAILS = {
+    "jobs": {
+        "main": {
+            "taken": {
+                "orders": {"rows": 9, "bytes": 800, "files": 2},
+                "payments": {"rows": None, "bytes": 70, "files": 1},
+            },
+            "rows": {"good": 7},
+            "counts": {"once": {"late": 2, "late-left": 3, "kept": 5}},
+            "watermarks": {"orders": "2026-03-01T11:59:00Z", "done": "9999-12-31T00:00:00Z"},
+        },
+        "second": {"rows": {"good": 1}, "counts": {}, "watermarks": {}},
+    },
+    "gates": {"checked": {"rows": 10, "quarantined": 3, "released": 1, "broken": [{}, {}]}},
+    "states": {"state.once": {"bytes": 100, "rows": 5}},
+}
+ROW = {
+    "id": 9,
+    "decided": "2026-03-01T11:00:00+00:00",
+    "seconds": 1.5,
+    "delay_seconds": None,
+    "bytes_out": 1000,
+    "processed_bytes": 300,
+    "persisted_bytes": None,
+    "state_bytes": 100,
+    "state_delta": 40,
+    "watermark": "2026-03-01T11:59:00Z",
+    "details": DETAILS,
+}
+
+
+def test_every_figure_of_a_row_has_its_metric():
+    seen = Observations("orders", View(()), 0)
+    counts = dict.fromkeys(("triggered", "completed", "failed", "in_progress", "held"), 0)
+    found = metrics(Figures(seen, condition(seen), counts, ROW, {"decided": "2026-03-01T10:00:00Z"}, NOW))
+    told = {(metric.name, *metric.labels.values()): metric.value for metric in found}
+    assert told["lastCheckpointDuration",] == 1500
+    assert ("checkpointStartDelay",) not in told, "what was not measured is not zero"
+    assert (told["lastCheckpointSize",], told["lastCheckpointFullSize",]) == (1040, 1100)
+    assert told["lastCheckpointRestoreTimestamp",] == 1772359200000
+    assert (told["lastCheckpointProcessedData",], told["lastCheckpointPersistedData",]) == (300, 0)
+    assert (told["numRecordsIn", "orders"], told["numBytesIn", "orders"], told["numBytesIn", "payments"]) == (
+        9,
+        800,
+        70,
+    )
+    assert ("numRecordsIn", "payments") not in told, "what nobody has counted is not zero"
+    assert told["numRecordsOut", "good"] == 8
+    assert told["numLateRecordsDropped", "once"] == 5
+    assert told["currentInputWatermark", "orders"] == 1772366340000
+    assert ("currentInputWatermark", "done") not in told, "the end of time is no watermark"
+    assert told["watermarkLag",] == 60_000
+    assert told["gateFailures", "checked"] == 2
+    assert [told[f"numRecords{what}", "checked"] for what in ("Judged", "Quarantined", "Released")] == [10, 3, 1]
+    assert (told["stateSize", "once"], told["stateRows", "once"]) == (100, 5)
+    assert [name for name in METRICS if name not in {metric.name for metric in found}] == [
+        "checkpointStartDelay",
+        "checkpointAlignmentTime",
+        "checkpointSyncDuration",
+        "checkpointAsyncDuration",
+        "publishDuration",
+        "neverRead",
+    ]
+    assert [metric.name for metric in found] == sorted((m.name for m in found), key=list(METRICS).index)
+
+
+@pytest.mark.parametrize("evil", ['"} 1\ntidegate_x{', "back\\slash", "new\nline", "\u202e", "{}"])
+def test_no_name_can_break_out_of_its_label(evil):
+    found = parsed(prometheus_text({"toy": [Metric("numRecordsOut", 1, {"sink": evil})]}))
+    assert found == {("numRecordsOut", (("pipeline", "toy"), ("sink", evil))): 1}
+
+
+def test_several_pipelines_share_each_metrics_head():
+    text = prometheus_text({name: [Metric("suspended", n), Metric("gateFailures", 0.5)] for n, name in enumerate("ab")})
+    assert len(parsed(text)) == 4
+    assert text.count("# TYPE") == 2

@@ -1,0 +1,479 @@
+"""One of each record with every field filled, and hypothesis strategies for any."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from tidegate.records.interval import Interval
+from tidegate.records.records import (
+    Ack,
+    Act,
+    Acted,
+    Amount,
+    Answer,
+    Beginning,
+    Blob,
+    Claimed,
+    Control,
+    Copy,
+    Decision,
+    Discarded,
+    Filled,
+    Handle,
+    Hold,
+    InFlight,
+    JobStats,
+    LatestHint,
+    Manifest,
+    Origin,
+    Overtaken,
+    Overtaking,
+    Pace,
+    Payload,
+    Pin,
+    PipelineRecord,
+    Plan,
+    Position,
+    Published,
+    PublishedTable,
+    Range,
+    Record,
+    RecordedRule,
+    Request,
+    Restart,
+    Restored,
+    Retired,
+    TablePart,
+    Timed,
+    Told,
+    Tried,
+    Trouble,
+    Verdict,
+)
+
+STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
+BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
+
+SAMPLES: dict[str, Record] = {
+    "pipeline": PipelineRecord(**STAMP, uid="a1b2c3d4e5f60718", name="orders"),
+    "forked": PipelineRecord(
+        **STAMP,
+        uid="b1b2c3d4e5f60718",
+        name="trial",
+        origin=Origin(
+            pipeline="orders",
+            uid="a1b2c3d4e5f60718",
+            entry=42,
+            manifest="cd" * 32,
+            by="ann on host",
+            note="new prices",
+        ),
+    ),
+    "copy": Copy(
+        **STAMP,
+        name="before-prices",
+        origin=Origin(pipeline="orders", uid="a1b2c3d4e5f60718", entry=42, manifest="cd" * 32, by="ann on host"),
+        files=Payload(data={"files": {"pipeline.json": [123, "ab" * 32]}}),
+    ),
+    "claimed": Claimed(**STAMP, uid="b1b2c3d4e5f60718"),
+    "plan": Plan(
+        **STAMP,
+        id=42,
+        kind="scheduled",
+        run="scheduled__2026-03-01T10:00:00+00:00",
+        generation=2,
+        base=41,
+        interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
+        sources={
+            "orders": Range(
+                kind="files",
+                start={"last": "a.json"},
+                end={"last": "ü.json", "seen": [{"path": BLOB.path, "sha": BLOB.sha, "size": BLOB.size}]},
+                splits=Payload(blob=BLOB),
+                empty=False,
+                more=True,
+                summary="3 of 9 files, 1.2 MB",
+                pace=Pace(
+                    unit="bytes",
+                    at_most=1_500_000,
+                    taken=1_200_000,
+                    target_s=48.0,
+                    fixed_s=2.5,
+                    seen=[Timed(id=41, amount=1_300_000, seconds=47.5)],
+                    why="at most 1,500,000 bytes, so that a checkpoint takes about 48 s",
+                ),
+            ),
+            "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),
+        },
+        triggers=["orders", "rates"],
+        acks=["main", "scoring"],
+        takes={"scoring": {"clean": "main"}},
+        overtaking=Overtaking(jobs=["scoring"], after_s=30.0),
+        commits=["orders", "rejects"],
+        through=["rejects"],
+        hooks={"model": {"version": "2026-02"}},
+        timeout_s=600.0,
+        config={"num_retained": 10, "interval": None},
+        config_fingerprint="0123456789abcdef",
+        code_fingerprint="fedcba9876543210",
+    ),
+    "ack": Ack(
+        **STAMP,
+        id=42,
+        job="main",
+        prev=Handle(entry=41, sha="ab" * 32),
+        sinks={"orders": Payload(data={"files": [{"path": "x.parquet", "rows": 3}]}), "rejects": Payload(blob=BLOB)},
+        states={"state.totals": Payload(blob=BLOB)},
+        memory={"orders": {"watermark": "2026-03-01T10:00:00+00:00"}},
+        gates={
+            "checked": Verdict(
+                outcome="hold",
+                rows=100,
+                quarantined=3,
+                released=2,
+                hold=Hold(limit_s=86_400.0, default="reject"),
+                broken=[RecordedRule(rule="id", policy="quarantine", severity="critical", rows=3, why="3 of 100 rows")],
+                policy={"suite": "orders", "at_most": 0.05},
+                results=Payload(blob=BLOB),
+            )
+        },
+        inputs={"scoring": [Handle(entry=42, sha="0f" * 32)]},
+        ahead=[Handle(entry=43, sha="1f" * 32)],
+        channels={"clean": Payload(blob=BLOB)},
+        through={"rejects": PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3)},
+        stats=JobStats(
+            started="2026-03-01T10:11:11.000+00:00",
+            seconds={"read": 0.125},
+            aligned_s=0.25,
+            sync_s=1.5,
+            async_s=0.5,
+            taken={"orders": Amount(rows=3, bytes=700, files=2)},
+            received={"scores": Amount(rows=5, bytes=900, files=1)},
+            sent={"clean": Amount(rows=4, bytes=800, files=1)},
+            processed=Amount(rows=2, bytes=400, files=1),
+            rows={"orders": 3},
+            bytes={"orders": 512},
+            files={"orders": 1},
+            watermarks={"orders": "2026-03-01T10:00:00Z"},
+            idle=["payments"],
+            counts={"window": {"late": 2}},
+        ),
+    ),
+    "manifest": Manifest(
+        **STAMP,
+        id=42,
+        base=41,
+        base_manifest="cd" * 32,
+        positions={
+            "orders": Position(kind="files", at={"last": "ü.json"}),
+            "rates": Position(kind="generator", at=None),
+        },
+        jobs={"main": Handle(entry=42, sha="ef" * 32)},
+        tables={
+            "orders": TablePart(after=40, committables=[Payload(data={"files": []})]),
+            "rejects": TablePart(
+                after=None,
+                committables=[],
+                through=PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3),
+            ),
+        },
+        in_flight={
+            "scoring": [
+                InFlight(job="main", ack=Handle(entry=42, sha="ef" * 32), channels={"clean": Payload(blob=BLOB)})
+            ]
+        },
+    ),
+    "rollback": Plan(
+        **STAMP,
+        id=43,
+        kind="restart",
+        run="process:host:4711:123:0123456789abcdef",
+        generation=3,
+        base=42,
+        restart=Restart(
+            target=40,
+            manifest="cd" * 32,
+            by="ann on host",
+            reason="wrong prices",
+            tables={
+                "orders": Restored(
+                    how="restore", to=PublishedTable(uri="/data/orders", version=5, log_hash="ee" * 32, rows=3)
+                ),
+                "rejects": Restored(how="discard", to=None),
+            },
+            suspended=Control(action="suspend", by="ann on host", reason="to be looked at"),
+        ),
+        sources={"orders": Range(kind="files", start=None, end=None, splits=Payload(data={}), empty=True, more=True)},
+        triggers=[],
+        acks=[],
+        commits=["orders", "rejects"],
+        timeout_s=600.0,
+        config={},
+        config_fingerprint="0123456789abcdef",
+        code_fingerprint="fedcba9876543210",
+    ),
+    "restored": Manifest(
+        **STAMP,
+        id=43,
+        base=42,
+        base_manifest="cd" * 32,
+        positions={"orders": Position(kind="files", at={"last": "ü.json"})},
+        jobs={"main": Handle(entry=40, sha="ef" * 32)},
+        tables={
+            "orders": TablePart(after=None, committables=[], restore=Restored(how="keep", to=None)),
+            "state.totals": TablePart(
+                after=None, committables=[Payload(blob=BLOB)], restore=Restored(how="restore", to=None)
+            ),
+        },
+    ),
+    "pin": Pin(
+        **STAMP,
+        owner="rollback-00000043-00f1e2d3c4b5a697",
+        kind="rollback",
+        entry=40,
+        manifest="cd" * 32,
+        restart=43,
+        by="ann on host",
+        note="wrong prices",
+    ),
+    "overtaken": Overtaken(**STAMP, id=42, job="scoring", busy_with=40),
+    "decision": Decision(**STAMP, id=42, outcome="completed", manifest="ef" * 32),
+    "abort": Decision(**STAMP, id=42, outcome="aborted", reason="JOB_FAILED", detail="out of memory", counts=True),
+    "published": Published(
+        **STAMP,
+        id=42,
+        tables={"orders": PublishedTable(uri="/data/orders", version=7, log_hash="ee" * 32, rows=3)},
+    ),
+    "answer": Answer(
+        **STAMP,
+        id=42,
+        gate="checked",
+        ack=Handle(entry=42, sha="23" * 32),
+        approve=True,
+        by="ann on host",
+        note="known",
+    ),
+    "request": Request(
+        **STAMP,
+        number=3,
+        gate="checked",
+        action="release",
+        seen=41,
+        ids=["0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"],
+        checkpoints=[40, 41],
+        rules=["positive"],
+        correct={"amount": "0", "note": None},
+        by="ann on host",
+        note="the feed was wrong",
+    ),
+    "retired": Retired(**STAMP, id=42),
+    "discarded": Discarded(**STAMP, id=42, control=43),
+    "filled": Filled(
+        **STAMP,
+        id=42,
+        interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
+        traces={"orders": {"files": 3, "sha": "ab" * 32}},
+    ),
+    "beginning": Beginning(**STAMP, id=42, source="orders", at={"version": 17, "sha": "ab" * 32}),
+    "latest": LatestHint(**STAMP, id=42),
+    "told": Told(**STAMP, id=42),
+    "tried": Tried(**STAMP, stores=["s3://ledger", "s3://tables"]),
+    "trouble": Trouble(
+        **STAMP,
+        run="airflow/orders/scheduled__2026-03-01",
+        step="trigger",
+        entry=42,
+        after=43,
+        kind="invalid",
+        reason="STATE_INCOMPATIBLE",
+        what="operator 'totals' cannot go on with what it remembers",
+        expected="sum(amount)",
+        help="give it another uid",
+    ),
+    "act": Act(
+        **STAMP,
+        action="rollback",
+        by="ann in Airflow",
+        asked={"to": 42, "note": "wrong prices"},
+        run="airflow:orders:manual__1",
+    ),
+    "acted": Acted(**STAMP, done=False, told="checkpoint 42 is claimed by retention"),
+}
+
+# -- any record ------------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ids = st.integers(1, 10**9)
+shas = st.text("0123456789abcdef", min_size=64, max_size=64)
+jsons = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(texts, jsons, max_size=3)
+maybe = st.none() | objects
+blobs = st.builds(Blob, path=st.just(BLOB.path), sha=shas, size=st.integers(0, 2**40))
+payloads = st.builds(Payload, data=objects) | st.builds(Payload, blob=blobs)
+handles = st.builds(Handle, entry=ids, sha=shas)
+stamps = {"attempt": texts, "created": texts}
+ranges = st.builds(
+    Range, kind=texts, start=maybe, end=maybe, splits=payloads, empty=st.booleans(), more=st.booleans(), summary=texts
+)
+moments = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+intervals = st.lists(moments, min_size=2, max_size=2).map(lambda two: Interval.of(*sorted(two)).record)
+names = st.lists(texts, max_size=3)
+numbers = st.dictionaries(texts, st.integers(0, 2**60), max_size=3)
+seconds = st.dictionaries(texts, st.floats(0, 1e9), max_size=3)
+
+
+def by_name(values):
+    return st.dictionaries(texts, values, max_size=3)
+
+
+places = st.builds(
+    PublishedTable, uri=texts, version=st.integers(0, 2**40), log_hash=texts, rows=st.none() | st.integers()
+)
+restored = st.builds(Restored, how=st.sampled_from(["restore", "discard", "retract", "keep"]), to=st.none() | places)
+acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
+origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
+
+RECORDS: dict[str, st.SearchStrategy[Record]] = {
+    "act": st.builds(Act, **stamps, action=texts, by=texts, asked=objects, run=texts),
+    "acted": st.builds(Acted, **stamps, done=st.booleans(), told=texts),
+    "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
+    "forked": st.builds(
+        PipelineRecord,
+        **stamps,
+        uid=texts,
+        name=texts,
+        origin=origins,
+    ),
+    "copy": st.builds(Copy, **stamps, name=texts, origin=origins, files=payloads),
+    "claimed": st.builds(Claimed, **stamps, uid=texts),
+    "plan": st.builds(
+        Plan,
+        **stamps,
+        id=st.integers(10**9 + 1, 2**62),
+        kind=st.sampled_from(["scheduled", "manual"]),
+        run=texts,
+        generation=st.integers(0, 9),
+        base=st.none() | ids,
+        interval=st.none() | intervals,
+        reach=st.none() | intervals,
+        sources=by_name(ranges),
+        triggers=names,
+        acks=names,
+        commits=names,
+        timeout_s=st.floats(0, 1e9),
+        config=objects,
+        config_fingerprint=texts,
+        code_fingerprint=texts,
+    ),
+    "ack": st.builds(
+        Ack,
+        **stamps,
+        id=ids,
+        job=texts,
+        prev=st.none() | handles,
+        sinks=by_name(payloads),
+        stats=st.builds(JobStats, seconds=seconds, rows=numbers, bytes=numbers, files=numbers),
+    ),
+    "manifest": st.builds(
+        Manifest,
+        **stamps,
+        id=ids,
+        base=st.none() | ids,
+        base_manifest=st.none() | shas,
+        positions=by_name(st.builds(Position, kind=texts, at=maybe)),
+        jobs=by_name(handles),
+        tables=by_name(st.builds(TablePart, after=st.none() | ids, committables=st.lists(payloads, max_size=2))),
+    ),
+    "decision": st.builds(Decision, **stamps, id=ids, outcome=st.just("completed"), manifest=shas),
+    "abort": st.builds(
+        Decision, **stamps, id=ids, outcome=st.just("aborted"), reason=texts, detail=texts, counts=st.booleans()
+    ),
+    "published": st.builds(
+        Published,
+        **stamps,
+        id=ids,
+        tables=by_name(places),
+    ),
+    "rollback": st.builds(
+        Plan,
+        **stamps,
+        id=st.integers(10**9 + 1, 2**62),
+        kind=st.just("restart"),
+        run=texts,
+        base=ids,
+        restart=st.builds(
+            Restart, target=ids, manifest=shas, by=texts, tables=by_name(restored), suspended=st.none() | acts
+        ),
+        sources=by_name(ranges),
+        triggers=st.just([]),
+        acks=st.just([]),
+        commits=names,
+        timeout_s=st.floats(0, 1e9),
+        config=objects,
+        config_fingerprint=texts,
+        code_fingerprint=texts,
+    ),
+    "restored": st.builds(
+        Manifest,
+        **stamps,
+        id=ids,
+        base=ids,
+        base_manifest=shas,
+        positions=by_name(st.builds(Position, kind=texts, at=maybe)),
+        jobs=by_name(handles),
+        tables=by_name(st.builds(TablePart, after=st.none(), committables=st.just([]), restore=restored)),
+    ),
+    "pin": st.builds(
+        Pin,
+        **stamps,
+        owner=texts,
+        kind=st.just("rollback"),
+        entry=ids,
+        manifest=shas,
+        restart=ids,
+        by=texts,
+        note=texts,
+    ),
+    "overtaken": st.builds(Overtaken, **stamps, id=ids, job=texts, busy_with=st.none() | ids),
+    "retired": st.builds(Retired, **stamps, id=ids),
+    "discarded": st.builds(Discarded, **stamps, id=ids, control=ids),
+    "answer": st.builds(Answer, **stamps, id=ids, gate=texts, ack=handles, approve=st.booleans(), by=texts, note=texts),
+    "request": st.builds(
+        Request,
+        **stamps,
+        number=ids,
+        gate=texts,
+        action=st.sampled_from(["release", "discard"]),
+        seen=ids,
+        ids=st.lists(texts, max_size=2),
+        checkpoints=st.lists(ids, max_size=2),
+        rules=st.lists(texts, max_size=2),
+        correct=by_name(st.none() | texts),
+        by=texts,
+        note=texts,
+    ),
+    "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
+    "beginning": st.builds(Beginning, **stamps, id=ids, source=texts, at=objects),
+    "latest": st.builds(LatestHint, **stamps, id=ids),
+    "told": st.builds(Told, **stamps, id=ids),
+    "tried": st.builds(Tried, **stamps, stores=st.lists(texts, max_size=2)),
+    "trouble": st.builds(
+        Trouble,
+        **stamps,
+        run=texts,
+        step=texts,
+        entry=st.none() | ids,
+        after=st.integers(0, 2**53),
+        kind=texts,
+        reason=texts,
+        what=texts,
+        expected=texts,
+        help=texts,
+    ),
+}
