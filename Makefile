@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz soak cuts lives matrix chaos clean
+.PHONY: help setup run test lint docs bench fuzz soak cuts lives matrix chaos clean
 export PYTHON
 
 BIN := .venv/bin
@@ -25,6 +25,9 @@ lint: setup ## ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup ## make a site of docs/, in .cache/site; every warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: setup ## measure against the rivals. NAME=append, all without
 	$(BIN)/python -m tests.bench $(NAME)
