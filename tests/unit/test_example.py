@@ -40,10 +40,3 @@ def test_after_a_night_it_goes_on_with_now_not_with_the_backlog_of_the_night(tmp
         assert names(orders_feed.feed_live(tmp_path, 3, 50)) == [2078, 2079, 2080]
     with seams.installed(seams.Seams(now=lambda: AT + timedelta(hours=9, seconds=30))):
         assert names(orders_feed.feed_live(tmp_path, 3, 50)) == [2081]
-
-
-def test_the_readme_shows_the_example_as_it_is():
-    """What both say of time; the file itself has more to say."""
-    code, shown = (ROOT / "jobs" / "orders.py").read_text(), (ROOT / "README.md").read_text().partition("## Try it")[0]
-    for said in (r'watermark="[^"]+"', r'on=\["order_id"\], within="[^"]+"', r'tumbling="[^"]+"', r'within="1 day"'):
-        assert re.findall(said, code) == re.findall(said, shown) != []
