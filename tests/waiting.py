@@ -4,11 +4,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+FIRST_S, LONGEST_S = 0.02, 0.25
+"""Between two looks: at first often, then less so, for whoever is asked computes on the same two cores."""
+
 
 def eventually(what: str, condition: Callable[[], Any], timeout: float = 30.0) -> Any:
     """The first true value of `condition`, or a failure that says what never became true."""
-    deadline = time.monotonic() + timeout
+    deadline, pause_s = time.monotonic() + timeout, FIRST_S
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, LONGEST_S)
     return value

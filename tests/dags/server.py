@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -31,10 +34,28 @@ if "scheduler" in sys.argv:  # once, before it forks its workers: each task woul
 """
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 DONE = ("success", "failed")
+DATABASES = Path(__file__).resolve().parents[2] / ".cache" / "tests"
 
 
 def migrate(env: dict[str, str]) -> None:
-    """Make Airflow's database."""
+    """Make Airflow's database. On sqlite it is a copy of one that was made once for this version of Airflow."""
+    kind, _, path = env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].partition(":///")
+    if kind != "sqlite":
+        _migrate(env)
+        return
+    made = DATABASES / f"airflow-{importlib.metadata.version('apache-airflow')}.db"
+    DATABASES.mkdir(parents=True, exist_ok=True)
+    with (DATABASES / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            new = made.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            _migrate(env | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{new}"})
+            new.rename(made)
+    shutil.copy(made, path)
+
+
+def _migrate(env: dict[str, str]) -> None:
     done = subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -82,10 +103,10 @@ class Airflow:
             "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-" * 6,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "20",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "60",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
