@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tidegate import __version__
 from tidegate.cli import main as cli
 from tidegate.cli.output import Output, clean
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
@@ -62,7 +63,7 @@ def test_help_lists_every_command(tidegate):
 
 
 def test_version(tidegate):
-    assert tidegate("--version").out == "tidegate 0.1.0\n"
+    assert tidegate("--version").out == f"tidegate {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -454,4 +455,4 @@ def test_the_example_imports_neither_spark_nor_airflow():
 
 def test_python_dash_m_is_the_command(folder):
     done = subprocess.run([sys.executable, "-m", "tidegate", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == "tidegate 0.1.0\n"
+    assert done.stdout == f"tidegate {__version__}\n"
