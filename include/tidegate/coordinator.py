@@ -18,7 +18,7 @@ from tidegate.checkpoint.ancestry import all_below, lacking, passed_by, settle_a
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
 from tidegate.checkpoint.manifests import manifest_of
-from tidegate.checkpoint.planning import Plans, Special
+from tidegate.checkpoint.planning import CheckpointOptions, Plans
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
@@ -112,7 +112,7 @@ class Coordinator(PipelineContext):
                     published = completed
                     continue
                 try:
-                    plan = self._plan(answer, view, run, kind, wanted, Special(standing, drain, aligned))
+                    plan = self._plan(answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned))
                 except Corrupt:
                     if answer.base is None or self.ledger.is_kept(answer.base):
                         raise
@@ -138,7 +138,7 @@ class Coordinator(PipelineContext):
         run: str,
         kind: str,
         wanted: protocol.WantedInterval | None,
-        special: Special,
+        special: CheckpointOptions,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
@@ -149,7 +149,7 @@ class Coordinator(PipelineContext):
 
     def _refuse(self, view: View, kind: str) -> None:
         """Why nothing may be planned now, if so."""
-        discard.go_on(self, view)
+        discard.resume_cleanup(self, view)
         control.refuse(self, view, kind)
 
     def _create(self, plan: Plan, view: View) -> bool:
@@ -169,7 +169,7 @@ class Coordinator(PipelineContext):
         """The run gets nothing now. What is done already is published, all else is refused."""
         if isinstance(answer, protocol.Wait):
             control.refuse_suspended(self, view)
-            raise control.busy(answer.ids, holding.told_all(view, answer.ids))
+            raise control.busy(answer.ids, holding.pending_approvals_text(view, answer.ids))
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
@@ -231,7 +231,7 @@ class Coordinator(PipelineContext):
                 self.decide(decision(id, "completed", manifest=sha))
             elif isinstance(answer, protocol.Undecided):
                 if not holding.answer_overdue(self.ledger, answer):
-                    return Outcome(id, "open", holding.HELD, holding.told_all(self.ledger.view(), [id]))
+                    return Outcome(id, "open", holding.HELD, holding.pending_approvals_text(self.ledger.view(), [id]))
             else:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
@@ -272,11 +272,11 @@ class Coordinator(PipelineContext):
 
     def publish(self) -> publish.Report:
         """Bring every table up to the last completed checkpoint. Any process, any time, as often as it likes."""
-        return publish.publish_owed(self)
+        return publish.publish_pending(self)
 
     def retire(self) -> list[int]:
         """Forget what lies beyond `num_retained`, or all if it was cancelled for good. Answers with what is gone."""
-        if (gone := discard.discard(self)) is not None:
+        if (gone := discard.delete_cancelled(self)) is not None:
             return gone
         periodic.keep_periodically(self)  # first, so that it stays
         return retention.retire_old(self)

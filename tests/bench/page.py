@@ -21,7 +21,7 @@ from tests.bench.harness import Budget, Options, Result
 from tests.unit.checkpoint.kit import World
 from tidegate.delta import CommitStamp
 from tidegate.history import query as reading
-from tidegate.history.query import HistoryFilter, Past
+from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import HistoryRow
 from tidegate.history.table import BATCH, HISTORY, journal_of, live_row, remember, rows_table
 from tidegate.ledger.ledger import stamp
@@ -48,12 +48,12 @@ def run(options: Options) -> Result:
         reading._read.clear()
         cold.append(timed(lambda: page(world, HistoryFilter())))
         warm += [timed(lambda asked=asked: page(world, asked)) for asked in ASKED]
-        one.append(timed(lambda number=number: Past(world.ledger, {}).one(1 + number * 37 % count)))
-        summary.append(timed(lambda: Past(world.ledger, {}).summary()))
+        one.append(timed(lambda number=number: CheckpointHistory(world.ledger, {}).one(1 + number * 37 % count)))
+        summary.append(timed(lambda: CheckpointHistory(world.ledger, {}).summary()))
         world.checkpoint(f"more{number}", rows=3)
         written.append(timed(lambda: remember(world.ledger, {})))
         more.append(timed(lambda: page(world, HistoryFilter())))
-    told = Past(world.ledger, {})
+    told = CheckpointHistory(world.ledger, {})
     files = len(list((world.folder / HISTORY).glob("*.parquet")))
     found, total = told.page(HistoryFilter(limit=1)).rows[0]["id"], told.page(HistoryFilter()).total
     wrong = "" if (found, total) == (count + rounds, count + rounds) else f"{total} rows, the last is {found}"
@@ -107,7 +107,7 @@ def by_people(world: World, home: Path, count: int, rounds: int) -> dict[str, li
 
 def page(world: World, asked: HistoryFilter) -> bytes:
     """What the API does for a page of the list."""
-    return msgspec.json.encode(Past(world.ledger, {}).page(asked).rows)
+    return msgspec.json.encode(CheckpointHistory(world.ledger, {}).page(asked).rows)
 
 
 def build(world: World, count: int) -> int:

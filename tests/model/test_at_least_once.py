@@ -20,7 +20,7 @@ def test_no_order_of_steps_loses_a_row_and_some_come_twice() -> None:
     assert found.ahead > 100
 
 
-def _told_only(*given: Any) -> ahead.Taking:
+def _told_only(*given: Any) -> ahead.InputSelection:
     """What is there is noted as taken when the job begins, and left where it is."""
     right, entry = ahead.taking(*given), given[0]
     return replace(right, now=tuple(each for each in right.now if each.ack.entry == entry.id))

@@ -13,7 +13,7 @@ from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailabl
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import copies, savepoint
 from tidegate.lifecycle.fork import fork, forked_already, look
-from tidegate.lifecycle.snapshot import CheckpointSnapshot, held_by
+from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.records.records import Drain
 
 FORKER, COPIER = "fork", "copy"
@@ -72,7 +72,7 @@ def _fork(world: World, id: int) -> None:
         _from_copy(world, world.dice.one_of(made))
         return
     to = world.fork()
-    held = look(held_by(world.coordinator().ledger, id, {}, by="forker"), to)
+    held = look(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), to)
     fork(held, to)
     world.log(f"has forked checkpoint {id}")
 
@@ -86,7 +86,7 @@ def _from_copy(world: World, folder: str) -> None:
     to, copied = world.fork(), copies.open_copy(folder, {})
     if forked_already(copied, to, claims=False):
         return
-    held: CheckpointSnapshot = held_by(copied.ledger, copied.copy.origin.entry, {}, by="forker")
+    held: CheckpointSnapshot = snapshot_at(copied.ledger, copied.copy.origin.entry, {}, by="forker")
     fork(look(held, to), to, copied)
     world.log(f"has forked {folder}, checkpoint {copied.copy.origin.entry}")
 
@@ -139,7 +139,7 @@ def _fork_again(world: World, id: int) -> None:
     if of:
         _from_copy(world, of[0])
         return
-    fork(look(held_by(world.coordinator().ledger, id, {}, by="forker"), world.fork()), world.fork())
+    fork(look(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), world.fork()), world.fork())
 
 
 # -- copies ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _copier(world: World, number: int) -> None:
 def _copy(world: World, folder: str, id: int) -> None:
     ledger = world.coordinator().ledger
     savepoint.nameable(ledger, "copied", id)
-    copies.copy_out(held_by(ledger, id, {}, by="copier"), folder, "copied")
+    copies.copy_out(snapshot_at(ledger, id, {}, by="copier"), folder, "copied")
     world.log(f"has copied checkpoint {id} to {folder}")
 
 

@@ -33,7 +33,7 @@ def _acks_of_what_was_aborted() -> Patches:
     """O1: an ack counts though it, or what it has taken, was aborted."""
 
     def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
-        if entry is None or base is None or not progress.is_loose([entry, base]):
+        if entry is None or base is None or not progress.allows_overtaking([entry, base]):
             return []
         found = (ledger.entry(id) for id in range(entry.id - 1, max(entry.id - 8, 0), -1))
         return [each for each in found if each is not None and each.id != base.id and each.control is None]
@@ -79,18 +79,18 @@ def _forget_what_is_in_flight() -> Patches:
 
 def _let_go_of_what_is_late() -> Patches:
     """O3: an ack in a checkpoint that is completed already is taken for one that lost."""
-    real = retention.void_attempts
+    real = retention.superseded_attempts
 
     def void(ledger: Ledger, entry: Entry) -> set[str]:
         held = set(entry.manifest.jobs.values()) if entry.manifest is not None else set()
         return real(ledger, entry) | {a.ack.attempt for a in entry.acks.values() if a.handle not in held}
 
-    yield mock.patch.object(retention, "void_attempts", void)
+    yield mock.patch.object(retention, "superseded_attempts", void)
 
 
 def _go_past_whatever_it_is() -> Patches:
     """O4: also with what is to be aligned."""
-    yield mock.patch.object(planning.Special, "waits_for_all", False)
+    yield mock.patch.object(planning.CheckpointOptions, "waits_for_all", False)
 
 
 def _begin_from_the_newest_ack() -> Patches:
@@ -113,7 +113,7 @@ def _acks_below_a_rollback() -> Patches:
 
     def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
         found: list[Entry] = []
-        if entry is None or base is None or not progress.is_loose([entry, base]):
+        if entry is None or base is None or not progress.allows_overtaking([entry, base]):
             return found
         at: Entry | None = base
         low: int | None = None

@@ -18,7 +18,7 @@ from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import cancel as discard
 from tidegate.lifecycle import savepoint
-from tidegate.lifecycle.snapshot import held_by, refuse_damage
+from tidegate.lifecycle.snapshot import refuse_damage, snapshot_at
 
 Act = Callable[[], object]
 
@@ -66,7 +66,7 @@ def over(day: Day, named: set[int]) -> None:
     below = {id for id in ledger(day).ids(before=last.id + 1) if ledger(day).is_kept(id)}
     assert below == named
     for id in named:
-        assert held_by(ledger(day), id, {}, by="x").entry.completed
+        assert snapshot_at(ledger(day), id, {}, by="x").entry.completed
         entry = ledger(day).entry(id)
         assert entry is not None
         assert all(ledger(day).unpack(part.splits) for part in entry.plan.sources.values())
@@ -194,7 +194,7 @@ def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
     day.checkpoint("e")
     ended(day)
     assert ledger(day).ids() == [3, 5, 6, 7, 8]
-    refuse_damage(held := held_by(ledger(day), 6, {}, by="x"))
+    refuse_damage(held := snapshot_at(ledger(day), 6, {}, by="x"))
     assert [ack.id for ack in held.acks] == [3]
     savepoint.dispose(ledger(day), "good")
     day.coordinator().retire()
@@ -204,7 +204,7 @@ def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
 def test_nothing_is_removed_before_the_tables_have_what_they_are_owed() -> None:
     day = begun(owed=True)
     control.cancel(ledger(day), "x", "over", final=True)
-    assert discard.discard(day.coordinator()) == []
+    assert discard.delete_cancelled(day.coordinator()) == []
     assert [entry.id for entry in ledger(day).view().entries if entry.completed] == [4, 5]
     assert day.published() == [1, 2, 3, 4]
     assert told(lambda: day.trigger("late")) == "STOPPED"

@@ -14,7 +14,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle.fork import fork, look
-from tidegate.lifecycle.snapshot import held_by
+from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.place import Place
 from tidegate.records.records import Drain
 from tidegate.testing.store import FakeStore
@@ -35,7 +35,7 @@ class Fork:
 
     def make(self) -> None:
         to = self.coordinator()
-        self.said.append(told(lambda: fork(look(held_by(Ledger(self.day.store, "day"), 2, {}, by="x"), to), to)))
+        self.said.append(told(lambda: fork(look(snapshot_at(Ledger(self.day.store, "day"), 2, {}, by="x"), to), to)))
 
     def holds(self) -> None:
         """It is whole, or it is not there and says why; then it can be made of another checkpoint."""

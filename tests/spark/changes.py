@@ -16,7 +16,7 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from tidegate import Pipeline
-from tidegate.pipeline.graph.graph import Graph, Sinking
+from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.sinks import DeltaAppend
 
 __all__ = ["given", "plain_rows", "watch"]
@@ -44,7 +44,7 @@ class Changes(DeltaAppend):
 def watch(pipeline: Pipeline, graph: Graph) -> None:
     """Let nothing be given or taken back unseen."""
     for stream in sorted(graph.updating):
-        pipeline._sinks.append(Sinking(f"changes-{stream}", Changes(f"changes/{stream}"), stream))
+        pipeline._sinks.append(SinkNode(f"changes-{stream}", Changes(f"changes/{stream}"), stream))
 
 
 def given(root: Path) -> tuple[dict[str, Counter[Any]], list[str]]:

@@ -38,7 +38,7 @@ from tidegate.ledger import Ledger
 from tidegate.lifecycle import recovery, savepoint
 from tidegate.lifecycle.copies import copy_out, verify
 from tidegate.lifecycle.fork import fork, look
-from tidegate.lifecycle.snapshot import held_by
+from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -162,12 +162,12 @@ class Life:
             return
         made = self.dice.choice(there)
         to = self._play(f"fork{len(self.forks)}")
-        held, copied = held_by(ledger, made.id, {}, by="ann"), None
+        held, copied = snapshot_at(ledger, made.id, {}, by="ann"), None
         if self.dice.random() < 0.5:
             copied = copy_out(held, str(self.root / f"copy{len(self.story)}"), "copied")
             wrong = verify(copied)
             assert not wrong, wrong
-            held = held_by(copied.ledger, made.id, {}, by="ann")
+            held = snapshot_at(copied.ledger, made.id, {}, by="ann")
         fork(look(held, to.coordinator), to.coordinator, copied)
         before = sum(len(each.rows) for each in self.history if each.id <= made.id)
         self.forks.append((to, before, added([each for each in self.history if each.id <= made.id])))
@@ -318,7 +318,7 @@ def over(life: Life) -> list[str]:
     for play, _, _ in life.forks[forks:]:
         play.checkpoint()
     files = life.root / "ledger" / "main" / "state"
-    held = [held_by(ledger, id, {}, by="ann") for id in kept]
+    held = [snapshot_at(ledger, id, {}, by="ann") for id in kept]
     of = {each.file.path for one in held for name in one.states for each in one.table(name).files}
     kept |= {ack.id for one in held for ack in one.acks}  # of a rollback: what it went back to
     there = {path.relative_to(files / path.relative_to(files).parts[0]).as_posix() for path in files.rglob("*.parquet")}

@@ -19,7 +19,7 @@ from tidegate import Pipeline
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger, open_ledger
-from tidegate.pipeline.graph.graph import Operated
+from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Drain, Json
 from tidegate.sources import Files
@@ -126,7 +126,7 @@ def put_in_jobs(pipeline: Pipeline) -> None:
     """Operators in jobs by how many lie in front of them."""
     depths: dict[str, int] = {}
     for place, stage in enumerate(pipeline._stages):
-        depth = max(depths.get(name, 0) for name in stage.inputs) + isinstance(stage, Operated)
+        depth = max(depths.get(name, 0) for name in stage.inputs) + isinstance(stage, OperatorNode)
         depths |= dict.fromkeys(stage.produces, depth)
         pipeline._stages[place] = replace(stage, job=f"depth{depth}")
 

@@ -120,7 +120,7 @@ def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, 
 def test_rows_are_staged_once_and_the_table_has_files_like_any_other(spark, tmp_path, monkeypatch):
     """Right before a table nothing is kept in Spark: what is judged is what is staged."""
     kept = []
-    monkeypatch.setattr("tidegate.gates.judging.row_marks.keep", lambda frame: kept.append(frame) or frame)
+    monkeypatch.setattr("tidegate.gates.judging.row_marks.materialize", lambda frame: kept.append(frame) or frame)
     played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
     for rows in (GOOD, BAD, [{"id": 9, "v": -9.0}]):
         played.feed(rows)

@@ -21,7 +21,7 @@ from tidegate.gates.expectations.library import compile_suite, warm
 from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.gates.judging.aggregates import Count
 from tidegate.gates.judging.judge import judge, plain, split, tell_of_files
-from tidegate.gates.judging.samples import shown, text, texts_of
+from tidegate.gates.judging.samples import cast_to_string_like_spark, display_column, texts_of
 from tidegate.records.codec import decode_json, encode_json
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
@@ -304,7 +304,7 @@ def test_values_are_shown_as_spark_shows_them(spark):
         frame = spark.createDataFrame(every, KINDS)
         held = frame.toArrow()
         flat = [name for name in frame.columns if name not in ("o", "k")]
-        expected = frame.select(*(text(frame, name).alias(name) for name in frame.columns)).collect()
+        expected = frame.select(*(display_column(frame, name).alias(name) for name in frame.columns)).collect()
         found = texts_of(
             {0: held, 1: held.select(flat), 2: held.select(["o"])}, {0: frame.columns, 1: flat, 2: ["o"]}, frame
         )
@@ -316,7 +316,7 @@ def test_values_are_shown_as_spark_shows_them(spark):
         )
         rows_of = {0: sure.limit(1).toArrow().select(["o"]), 1: sure.limit(1).toArrow().select(["l"])}
         assert texts_of(rows_of, {0: ["o"], 1: ["l"]}, sure) == {0: [['{"a":1}']], 1: [['["b"]']]}, "never null"
-        here = {name: shown(held[name], lambda: "Europe/Vienna", 256) for name in flat}
+        here = {name: cast_to_string_like_spark(held[name], lambda: "Europe/Vienna", 256) for name in flat}
         assert here == {name: [row[name] for row in expected] for name in flat}, "and Spark was not asked"
     finally:
         spark.conf.unset("spark.sql.session.timeZone")

@@ -13,7 +13,7 @@ from tests.spark.play import Play, sources
 from tidegate import Pipeline
 from tidegate.errors import Rejected
 from tidegate.lifecycle.fork import fork, look
-from tidegate.lifecycle.snapshot import held_by
+from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -46,7 +46,7 @@ def shown(played: Play) -> dict[str, Counter[tuple[Any, ...]]]:
 def test_a_fork_and_its_parent_both_go_on_and_both_are_right(spark: Any, tmp_path: Path) -> None:
     parent, trial = Play(tmp_path, spark, build), Play(tmp_path, spark, build, "trial")
     parent.play([FIRST, SECOND])
-    fork(look(held_by(parent.ledger, 1, {}, by="ann"), trial.coordinator), trial.coordinator)
+    fork(look(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator), trial.coordinator)
     parent.play([THIRD])
     assert trial.checkpoint() == 2
 

@@ -19,7 +19,7 @@ import pytest
 from tidegate.checkpoint import ancestry as lines
 from tidegate.checkpoint import approvals as holding
 from tidegate.checkpoint import compatibility, located
-from tidegate.checkpoint.ancestry import is_loose, lowest_ack
+from tidegate.checkpoint.ancestry import allows_overtaking, lowest_ack
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.delta import Location, Syncing, rewrite
 from tidegate.delta.files import footers
@@ -228,7 +228,7 @@ def _read_on_below_a_rollback(patch: Patch) -> None:
 
     def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
         found: list[Entry] = []
-        if entry is None or base is None or not is_loose([entry, base]):
+        if entry is None or base is None or not allows_overtaking([entry, base]):
             return found
         at: Entry | None = base
         low: int | None = None

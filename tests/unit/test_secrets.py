@@ -64,7 +64,7 @@ def test_no_record_holds_what_logs_in_somewhere(settings: Settings, tmp_path: Pa
     failed = world.trigger("two")
     said = f"GET https://a.blob.core.windows.net/x?sv=2&sig={CANARY}: 403, with Authorization: Bearer {CANARY}"
     error = Unavailable(f"{said}\njdbc:postgresql://u:{CANARY}@db/x password={CANARY}", help=f'{{"token": "{CANARY}"}}')
-    troubles.note(world.ledger, "two", "job_main", error)
+    troubles.record_error(world.ledger, "two", "job_main", error)
     world.coordinator().abort(failed, "JOB_FAILED", str(error))
     files = [file for file in (tmp_path / "ledger").rglob("*") if file.is_file()]
     assert {"plan.json", "decision.json", "trouble.json"} <= {file.name for file in files}

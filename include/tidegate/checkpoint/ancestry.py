@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from tidegate.checkpoint import approvals as holding
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.progress import is_loose, missing
+from tidegate.protocol.progress import allows_overtaking, missing
 from tidegate.protocol.view import Entry, View
 
 __all__ = ["all_below", "beyond", "lacking", "lowest_ack", "passed_by", "settle_acks"]
@@ -16,7 +16,7 @@ def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[E
     """What the base rests on, down to where the last ack of the job lies that is furthest behind. Nothing, where all
     jobs are at the base."""
     found: list[Entry] = []
-    if entry is None or base is None or not is_loose([entry, base]):
+    if entry is None or base is None or not allows_overtaking([entry, base]):
         return found
     at: Entry | None = base
     low: int | None = None
@@ -65,7 +65,7 @@ def beyond(view: View, entry: Entry, job: str) -> bool:
 def settle_acks(ledger: Ledger, entry: Entry, base: Entry | None, below: Sequence[Entry]) -> None:
     """W2: what the decision rests on survives a power loss before it does."""
     line = [entry, *([base] if base is not None else ()), *below]
-    for each in line if is_loose(line) else [entry]:
+    for each in line if allows_overtaking(line) else [entry]:
         for acked in each.acks.values():
             ledger.settle_ack(acked)
     holding.settle(ledger, entry)

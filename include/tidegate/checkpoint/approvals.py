@@ -17,7 +17,16 @@ from tidegate.protocol.view import Entry, View
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Answer
 
-__all__ = ["HELD", "answer", "answer_overdue", "awaits_person", "deadline", "settle", "told_all", "told_more"]
+__all__ = [
+    "HELD",
+    "answer",
+    "answer_overdue",
+    "awaits_person",
+    "deadline",
+    "pending_approvals_text",
+    "settle",
+    "told_more",
+]
 
 HELD = "HELD"
 """Why a checkpoint is open of which all acks are in."""
@@ -98,7 +107,7 @@ def awaits_person(entry: Entry) -> bool:
     return whole and any(verdict.outcome == "hold" for verdict in verdicts)
 
 
-def told_all(view: View, ids: Iterable[int]) -> str:
+def pending_approvals_text(view: View, ids: Iterable[int]) -> str:
     """Which of these entries are held, and by what, for people; "" if none is."""
     texts = []
     for entry in filter(None, map(view.get, ids)):

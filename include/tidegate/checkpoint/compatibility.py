@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.checkpoint.references import acks_of
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
@@ -271,7 +271,7 @@ def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateEr
             continue  # told already
         if head.last is None:
             why = f"the table should hold checkpoint {after}, it holds None"
-            yield contradiction(pipeline, View((base,)), sinking, None, why)
+            yield mismatch_error(pipeline, View((base,)), sinking, None, why)
 
 
 def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:
@@ -281,7 +281,7 @@ def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid
     if may_lose(pipeline.limits.record()):
         return
     for name, part in base.manifest.tables.items():
-        if name not in pipeline.graph.tables and protocol.owes(part) and not name.startswith(STATE):
+        if name not in pipeline.graph.tables and protocol.has_unpublished(part) and not name.startswith(STATE):
             yield Invalid(
                 f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
                 expected=f"sink {name!r}, until everything that is completed is published on its table",

@@ -24,10 +24,10 @@ from tidegate.sinks.base import SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["GiveUp", "Limits", "PipelineContext", "decision"]
+__all__ = ["CheckpointSettings", "GiveUp", "PipelineContext", "decision"]
 
 
-class Limits(Protocol):
+class CheckpointSettings(Protocol):
     """The settings that checkpoints obey; `tidegate.config.Settings` has them."""
 
     @property
@@ -52,7 +52,7 @@ GiveUp = Callable[[Plan], str | None]
 class PipelineContext:
     """One pipeline, its records and its settings."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, limits: Limits, place: Place) -> None:
+    def __init__(self, graph: Graph, ledger: Ledger, limits: CheckpointSettings, place: Place) -> None:
         self.graph = graph
         self.ledger = ledger
         self.limits = limits

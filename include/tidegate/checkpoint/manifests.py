@@ -8,7 +8,7 @@ from tidegate import seams
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import stamp
 from tidegate.protocol import rules as protocol
-from tidegate.protocol.progress import is_loose, progress_of
+from tidegate.protocol.progress import allows_overtaking, progress_of
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 
@@ -61,7 +61,7 @@ def _through(name: str, entry: Entry, acks: Sequence[Ack], before: Manifest | No
 def _counted(line: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[str, list[InFlight]]]:
     """The ack that each job is at, all acks that have come to these since the base, and what nobody has taken."""
     entry = line[0]
-    if not is_loose(line):
+    if not allows_overtaking(line):
         acks = [entry.acks[job].ack for job in entry.plan.acks]
         return {job: acked.handle for job, acked in entry.acks.items()}, acks, {}
     progress = progress_of(line)

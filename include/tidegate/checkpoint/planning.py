@@ -13,13 +13,13 @@ from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
 from tidegate.checkpoint.pacing import pace_of
-from tidegate.checkpoint.quarantine_requests import requested
+from tidegate.checkpoint.quarantine_requests import plan_requests
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.pipeline.graph.gated import Gated
-from tidegate.pipeline.graph.graph import Graph, Operated, Sourcing
+from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.hooks import Triggering
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
@@ -29,13 +29,13 @@ from tidegate.records.place import Place
 from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range
 from tidegate.sources.base import SourceContext
 
-__all__ = ["Plans", "Special", "standing_ranges"]
+__all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Special:
+class CheckpointOptions:
     """What a checkpoint is that is not just the next one."""
 
     standing: bool = False
@@ -50,7 +50,7 @@ class Special:
         return self.standing or self.aligned or self.drain is not None
 
 
-_ORDINARY = Special()
+_ORDINARY = CheckpointOptions()
 
 
 class Plans:
@@ -69,7 +69,7 @@ class Plans:
         run: str,
         kind: str,
         wanted: WantedInterval | None = None,
-        special: Special = _ORDINARY,
+        special: CheckpointOptions = _ORDINARY,
     ) -> Plan:
         """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
         interval = wanted.interval if wanted is not None else None
@@ -155,9 +155,9 @@ class Plans:
             if start is None and not self.graph.by_interval:
                 start = self._beginning(sourcing, id, base)
             sources[name] = self._range(sourcing, start, interval, paces[name])
-        return sources | requested(self.graph, self.ledger, self.place, view, base)
+        return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
 
-    def _beginning(self, sourcing: Sourcing, id: int, base: Entry | None) -> Json | None:
+    def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
         """Where a source begins that nothing was read of yet, as it was decided when it was looked at first.
 
         What counts is decided behind the base: a rollback to before the source was there finds what was decided then,
@@ -179,8 +179,14 @@ class Plans:
         """What operators and gates are to read beside their streams."""
         found = {}
         for stage in self.graph.stages:
-            part = stage.operator if isinstance(stage, Operated) else stage.gate if isinstance(stage, Gated) else None
-            waits = isinstance(stage, Gated) and stage.gate.pins_tables
+            part = (
+                stage.operator
+                if isinstance(stage, OperatorNode)
+                else stage.gate
+                if isinstance(stage, GateNode)
+                else None
+            )
+            waits = isinstance(stage, GateNode) and stage.gate.pins_tables
             if waits and answer.base is not None and answer.base > view.settled:
                 raise control.busy((answer.base,))  # what it has for the table is not there yet
             context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
@@ -199,14 +205,14 @@ class Plans:
                 hook.restore(base.plan.hooks.get(hook.name))
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
 
-    def _pace(self, sourcing: Sourcing, view: View, base: Entry | None) -> Pace | None:
+    def _pace(self, sourcing: SourceNode, view: View, base: Entry | None) -> Pace | None:
         """What it may give, if that follows from how long checkpoints take."""
         if sourcing.pace is None or sourcing.source.unit is None:
             return None
         config, timeout_s = self.limits.record(), self.limits.timeout  # type: ignore[attr-defined]
         return pace_of(sourcing.pace, sourcing.name, sourcing.source.unit, view, base, config, timeout_s)
 
-    def _range(self, sourcing: Sourcing, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
+    def _range(self, sourcing: SourceNode, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
         at_most = pace.at_most if pace is not None else None
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval, at_most)
         planned = sourcing.source.plan(start, context)

@@ -19,7 +19,7 @@ from tidegate.records.records import Range, Request
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 
-__all__ = ["KIND", "ask", "requested", "taken_up"]
+__all__ = ["KIND", "ask", "plan_requests", "taken_up"]
 
 KIND = "requests"
 
@@ -85,7 +85,7 @@ def taken_up(view: View, gate: str) -> int:
     return part.end["request"] if part is not None and part.end is not None else 0
 
 
-def requested(graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None) -> dict[str, Range]:
+def plan_requests(graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None) -> dict[str, Range]:
     """For each gate with requests, which of them this plan takes up. Interval pipelines take up none."""
     if graph.by_interval:
         return {}

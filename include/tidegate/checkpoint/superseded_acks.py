@@ -5,10 +5,10 @@ from __future__ import annotations
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Acked, Entry
 
-__all__ = ["void_attempts"]
+__all__ = ["superseded_attempts"]
 
 
-def void_attempts(ledger: Ledger, entry: Entry) -> set[str]:
+def superseded_attempts(ledger: Ledger, entry: Entry) -> set[str]:
     """The attempts of a completed entry whose acks no manifest has taken, and none will.
 
     Sure only once a checkpoint above is completed in which the job is further: it rests on another ack then. And only

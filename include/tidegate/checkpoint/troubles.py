@@ -19,24 +19,24 @@ from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import View
 from tidegate.records.records import Trouble
 
-__all__ = ["count_unplanned", "note", "noted", "still_holds", "unplanned"]
+__all__ = ["count_unplanned", "is_current", "record_error", "recording_errors", "unplanned"]
 
 LONGEST = 4000
 """Characters of each text that are kept: one may quote a whole query plan."""
 
 
 @contextlib.contextmanager
-def noted(ledger: Ledger, run: str, step: str) -> Iterator[None]:
+def recording_errors(ledger: Ledger, run: str, step: str) -> Iterator[None]:
     """Leave word of what fails in the block. That others lead, or that there is nothing to do, is no trouble."""
     try:
         yield
     except (Fenced, Rejected):
         raise
     except TidegateError as error:
-        note(ledger, run, step, error)
+        record_error(ledger, run, step, error)
         raise
     except Exception as error:
-        note(ledger, run, step, unforeseen(error))
+        record_error(ledger, run, step, unforeseen(error))
         raise
 
 
@@ -53,7 +53,7 @@ def unforeseen(error: Exception) -> TidegateError:
     return told
 
 
-def note(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
+def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
     """Leave word of the error, if that can be done."""
     with contextlib.suppress(TidegateError):
         if ledger.begun() is None:
@@ -95,7 +95,7 @@ def _nothing_planned(trouble: Trouble, view: View) -> bool:
     return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
 
 
-def still_holds(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
+def is_current(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
     """Whether the log does not know better by now. `owed`: entries that are not on all tables yet.
 
     A trouble with a checkpoint is over when that is decided and published; one without, when another was planned.

@@ -6,7 +6,7 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 from __future__ import annotations
 
 from tidegate.config import Settings
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.picture import picture
 from tidegate.records.masking import without_logins
@@ -87,7 +87,7 @@ def job_text(job: Job, *, at_least_once: bool = False) -> str:
     )
 
 
-def gate_text(gated: Gated) -> str:
+def gate_text(gated: GateNode) -> str:
     """A gate task's documentation."""
     rows = "\n".join(f"| `{key}` | {_cell(str(value))} |" for key, value in gated.gate.describe().items())
     return (

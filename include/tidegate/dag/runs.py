@@ -23,7 +23,7 @@ def gone(plan: Plan) -> str | None:
     prefix, _, rest = plan.run.partition(":")
     dag_id, _, run_id = rest.partition(":")  # an Airflow dag_id holds no colon
     if prefix != AIRFLOW or not run_id:
-        return runs.gone(plan)
+        return runs.abandoned_reason(plan)
     run_id = _CLEARED.sub("", run_id)
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 

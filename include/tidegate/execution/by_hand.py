@@ -14,16 +14,16 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from tidegate.pipeline.graph.graph import Graph, Operated
+from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records.records import Blob
 from tidegate.sources.base import Blobs, SourceContext
-from tidegate.spark.empty import nothing
+from tidegate.spark.empty import empty_like
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.coordinator import Coordinator
-    from tidegate.execution.job.operators import Operating
+    from tidegate.execution.job.operators import OperatorRunner
     from tidegate.records.records import Plan
 
 __all__ = ["ByHand", "no_rows_of"]
@@ -34,11 +34,11 @@ class ByHand:
     """What is changed by hand, and who sees it."""
 
     graph: Graph
-    stage: Operated
+    stage: OperatorNode
     """The operator whose state is changed."""
-    check: Callable[[Operating], None]
+    check: Callable[[OperatorRunner], None]
     """Refuses what cannot be, before anything is read."""
-    work: Callable[[Operating, Mapping[str, DataFrame]], dict[str, DataFrame]]
+    work: Callable[[OperatorRunner, Mapping[str, DataFrame]], dict[str, DataFrame]]
     """Changes it, and answers with the operator's streams; the input's streams have no rows."""
     needs_input: bool
     """Whether `work` asks what columns the inputs have."""
@@ -65,7 +65,7 @@ class ByHand:
                     wanted.add(stage.name)
                 if stage.name in wanted and (self.needs_input or not own):
                     wanted |= {makers[name] for name in stage.inputs if name in makers}
-                gives = self.gives if own else isinstance(stage, Operated)
+                gives = self.gives if own else isinstance(stage, OperatorNode)
                 if stage.name in wanted and (gives or not live.isdisjoint(stage.inputs)):
                     live |= {stage.name} if own else set(stage.produces)
             if before == (len(wanted), len(live)):
@@ -97,7 +97,7 @@ def no_rows_of(coordinator: Coordinator, plan: Plan, name: str, spark: SparkSess
     """A source's columns, as it would give them next, without rows."""
     source = coordinator.graph.sources[name].source
     context = SourceContext(coordinator.graph.name, name, coordinator.place, _ReadOnly(coordinator.ledger))
-    return nothing(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))
+    return empty_like(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))
 
 
 @dataclass(frozen=True)

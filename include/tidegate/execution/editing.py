@@ -15,13 +15,13 @@ from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.by_hand import ByHand
 from tidegate.execution.finish import finish
-from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import change_by_hand
-from tidegate.execution.runs import gone, new_run
-from tidegate.pipeline.graph.graph import Operated
+from tidegate.execution.runs import abandoned_reason, new_run
+from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.records.names import quoted
-from tidegate.spark.empty import nothing
+from tidegate.spark.empty import empty_like
 from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
     for name in replaced:
         _refuse_replaced(rows[name], name, uid)
 
-    def give(operating: Operating, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        none = {withdrawn_name(name): nothing(rows[name]) for name in replaced}
+    def give(operating: OperatorRunner, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        none = {withdrawn_name(name): empty_like(rows[name]) for name in replaced}
         return operating.run(stage, {**rows, **none}, spark, waits=True)
 
     return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, lambda _: None, give, needs_input=False))
@@ -78,7 +78,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
             reason="NO_SUCH_STATE",
         )
 
-    def check(operating: Operating) -> None:
+    def check(operating: OperatorRunner) -> None:
         base = operating.base(state_sink_name(uid, part))
         if base is None or not base.files:
             raise Invalid(
@@ -95,7 +95,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
         _refuse_twice(after, keys, uid)
         return after
 
-    def edit(operating: Operating, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    def edit(operating: OperatorRunner, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         return operating.edit(stage, part, changed, streams, spark)
 
     by_hand = ByHand(coordinator.graph, stage, check, edit, needs_input=stage.operator.updates)
@@ -114,8 +114,8 @@ def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
     )
 
 
-def _operator(coordinator: Coordinator, uid: str) -> Operated:
-    known = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, Operated)}
+def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
+    known = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
     if uid in known:
         return known[uid]
     raise Invalid(
@@ -152,7 +152,7 @@ def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
 
 def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) -> Outcome:
     """A checkpoint that makes the change and gives on what it changes, from its plan to the tables."""
-    triggered = coordinator.trigger(new_run(), give_up=gone, standing=True)
+    triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
     try:
@@ -165,7 +165,7 @@ def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) 
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
             coordinator.abort(id, "CANCELLED", what)
         raise
-    outcome = finish(coordinator, id, None, give_up=gone, wait=_wait).outcome
+    outcome = finish(coordinator, id, None, give_up=abandoned_reason, wait=_wait).outcome
     if outcome.state == "aborted":
         raise Rejected(
             f"checkpoint {id}, which changes operator {by_hand.stage.name!r}, was aborted: "

@@ -20,7 +20,7 @@ from tidegate.execution.finish import end_lower, finish, nothing_planned, suspen
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.execution.job.run_job import run_job
-from tidegate.execution.runs import gone, new_run
+from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.protocol import rules as protocol
 from tidegate.records.records import Ack, Drain, Plan
 
@@ -155,7 +155,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     run = new_run()
     while not schedule.stop():
         try:
-            with troubles.noted(coordinator.ledger, run, "planning"):
+            with troubles.recording_errors(coordinator.ledger, run, "planning"):
                 triggered = _triggered(coordinator, run, schedule, observer)
         except Rejected as error:
             if error.reason == "SUSPENDED":
@@ -188,7 +188,7 @@ def _triggered(
     return _patiently(
         lambda: coordinator.trigger(
             run,
-            give_up=gone,
+            give_up=abandoned_reason,
             only_if_new=schedule.until_idle,
             interval=schedule.interval,
             reprocess=schedule.reprocess,
@@ -220,7 +220,7 @@ def _one(
             coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
             suspended_by(coordinator, plan.id)
         raise
-    with troubles.noted(coordinator.ledger, plan.run, "deciding and publishing"):
+    with troubles.recording_errors(coordinator.ledger, plan.run, "deciding and publishing"):
         outcome = _patiently(
             lambda: _finish(coordinator, plan, error, observer),
             lambda again, left: observer.retrying(plan, again, left),
@@ -240,7 +240,7 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
         seams.sleep(POLL_S)
 
     finished = finish(
-        coordinator, plan.id, failure, give_up=gone, wait=wait, step=lambda what: observer.step(plan, what)
+        coordinator, plan.id, failure, give_up=abandoned_reason, wait=wait, step=lambda what: observer.step(plan, what)
     )
     _tell_stuck(coordinator, plan.run, finished.report, observer)
     return finished.outcome
@@ -248,7 +248,7 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
 
 def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
     for table, stuck in report.stuck.items():
-        troubles.note(coordinator.ledger, run, f"publishing to {table}", stuck)
+        troubles.record_error(coordinator.ledger, run, f"publishing to {table}", stuck)
         observer.stuck(table, stuck)
 
 
@@ -266,7 +266,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
     def again(error: TidegateError, left: int) -> None:
         session.drop()  # it may be what failed
-        troubles.note(coordinator.ledger, plan.run, f"job {job}", error)
+        troubles.record_error(coordinator.ledger, plan.run, f"job {job}", error)
         observer.retrying(plan, error, left)
 
     def attempt() -> Ack:
@@ -284,7 +284,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
             if error.reason != "BASE_IN_PROGRESS":
                 raise
             observer.waiting(error.what)
-            end_lower(coordinator, plan.id, gone)
+            end_lower(coordinator, plan.id, abandoned_reason)
             seams.sleep(POLL_S)
 
 

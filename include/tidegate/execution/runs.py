@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.records.records import Plan
 
-__all__ = ["gone", "new_run"]
+__all__ = ["abandoned_reason", "new_run"]
 
 _PREFIX = "process"
 
@@ -25,7 +25,7 @@ def new_run() -> str:
     return ":".join([_PREFIX, socket.gethostname(), str(pid), _started(pid) or "", seams.new_id()])
 
 
-def gone(plan: Plan) -> str | None:
+def abandoned_reason(plan: Plan) -> str | None:
     """RUN_GONE if the plan was made by a process of this host that no longer runs."""
     parts = plan.run.split(":")
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.gates.quarantine.table import QuarantineSink
-    from tidegate.sinks.prestaged import Ahead
+    from tidegate.sinks.prestaged import PrestagedRows
 
 __all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "exact_share", "policy_problems"]
 
@@ -53,7 +53,7 @@ class GateContext:
     """What the gate told to remember (`Judgement.memory`) in the last completed checkpoint."""
     pinned: tuple[Json, SourceContext] | None = None
     """What `pin` answered when the checkpoint was planned."""
-    stage: Callable[..., Ahead | None] | None = None
+    stage: Callable[..., PrestagedRows | None] | None = None
     """Of a gate right before a table: writes rows to files for it, with numbers beside each, as drafts if it is told so
     (`sinks/prestaged.py`). It may answer that this cannot be done. None: it is no such gate."""
     held: Callable[[DataFrame], DataFrame | None] | None = None
@@ -88,7 +88,7 @@ class Judgement:
     """What was persisted in Spark and is let go once the job has staged."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
     """Of a gate that `keeps`: the rows that it was given, as it has kept them."""
-    ahead: Ahead | None = field(default=None, compare=False, repr=False)
+    ahead: PrestagedRows | None = field(default=None, compare=False, repr=False)
     """The rows, if the gate has had them staged (`GateContext.stage`). Then `split` is None."""
     apart: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
     """Of such rows those for quarantine, with the names of the rules that they broke in RULES. Once all of them are

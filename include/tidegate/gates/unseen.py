@@ -11,7 +11,7 @@ from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy
 from tidegate.operators.inputs import key_problems, same
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,8 +87,8 @@ class Unseen(Gate):
                 help="name the columns as they are called at the gate",
                 reason="BAD_GATE",
             )
-        keys = keep(frame.groupBy(*map(quoted, self.by)).agg(f.count(f.lit(1)).alias(_TIMES)))
-        bad = keep(self._bad(keys, context))
+        keys = materialize(frame.groupBy(*map(quoted, self.by)).agg(f.count(f.lit(1)).alias(_TIMES)))
+        bad = materialize(self._bad(keys, context))
         sums = [f.sum(f.when(f.array_contains(_BROKEN, rule), f.col(_TIMES))) for rule in ("seen", "repeated")]
         seen, repeated, few = bad.agg(*sums, f.count(f.lit(1))).collect()[0]
         rows = keys.agg(f.coalesce(f.sum(_TIMES), f.lit(0))).collect()[0][0]

@@ -25,7 +25,7 @@ __all__ = [
     "REASONS",
     "SPARE_BYTES",
     "STATES",
-    "Condition",
+    "Health",
     "Observations",
     "condition",
     "free_bytes",
@@ -109,7 +109,7 @@ class Observations:
 
 
 @dataclass(frozen=True)
-class Condition:
+class Health:
     """The answer. `state` is stable, for scripts; the texts are not."""
 
     state: str
@@ -173,7 +173,7 @@ def free_bytes(folder: str) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
-def condition(seen: Observations, command: Command | None = None) -> Condition:
+def condition(seen: Observations, command: Command | None = None) -> Health:
     """The answer: the first of these that is so."""
     say = command or (lambda verb, *words: " ".join(["tidegate", verb, seen.pipeline, *map(str, words)]))
     found = _disk(seen) or _suspended(seen, say) or _held(seen, say) or _troubled(seen) or _unpublished(seen, say)
@@ -200,11 +200,11 @@ def told(text: str) -> tuple[str, str, tuple[str, ...]]:
 # -- one after the other -------------------------------------------------------------------------------
 
 
-def _disk(seen: Observations) -> Condition | None:
+def _disk(seen: Observations) -> Health | None:
     if not seen.full:
         return None
     where = ", ".join(seen.full)
-    return Condition(
+    return Health(
         "disk full",
         f"Pipeline {seen.pipeline} cannot go on: a disk is full",
         f"The disk that holds {where} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
@@ -214,7 +214,7 @@ def _disk(seen: Observations) -> Condition | None:
     )
 
 
-def _suspended(seen: Observations, say: Command) -> Condition | None:
+def _suspended(seen: Observations, say: Command) -> Health | None:
     held = control.suspended(seen.view, seen.tolerable)
     if held is None:
         return None
@@ -232,16 +232,16 @@ def _suspended(seen: Observations, say: Command) -> Condition | None:
     if (ended := control.for_good(seen.view)) is not None:
         resume = f"nothing: it was cancelled for good by entry {ended.id}; savepoints can be forked: {say('fork')}"
     about = held.rejected or (last.id if last is not None else None)
-    return Condition(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
+    return Health(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
 
 
-def _by_failures(seen: Observations, held: Suspended, say: Command) -> Condition:
+def _by_failures(seen: Observations, held: Suspended, say: Command) -> Health:
     id = held.failed[-1]
     entry = seen.view.get(id)
     assert entry is not None
     cause, helps = _why(entry, say)
     several = f"its last {len(held.failed)} checkpoints" if len(held.failed) > 1 else f"checkpoint {id}"
-    return Condition(
+    return Health(
         "suspended",
         f"Pipeline {seen.pipeline} is suspended: {several} failed; tolerable_failed_checkpoints is {seen.tolerable}",
         cause,
@@ -251,24 +251,24 @@ def _by_failures(seen: Observations, held: Suspended, say: Command) -> Condition
     )
 
 
-def _held(seen: Observations, say: Command) -> Condition | None:
+def _held(seen: Observations, say: Command) -> Health | None:
     for entry in seen.view.still_open():
-        if text := holding.told_all(View((entry,)), [entry.id]):
+        if text := holding.pending_approvals_text(View((entry,)), [entry.id]):
             what = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
             cause = " ".join(filter(None, (_sentence(text), holding.told_more(entry))))
-            return Condition("held", f"Pipeline {seen.pipeline} waits for a person", cause, (what,), entry.id)
+            return Health("held", f"Pipeline {seen.pipeline} waits for a person", cause, (what,), entry.id)
     return None
 
 
-def _troubled(seen: Observations) -> Condition | None:
+def _troubled(seen: Observations) -> Health | None:
     trouble = seen.trouble
-    if trouble is None or not troubles.still_holds(trouble, seen.view, seen.owed) or _tried_again(seen):
+    if trouble is None or not troubles.is_current(trouble, seen.view, seen.owed) or _tried_again(seen):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
     help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
-    return Condition(
+    return Health(
         "troubled",
         f"Pipeline {seen.pipeline} meets an error at its step {trouble.step}: {about}",
         f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
@@ -287,11 +287,11 @@ def _tried_again(seen: Observations) -> bool:
     return trouble.kind == Unavailable.kind and entry.id not in seen.gone and entry.id not in seen.late
 
 
-def _unpublished(seen: Observations, say: Command) -> Condition | None:
+def _unpublished(seen: Observations, say: Command) -> Health | None:
     if not seen.owed:
         return None
     id = min(seen.owed)
-    return Condition(
+    return Health(
         "unpublished",
         f"Pipeline {seen.pipeline} has completed checkpoint {id}, which is not on all tables yet",
         "Whoever completed it did not come to publish it, or a table refused it.",
@@ -300,14 +300,14 @@ def _unpublished(seen: Observations, say: Command) -> Condition | None:
     )
 
 
-def _open(seen: Observations, say: Command) -> Condition | None:
+def _open(seen: Observations, say: Command) -> Health | None:
     entry = next(seen.view.still_open(), None)
     if entry is None:
         return None
     missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
     if entry.id in seen.gone:
-        return Condition(
+        return Health(
             "orphaned",
             f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
             f"The process that made it is gone; {waits}. Something has killed it: a person, the system for want of "
@@ -320,7 +320,7 @@ def _open(seen: Observations, say: Command) -> Condition | None:
             "RUN_GONE",
         )
     if entry.id in seen.late:
-        return Condition(
+        return Health(
             "late",
             f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
             f"After {entry.plan.timeout_s:g} s {_sentence(waits)}",
@@ -332,20 +332,20 @@ def _open(seen: Observations, say: Command) -> Condition | None:
     if (trouble := seen.trouble) is not None and trouble.entry == entry.id and _tried_again(seen):
         cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(told(trouble.what)[0])}"
     said = f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}"
-    return Condition("working", said, cause, entry=entry.id)
+    return Health("working", said, cause, entry=entry.id)
 
 
-def _failed(seen: Observations, say: Command) -> Condition | None:
+def _failed(seen: Observations, say: Command) -> Health | None:
     """The last checkpoint was aborted, which is tolerated, and nobody has resumed since."""
     last = seen.view.entries[-1] if seen.view.entries else None
     if last is None or last.control is not None or last.decision is None or last.completed:
         return None
     cause, helps = _why(last, say)
     said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
-    return Condition("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+    return Health("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
 
 
-def _skipping(seen: Observations) -> Condition | None:
+def _skipping(seen: Observations) -> Health | None:
     """It goes on, but not everything that was put there for it will be in its tables."""
     last = seen.view.last_completed
     entry = last.id if last is not None else None
@@ -354,21 +354,21 @@ def _skipping(seen: Observations) -> Condition | None:
         said = f"Pipeline {seen.pipeline} goes on, but has left out time between its intervals"
         remedy: tuple[str, ...] = (skipping.making_up(seen.pipeline, seen.gaps),)
         cause = f"No checkpoint has made {shown} (UTC), and no run will by itself."
-        return Condition("skipping", said, cause, remedy, entry, "INTERVALS_MISSING")
+        return Health("skipping", said, cause, remedy, entry, "INTERVALS_MISSING")
     found = skipping.never_read(seen.view)
     if not found:
         return None
     cause = " ".join(_sentence(f"source {name}: {each.what}") for name, each in found.items())
     said = f"Pipeline {seen.pipeline} goes on, but leaves input unread for good"
     remedy = tuple(dict.fromkeys(each.help for each in found.values()))
-    return Condition("skipping", said, cause, remedy, entry, "INPUT_SKIPPED")
+    return Health("skipping", said, cause, remedy, entry, "INPUT_SKIPPED")
 
 
-def _well(seen: Observations) -> Condition:
+def _well(seen: Observations) -> Health:
     last = seen.view.last_completed
     if last is None:
-        return Condition("new", f"Pipeline {seen.pipeline} has no checkpoint yet")
-    return Condition("well", f"Pipeline {seen.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
+        return Health("new", f"Pipeline {seen.pipeline} has no checkpoint yet")
+    return Health("well", f"Pipeline {seen.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
 
 
 # -- why a checkpoint was aborted ----------------------------------------------------------------------

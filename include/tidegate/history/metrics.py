@@ -14,8 +14,8 @@ from datetime import MAXYEAR, datetime
 from typing import Final
 
 from tidegate.checkpoint import skipping, troubles
-from tidegate.history.health import Condition, HealthLimits, Observations, condition, look
-from tidegate.history.query import Past
+from tidegate.history.health import Health, HealthLimits, Observations, condition, look
+from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Json, Plan
@@ -83,7 +83,7 @@ class Figures:
     """What metrics are made of."""
 
     seen: Observations
-    condition: Condition
+    condition: Health
     counts: Mapping[str, int]
     last: Json | None
     """The last completed checkpoint's row of the history, with details."""
@@ -96,7 +96,7 @@ def figures(
     ledger: Ledger, limits: HealthLimits, options: Mapping[str, str], gone: Callable[[Plan], str | None], now: datetime
 ) -> Figures:
     """Read them. A history that is lost is left out: then only what the ledger has is counted."""
-    past = Past(ledger, options)
+    past = CheckpointHistory(ledger, options)
     seen = look(ledger, limits, gone)
     return Figures(seen, condition(seen), past.counts(), past.newest("completed"), past.newest("rollback"), now)
 

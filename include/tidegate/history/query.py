@@ -33,7 +33,7 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LONGEST", "MEASURES", "SORTS", "HistoryFilter", "HistoryPage", "Past"]
+__all__ = ["LONGEST", "MEASURES", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage"]
 
 LONGEST = 200
 """No page is longer."""
@@ -97,7 +97,7 @@ class HistoryPage:
     total: int
 
 
-class Past:
+class CheckpointHistory:
     """One pipeline's history as it is at one moment: ask a new one for what has come since."""
 
     def __init__(self, ledger: Ledger, options: Mapping[str, str]) -> None:

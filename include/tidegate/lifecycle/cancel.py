@@ -32,18 +32,18 @@ from tidegate.state.table import STATE, state_sink
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["discard", "go_on"]
+__all__ = ["delete_cancelled", "resume_cleanup"]
 
 
-def go_on(pipeline: PipelineContext, view: View) -> None:
+def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
     """A run of a pipeline that was cancelled for good makes no checkpoint; it removes what is left, if it can."""
     if control.for_good(view) is not None:
         with contextlib.suppress(TidegateError):
-            publish.publish_owed(pipeline)
-            discard(pipeline)
+            publish.publish_pending(pipeline)
+            delete_cancelled(pipeline)
 
 
-def discard(pipeline: PipelineContext) -> list[int] | None:
+def delete_cancelled(pipeline: PipelineContext) -> list[int] | None:
     """Remove what can be removed now; answers with the entries that are gone. None: it was not cancelled for good."""
     ledger = pipeline.ledger
     ended = control.for_good(ledger.view())

@@ -93,7 +93,7 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
 def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest is not None else None
-        if part is None or not protocol.owes(part) or view.rolled_back_by(entry.id) is not None:
+        if part is None or not protocol.has_unpublished(part) or view.rolled_back_by(entry.id) is not None:
             continue
         if entry.id > (last or 0):
             yield entry

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.checkpoint.ancestry import lowest_ack
 from tidegate.checkpoint.references import blobs_of, states_named
-from tidegate.checkpoint.superseded_acks import void_attempts
+from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
@@ -272,7 +272,7 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
     named = entry.manifest.jobs.values() if entry.manifest is not None else ()
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
     late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
-    late -= void_attempts(pipeline.ledger, entry)  # what is left is live by another one
+    late -= superseded_attempts(pipeline.ledger, entry)  # what is left is live by another one
     for name, sinking in pipeline.graph.tables.items():
         if pipeline.graph.job_of(name) in without:
             continue

@@ -134,7 +134,7 @@ def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], vi
     proposal = examine(pipeline, to, choices, view)
     if proposal.lacking and not proposal.problems:
         with contextlib.suppress(TidegateError):
-            publish.publish_owed(pipeline)
+            publish.publish_pending(pipeline)
         proposal = examine(pipeline, to, choices)
     problems = [
         *proposal.problems,
@@ -186,7 +186,7 @@ def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> Rolled
 
 def _published(pipeline: PipelineContext, id: int, proposal: Proposal) -> RolledBack:
     try:
-        return RolledBack(id, proposal, publish.publish_owed(pipeline))
+        return RolledBack(id, proposal, publish.publish_pending(pipeline))
     except TidegateError as error:
         return RolledBack(id, proposal, None, error)
 

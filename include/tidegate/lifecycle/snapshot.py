@@ -22,9 +22,9 @@ from tidegate.state.table import STATE, state_sink
 __all__ = [
     "DONE",
     "CheckpointSnapshot",
-    "held_by",
     "refuse_damage",
     "refuse_retired",
+    "snapshot_at",
     "state_location",
     "told_if_retired",
 ]
@@ -67,7 +67,7 @@ def state_location(home: str, name: str, options: Mapping[str, str]) -> Location
     return Location(f"{home}/{state_sink(name).folder}", options)
 
 
-def held_by(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = "") -> CheckpointSnapshot:
+def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = "") -> CheckpointSnapshot:
     """What checkpoint `id` holds; nothing of it has been verified yet."""
     who = parent.identity()
     entry = parent.entry(id) if who is not None else None

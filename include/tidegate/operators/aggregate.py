@@ -20,7 +20,7 @@ from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_
 from tidegate.operators.row_partials import lift
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.empty import nothing
+from tidegate.spark.empty import empty_like
 from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Aggregate(Operator):
             before = None if was_empty or not context.replaced_is_taken else state.of(changed)
             new = changed.select(*results)
             if before is None:
-                return {"": new, "-": nothing(new)}
+                return {"": new, "-": empty_like(new)}
             return {"": new, "-": recalled(state, before, changed, context).select(*results)}
         partial = self._partial(rows, gone, functions, context)
         before = state.of(partial)

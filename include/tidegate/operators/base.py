@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tidegate.records.moments import micros_of
 from tidegate.records.records import Json
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,7 @@ class OperatorContext:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""
-        kept = keep(frame)
+        kept = materialize(frame)
         self.kept.append(kept)
         return kept
 

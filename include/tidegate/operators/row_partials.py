@@ -16,14 +16,14 @@ from tidegate.records.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Lifted", "lift", "merges_of"]
+__all__ = ["RowPartials", "lift", "merges_of"]
 
 _PARTIAL = re.compile(r"(sum|min|max|count|count_if)\((.*)\)", re.DOTALL)
 _MERGE = re.compile(r"(sum|min|max)\(\{p\w*\}\)")
 
 
 @dataclass(frozen=True)
-class Lifted:
+class RowPartials:
     """Rows with the keys and a column per partial value, and what is done with each."""
 
     rows: DataFrame
@@ -45,7 +45,7 @@ def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
 
 def lift(
     functions: Sequence[Function], rows: DataFrame, by: Sequence[str], before: Sequence[Column] = ()
-) -> Lifted | None:
+) -> RowPartials | None:
     """The rows as partial values; None: some function is of another shape. before: keys that are no columns yet."""
     from pyspark.sql import functions as F
 
@@ -63,7 +63,7 @@ def lift(
     types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
     columns = (F.expr(text).cast(types[name]).alias(name) for name, text in texts.items())
     fixed = {each.name: 1 for each in functions if each.call.name == "count" and each.argument == "*"}
-    return Lifted(rows.select(*before, *map(quoted, by), *columns), ops, fixed)
+    return RowPartials(rows.select(*before, *map(quoted, by), *columns), ops, fixed)
 
 
 def _row(partial: str, argument: str) -> str | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.config import Settings
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import Node, Operated
+from tidegate.pipeline.graph.nodes import Node, OperatorNode
 
 __all__ = ["Box", "Card", "card_of", "read_card"]
 
@@ -97,8 +97,8 @@ def _boxes(streams: tuple[str, ...], made: dict[str, str]) -> list[str]:
 
 
 def _role(stage: Node) -> dict[str, str]:
-    if isinstance(stage, Gated):
+    if isinstance(stage, GateNode):
         return {"role": "gate", "kind": stage.gate.kind}
-    if isinstance(stage, Operated):
+    if isinstance(stage, OperatorNode):
         return {"role": "operator", "kind": stage.operator.kind}
     return {"role": "stage", "kind": "stage"}

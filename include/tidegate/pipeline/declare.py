@@ -21,9 +21,9 @@ from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoi
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process.process import Process
 from tidegate.operators.window.window import Window
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, build_graph
-from tidegate.pipeline.graph.nodes import Node, Operated, Sinking, Sourcing, Staged
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.records.codec import sha256
 from tidegate.records.place import Place
@@ -74,7 +74,7 @@ class Stream:
         """One output of a stage that was declared with several."""
         if output not in self._outputs:
             made = next((each for each in self.pipeline._stages if each.name == self.name), None)
-            operator = made.operator if isinstance(made, Operated) else None
+            operator = made.operator if isinstance(made, OperatorNode) else None
             how = operator.possible_outputs.get(output) if operator is not None else "@pipeline.stage(…, outputs=[…])"
             raise Invalid(
                 f"{operator.kind if operator is not None else 'stage'} {self.name!r} has no output {output!r}",
@@ -93,7 +93,7 @@ class Stream:
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
         name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.told_by])
-        self.pipeline._stages.append(Operated(name, operator, inputs, job_of((self, *others)), not uid))
+        self.pipeline._stages.append(OperatorNode(name, operator, inputs, job_of((self, *others)), not uid))
         return Stream(self.pipeline, name, operator.outputs)
 
     def aggregate(
@@ -286,12 +286,12 @@ class Stream:
         """
         kind, told_by = getattr(gate, "kind", "gate"), getattr(gate, "told_by", ())
         known_by = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
-        self.pipeline._stages.append(Gated(known_by, gate, self.name, self.into_job, not name))
+        self.pipeline._stages.append(GateNode(known_by, gate, self.name, self.into_job, not name))
         return Stream(self.pipeline, known_by)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
-        self.pipeline._sinks.append(Sinking(name, sink, self.name, at_least_once, self.into_job))
+        self.pipeline._sinks.append(SinkNode(name, sink, self.name, at_least_once, self.into_job))
         return self
 
     def __repr__(self) -> str:
@@ -333,9 +333,9 @@ class Pipeline:
         caller = sys._getframe(1).f_globals
         self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
         """The module and the file that declare it: where another process finds it again."""
-        self._sources: list[Sourcing] = []
+        self._sources: list[SourceNode] = []
         self._stages: list[Node] = []
-        self._sinks: list[Sinking] = []
+        self._sinks: list[SinkNode] = []
         self._on_suspended: list[OnSuspended] = []
         self._hooks: list[Hook] = []
         self._aligned: set[str] = set()
@@ -355,7 +355,7 @@ class Pipeline:
         watermark: how much later than the newest row a row may come, such as "10 min"; else the setting `watermark`.
         max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
-        self._sources.append(Sourcing(name, source, event_time, watermark, max_per_checkpoint))
+        self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint))
         return Stream(self, name)
 
     def stage(
@@ -378,7 +378,7 @@ class Pipeline:
 
         def declare(function: Callable[..., Any]) -> Stream:
             stage_name = name or getattr(function, "__name__", "stage").replace("<lambda>", "")
-            self._stages.append(Staged(stage_name, function, names, tuple(outputs), job))
+            self._stages.append(StageNode(stage_name, function, names, tuple(outputs), job))
             return Stream(self, stage_name, tuple(outputs))
 
         return declare
@@ -430,7 +430,7 @@ class Pipeline:
 
     def _ungated(self, stream: str) -> str:
         """The stream in front of all gates that it has passed."""
-        passed = {each.name: each.input for each in reversed(self._stages) if isinstance(each, Gated)}
+        passed = {each.name: each.input for each in reversed(self._stages) if isinstance(each, GateNode)}
         while stream in passed:
             stream = passed.pop(stream)
         return stream

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import Node, Operated, Sinking
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode
 
 __all__ = ["picture"]
 
@@ -24,12 +24,12 @@ def picture(graph: Graph) -> str:
 
 def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str]) -> Iterator[tuple[str, str]]:
     """Everything that reads one of these streams."""
-    users: list[Node | Sinking] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
+    users: list[Node | SinkNode] = [s for s in graph.stages if set(s.inputs).intersection(streams)]
     users += [s for s in graph.sinks.values() if s.input in streams]
     for number, user in enumerate(users, 1):
         last = number == len(users)
         corner, bar = ("└─▶ ", "    ") if last else ("├─▶ ", "│   ")
-        if isinstance(user, Sinking):
+        if isinstance(user, SinkNode):
             of = "" if len(streams) == 1 else f", takes {user.input}"
             yield f"{indent}{corner}{user.name}", f"sink · {user.sink.kind}{of}{_moved(graph, user, streams)}"
         elif user.name in drawn:
@@ -42,7 +42,7 @@ def _below(graph: Graph, streams: tuple[str, ...], indent: str, drawn: set[str])
             yield from _below(graph, user.produces, indent + bar, drawn)
 
 
-def _moved(graph: Graph, user: Node | Sinking, streams: tuple[str, ...]) -> str:
+def _moved(graph: Graph, user: Node | SinkNode, streams: tuple[str, ...]) -> str:
     """In which job it is, if that is not the job of what it reads here."""
     for job in graph.jobs:
         if user in job.stages or user in job.sinks:
@@ -51,6 +51,6 @@ def _moved(graph: Graph, user: Node | Sinking, streams: tuple[str, ...]) -> str:
 
 
 def _kind(stage: Node) -> str:
-    if isinstance(stage, Gated):
+    if isinstance(stage, GateNode):
         return f"gate · {stage.gate.kind}"
-    return f"operator · {stage.operator.kind}" if isinstance(stage, Operated) else "stage"
+    return f"operator · {stage.operator.kind}" if isinstance(stage, OperatorNode) else "stage"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, InFlight
 
-__all__ = ["Taking", "taking"]
+__all__ = ["InputSelection", "taking"]
 
 
 @dataclass(frozen=True)
-class Taking:
+class InputSelection:
     """What a job takes in one checkpoint."""
 
     now: tuple[InFlight, ...]
@@ -29,7 +29,9 @@ class Taking:
     """For its ack: what it has taken by then of later checkpoints."""
 
 
-def taking(entry: Entry, above: Iterable[Entry], before: Collection[Handle], streams: Mapping[str, str]) -> Taking:
+def taking(
+    entry: Entry, above: Iterable[Entry], before: Collection[Handle], streams: Mapping[str, str]
+) -> InputSelection:
     """above: the entries behind it, in order. before: what the ack that the job goes on from has taken ahead.
 
     streams: those that it takes, and the jobs that make them.
@@ -44,7 +46,7 @@ def taking(entry: Entry, above: Iterable[Entry], before: Collection[Handle], str
     now = tuple(each for each in found if each.ack not in before)
     taken = {*before, *(each.ack for each in now)}
     ahead = sorted((handle for handle in taken if handle.entry > entry.id), key=lambda each: (each.entry, each.sha))
-    return Taking(now, tuple(ahead))
+    return InputSelection(now, tuple(ahead))
 
 
 def _resting_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:

@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import Handle, InFlight
 
-__all__ = ["JobProgress", "behind", "is_loose", "missing", "not_waited_for", "progress_of"]
+__all__ = ["JobProgress", "allows_overtaking", "behind", "missing", "not_waited_for", "progress_of"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class JobProgress:
         return found is not None and found.entry == id
 
 
-def is_loose(line: Sequence[Entry]) -> bool:
+def allows_overtaking(line: Sequence[Entry]) -> bool:
     """Whether jobs may be at different entries here: where none may be overtaken, or is behind, each ack counts."""
     if any(entry.plan.overtaking is not None for entry in line):
         return True

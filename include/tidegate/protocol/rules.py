@@ -45,7 +45,7 @@ from tidegate.protocol.answers import (
     Wait,
 )
 from tidegate.protocol.overtaking import on_job_behind
-from tidegate.protocol.progress import is_loose, missing, progress_of
+from tidegate.protocol.progress import allows_overtaking, missing, progress_of
 from tidegate.protocol.verdicts import REJECTED, Undecided, gate_failure, rejection, unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
@@ -257,7 +257,7 @@ def on_job(
     if job in entry.acks:
         return DoneAlready()
     line = [entry, *([base] if base is not None else ()), *below]
-    loose = bool(after) and is_loose(line)
+    loose = bool(after) and allows_overtaking(line)
     if entry.decision is not None and not (loose and entry.completed):
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
     if dead := next((each for each in line[1:] if each.aborted), None):
@@ -322,7 +322,7 @@ def on_completion(
     if base is not None and not base.completed:
         return Wait((base.id,))
     line = [entry, *([base] if base is not None else ()), *below]
-    if not is_loose(line):
+    if not allows_overtaking(line):
         return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
     chosen = progress_of(line).chosen
     for job, acked in entry.acks.items():
@@ -344,7 +344,7 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
     anything = left and (last is None or last < left)  # whoever slept meanwhile may still have published some of it
     for manifest in completed:
         part = manifest.tables.get(table)
-        if part is None or not owes(part) or (last is not None and manifest.id <= last):
+        if part is None or not has_unpublished(part) or (last is not None and manifest.id <= last):
             continue
         if view.rolled_back_by(manifest.id) is not None:
             continue
@@ -374,7 +374,7 @@ def still_owed(view: View, table: str) -> list[int]:
         if entry.id > max(left, view.settled)
         and entry.manifest is not None
         and (part := entry.manifest.tables.get(table)) is not None
-        and owes(part)
+        and has_unpublished(part)
         and view.rolled_back_by(entry.id) is None
     ]
 
@@ -404,7 +404,7 @@ def on_publish_interval(
     return Nothing()
 
 
-def owes(part: TablePart) -> bool:
+def has_unpublished(part: TablePart) -> bool:
     """Whether an entry makes a commit on the table."""
     return bool(part.committables) or part.restore is not None
 
@@ -414,5 +414,5 @@ def after_publish(completed: Sequence[Manifest], table: str) -> int | None:
     for manifest in reversed(completed):
         part = manifest.tables.get(table)
         if part is not None:
-            return manifest.id if owes(part) else part.after
+            return manifest.id if has_unpublished(part) else part.after
     return None

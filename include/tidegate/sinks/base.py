@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidegate.delta import Location
-    from tidegate.sinks.prestaged import Ahead
+    from tidegate.sinks.prestaged import PrestagedRows
 
 __all__ = [
     "AtLeastOnceSink",
@@ -285,7 +285,7 @@ class Sink(ABC):
         staging: Staging,
         *,
         draft: Collection[str] | None = None,
-    ) -> Ahead | None:
+    ) -> PrestagedRows | None:
         """Write the rows of an attempt before they are judged, with numbers beside each. None: it cannot, and has
         written nothing.
 
@@ -294,7 +294,7 @@ class Sink(ABC):
         """
         return None
 
-    def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
+    def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
         """The same as `prepare`, of rows that it has written ahead."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.delta import Location, StagedFile, refuse_difference, stage
-from tidegate.delta.files.drop_columns import forget_columns
+from tidegate.delta.files.drop_columns import drop_columns
 from tidegate.delta.rewrite import (
     THREADS,
     InputFile,
@@ -30,7 +30,7 @@ from tidegate.delta.rewrite import (
 )
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import is_nothing
+from tidegate.spark.empty import is_known_empty
 from tidegate.spark.same_disk import is_shared, on_one_machine
 from tidegate.spark.writing import write_files
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Ahead", "can_stage_ahead", "stage_ahead"]
+__all__ = ["PrestagedRows", "can_stage_ahead", "prestage"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _LOOKED_AT = 8
 
 
 @dataclass(frozen=True)
-class Ahead:
+class PrestagedRows:
     """The rows of one attempt for one table."""
 
     frame: DataFrame = field(repr=False)
@@ -117,7 +117,7 @@ class Ahead:
             self._write_all()
         for source in self.sources:
             if self.beside and source.path not in self._replaced:
-                forget_columns(self.location.local(source.path), self.beside)
+                drop_columns(self.location.local(source.path), self.beside)
         self.location.remove_files(self._replaced)
         return stage(self.location, self.folder, self.schema, written=self.rows - sum(self._gone))
 
@@ -133,17 +133,17 @@ def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
     """Whether this process may do with the files what else Spark would do: if both see them, and Spark has no other
     machines to do it on."""
     spark = frame.sparkSession
-    return not is_nothing(frame) and on_one_machine(spark) and is_shared(spark, location)
+    return not is_known_empty(frame) and on_one_machine(spark) and is_shared(spark, location)
 
 
-def stage_ahead(
+def prestage(
     frame: DataFrame,
     beside: Mapping[str, Column],
     location: Location,
     folder: str,
     schema: Json,
     draft: Collection[str] | None = None,
-) -> Ahead:
+) -> PrestagedRows:
     """Stage rows with what is noted beside each, which is whole numbers. draft: what `draft_next` said of the last."""
     noted = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     try:
@@ -156,4 +156,4 @@ def stage_ahead(
     except Exception:
         location.remove_folder(folder)  # whoever goes on without what is noted writes there, too
         raise
-    return Ahead(frame, location, folder, schema, tuple(beside), sources, parts, draft is not None)
+    return PrestagedRows(frame, location, folder, schema, tuple(beside), sources, parts, draft is not None)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["is_nothing", "nothing"]
+__all__ = ["empty_like", "is_known_empty"]
 
 _MARK: Final = "_tidegate_nothing"
 
 
-def nothing(like: DataFrame) -> DataFrame:
+def empty_like(like: DataFrame) -> DataFrame:
     """No rows, in the columns of this frame."""
     none = like.limit(0)
     vars(none)[_MARK] = True
     return none
 
 
-def is_nothing(frame: DataFrame) -> bool:
+def is_known_empty(frame: DataFrame) -> bool:
     """Whether a frame is known to have no rows."""
     return _MARK in vars(frame)

@@ -14,23 +14,23 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidegate.spark.empty import is_nothing
+from tidegate.spark.empty import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["keep", "kept", "let_go"]
+__all__ = ["materialize", "materialized", "release"]
 
 _PATIENCE_S = 2.0
 """So long a server is waited for that is to forget rows."""
 
 
-def keep(frame: DataFrame) -> DataFrame:
+def materialize(frame: DataFrame) -> DataFrame:
     """The same rows, computed when they are first asked for, and kept until `let_go`."""
-    return frame if is_nothing(frame) else frame.localCheckpoint(eager=False)
+    return frame if is_known_empty(frame) else frame.localCheckpoint(eager=False)
 
 
-def let_go(frame: DataFrame) -> None:
+def release(frame: DataFrame) -> None:
     """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
     with contextlib.suppress(Exception):
         plan: Any = vars(frame).get("_plan")  # a server's frame has one
@@ -56,10 +56,10 @@ def _forget(plan: Any) -> None:
 
 
 @contextlib.contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
+def materialized(frame: DataFrame) -> Iterator[DataFrame]:
     """The frame, computed once, however often it is used in the block."""
-    once = keep(frame)
+    once = materialize(frame)
     try:
         yield once
     finally:
-        let_go(once)
+        release(once)

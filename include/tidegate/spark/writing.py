@@ -12,7 +12,7 @@ from tidegate.delta import nameable
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
-from tidegate.spark.empty import is_nothing
+from tidegate.spark.empty import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,7 @@ def write_files(
     draft: what is written is soon to be read, and written anew. So it is written as plainly as possible, but for these
         columns, of texts: they have few different ones, and are written as numbers of these.
     """
-    if is_nothing(frame):
+    if is_known_empty(frame):
         return 0
     session: Any = frame.sparkSession
     key, wanted = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"

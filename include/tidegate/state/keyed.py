@@ -36,12 +36,12 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import nothing
-from tidegate.spark.materialize import kept
+from tidegate.spark.empty import empty_like
+from tidegate.spark.materialize import materialized
 from tidegate.spark.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.closing import Ended, Ending
+from tidegate.state.arrow.closing import ClosedWindows, WindowClosing
 from tidegate.state.arrow.merge_plan import MergePlan
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
@@ -190,7 +190,7 @@ class KeyedState:
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
             return self.put(partial)
-        with kept(partial) as partial:
+        with materialized(partial) as partial:
             before = self.of(partial)
             assert before is not None
             known = [name for name in before.columns if name in types]
@@ -198,8 +198,8 @@ class KeyedState:
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
     def merge_ending(
-        self, rows: DataFrame, ops: Mapping[str, str], ending: Ending, fixed: Mapping[str, int] = _NONE
-    ) -> Ended | None:
+        self, rows: DataFrame, ops: Mapping[str, str], ending: WindowClosing, fixed: Mapping[str, int] = _NONE
+    ) -> ClosedWindows | None:
         """The same for rows that end: what stays is put into the state, what has ended is given out.
 
         rows: also the weight, if `ending` names one. None: workers cannot do it, and nothing has been done.
@@ -218,8 +218,8 @@ class KeyedState:
         location = self.to.location
         refuse_difference(location.full(aside), sum(done.given.values()), rows_below(location, aside, done.given))
         given = [f"{aside}/{name}" for name in sorted(done.given)]
-        ended = self._load(given, schema).drop(*OWN) if given else nothing(like.drop(*OWN))
-        return Ended(self._put(files, schema, like), ended, done.late, done.timeless)
+        ended = self._load(given, schema).drop(*OWN) if given else empty_like(like.drop(*OWN))
+        return ClosedWindows(self._put(files, schema, like), ended, done.late, done.timeless)
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
         """The rows behind what tidegate adds: each file needs its statistics, and only the first columns have any."""
@@ -250,7 +250,9 @@ class KeyedState:
         self._added += files
         self._columns = schema
         hidden = [TOUCHED] if keep_own else OWN
-        return self._read([each.file for each in files], schema).drop(*hidden) if files else nothing(like.drop(*hidden))
+        return (
+            self._read([each.file for each in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
+        )
 
     def _fitting(self, frame: DataFrame) -> Json:
         """The schema of what is to be written, or Invalid if the state cannot go on with it."""
@@ -311,7 +313,7 @@ class KeyedState:
         schema: Json,
         ops: Mapping[str, str],
         fixed: Mapping[str, int],
-        ending: Ending | None = None,
+        ending: WindowClosing | None = None,
     ) -> tuple[list[StateFile], workers.Merged]:
         """Merge rows with what their keys hold; and what is to be merged anyway. Gives the files with these keys."""
         batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
@@ -349,7 +351,7 @@ class KeyedState:
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
-        with kept(frame) as frame:
+        with materialized(frame) as frame:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 

@@ -19,7 +19,7 @@ from tidegate.testing.toys import Row, ToyFrame, ToySink, ToyTables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.gates.quarantine.returning import Returning
+    from tidegate.gates.quarantine.returning import ReleasedRows
 
 __all__ = ["ToyGate", "ToyQuarantine", "fate_of"]
 
@@ -106,13 +106,13 @@ class ToyQuarantine(ToySink, QuarantineSink):
     def source(self, home: str) -> Source:
         return ToyWaiting(self)
 
-    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> Returning:
+    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
         waiting: Any = rows
         back: Any = ToyReturning(waiting.by_name, requests)
         return back  # type: ignore[no-any-return]
 
     def rows(
-        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: Returning | None
+        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:
         new: Any = bad
         returned: Any = back

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tidegate.config import load_settings
 from tidegate.errors import Rejected
-from tidegate.history.query import Past
+from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.pipeline.card import Card, read_card
 from tidegate.records.place import is_url
@@ -56,9 +56,9 @@ class Known:
         """Where its checkpoints are."""
         return open_ledger(self.card.root, self.card.pipeline, self.options)
 
-    def past(self) -> Past:
+    def past(self) -> CheckpointHistory:
         """All that it has made."""
-        return Past(self.ledger(), self.options)
+        return CheckpointHistory(self.ledger(), self.options)
 
 
 _cards: dict[str, tuple[str, Card | None]] = {}

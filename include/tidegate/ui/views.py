@@ -13,7 +13,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
 from tidegate.errors import Rejected, TidegateError
 from tidegate.history import health as condition
-from tidegate.history.query import MEASURES, HistoryFilter, Past
+from tidegate.history.query import MEASURES, CheckpointHistory, HistoryFilter
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
@@ -265,7 +265,7 @@ def way_back(known: Known, to: int) -> Json:
     }
 
 
-def _tables(known: Known, past: Past, row: Json) -> Json:
+def _tables(known: Known, past: CheckpointHistory, row: Json) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
     tables: Json = row["details"]["tables"]
     return tables_now(row["id"], tables, past.ledger, Place(known.data, known.options)) if tables else tables
@@ -282,7 +282,7 @@ def _condition(known: Known, ledger: Ledger) -> Json:
     return told | _whose(known, seen, found)
 
 
-def _whose(known: Known, seen: condition.Observations, found: condition.Condition) -> Json:
+def _whose(known: Known, seen: condition.Observations, found: condition.Health) -> Json:
     """Whose log says more: Airflow's run and its task; and which gates have found what is to be told."""
     if found.state == "troubled" and seen.trouble is not None:
         return {"run_id": _run_id(seen.trouble.run), "task": seen.trouble.step, "gates": []}
@@ -328,7 +328,7 @@ def _age(text: str | None) -> float | None:
     return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
 
 
-def _failed_since(past: Past, id: int) -> int:
+def _failed_since(past: CheckpointHistory, id: int) -> int:
     rows = past.page(HistoryFilter(states=("aborted",), limit=200)).rows
     return sum(row["id"] > id for row in rows)
 
@@ -338,7 +338,7 @@ def _savepoint(each: savepoint.Savepoint) -> Json:
     return {"name": each.name, "id": each.entry, "by": pin.by, "note": pin.note, "at": pin.created, "kept": each.there}
 
 
-def _neighbours(past: Past, id: int) -> tuple[int | None, int | None]:
+def _neighbours(past: CheckpointHistory, id: int) -> tuple[int | None, int | None]:
     ids = past.rows["id"].to_pylist()
     place = ids.index(id)
     return (ids[place - 1] if place else None), (ids[place + 1] if place + 1 < len(ids) else None)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.checkpoint.kit import World, quietly
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.approvals import TIME_LIMIT, answer, awaits_person, told_all, told_more
+from tidegate.checkpoint.approvals import TIME_LIMIT, answer, awaits_person, pending_approvals_text, told_more
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.finish import finish
@@ -277,7 +277,7 @@ def beside(world: GatedWorld, **more: Any) -> Any:
 def test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by(world, overtaken):
     entry = beside(world, overtaken=overtaken)
     assert awaits_person(entry), "so nobody ends it because its process is gone"
-    assert "held by gate 'g1'" in told_all(View((entry,)), [entry.id]), "and everybody is told"
+    assert "held by gate 'g1'" in pending_approvals_text(View((entry,)), [entry.id]), "and everybody is told"
     base = world.ledger.entry(1)
     assert isinstance(on_completion(entry, base), Undecided), "so the time limit can answer"
     assert not world.coordinator().overdue(entry), "its own limit runs, not the plan's timeout"

@@ -14,13 +14,13 @@ from tests.unit.checkpoint import test_passed_lives
 from tests.unit.checkpoint.test_passed_lives import SLOW, Life, Unaligned
 from tidegate import seams
 from tidegate.checkpoint.ancestry import all_below
-from tidegate.checkpoint.superseded_acks import void_attempts
+from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.ledger import Ledger
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import behind, create, dispose
-from tidegate.lifecycle.snapshot import held_by
+from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.protocol.progress import progress_of
 from tidegate.records.records import Ack, Handle, Json
 
@@ -225,7 +225,7 @@ def test_what_counts_nowhere_is_removed_with_its_checkpoint(tmp_path: Path) -> N
     assert staged_by(story, lost)
     second = story.ledger.entry(2)
     assert second is not None
-    assert void_attempts(story.ledger, second) == {lost}
+    assert superseded_attempts(story.ledger, second) == {lost}
     for _ in range(3):
         story.all_done(story.planned())
         story.coordinator().retire()
@@ -343,7 +343,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     story.work(third, "slower")
     story.completed(2, third)
     with pytest.raises(Rejected, match="slow was behind") as refused:
-        held_by(story.ledger, third, {}, by="mia")
+        snapshot_at(story.ledger, third, {}, by="mia")
     assert refused.value.reason == "IN_FLIGHT"
     fourth, fifth = story.planned(aligned=True), story.planned()
     clock.now += 500
@@ -354,7 +354,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     assert story.in_flight(fourth) == []
     create(story.ledger, "good", fourth, "mia")
     assert (behind(story.ledger, third), behind(story.ledger, fourth)) == (["slow"], []), "what people are told"
-    copied = copy_out(held_by(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
+    copied = copy_out(snapshot_at(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
     assert verify(open_copy(copied.ledger.home, {})) == []
     story.all_done(fifth)
     assert story.shown("b") == story.shown("a") == [1, 2, 3, 4, 5]

@@ -205,7 +205,7 @@ def test_a_timeout_that_passed_without_spark_is_no_failure_of_the_pipeline(world
     """As far as its jobs have left word: whatever has met something else since had Spark."""
     world.feed_more(3)
     world.trigger("one")
-    troubles.note(world.ledger, "one", "job main", Unavailable("the server did not start", reason=reason))
+    troubles.record_error(world.ledger, "one", "job main", Unavailable("the server did not start", reason=reason))
     world.age(1, 601)
     if by == "trigger":
         assert world.trigger("two") == 2
@@ -220,7 +220,9 @@ def test_a_timeout_that_passed_without_spark_is_no_failure_of_the_pipeline(world
 def test_word_of_another_checkpoint_excuses_none(world):
     world.feed_more(3)
     world.trigger("one")
-    troubles.note(world.ledger, "one", "job main", Unavailable("the server did not start", reason="SPARK_START"))
+    troubles.record_error(
+        world.ledger, "one", "job main", Unavailable("the server did not start", reason="SPARK_START")
+    )
     world.coordinator().abort(1, "TEST")
     assert world.trigger("two") == 2
     world.age(2, 601)

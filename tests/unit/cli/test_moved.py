@@ -14,7 +14,7 @@ from tests.unit.cli.test_rollback import CODE, Shop
 from tests.unit.cli.test_run import SHOP
 from tests.unit.delta.kit import by_foreigner
 from tidegate.delta import locate
-from tidegate.history.query import Past
+from tidegate.history.query import CheckpointHistory
 from tidegate.ui import views
 
 
@@ -76,7 +76,9 @@ def test_a_moved_project_is_read_where_it_lies_now_and_goes_on(moving, tidegate,
     assert str(moving.old) not in tidegate("explain", pipeline, "2").out
     listed = tidegate("list", pipeline, "--json").json["checkpoints"]
     assert {row["tables"]["good"]["uri"] for row in listed} == {here}
-    known = SimpleNamespace(data=str(moving.new), options={}, past=lambda: Past(shop.coordinator.ledger, {}), card=None)
+    known = SimpleNamespace(
+        data=str(moving.new), options={}, past=lambda: CheckpointHistory(shop.coordinator.ledger, {}), card=None
+    )
     assert views.way_back(known, 1)["tables"]["good"]["uri"] == here
     compared = views.compared(known, 1, 2)["tables"]["good"]
     assert {at["uri"] for at in compared.values()} == {here}

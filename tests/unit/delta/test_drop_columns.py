@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.delta.files.drop_columns import forget_columns
+from tidegate.delta.files.drop_columns import drop_columns
 from tidegate.delta.files.thrift import decode, encode
 from tidegate.errors import Corrupt
 
@@ -47,7 +47,7 @@ def test_the_last_columns_are_gone_and_all_else_is_there(tmp_path, columns, opti
     given = rows(50, columns)
     path = written(tmp_path / "a.parquet", given, **options)
     before = pq.ParquetFile(path).metadata
-    forget_columns(path, ["bits0", "bits1"])
+    drop_columns(path, ["bits0", "bits1"])
     with pq.ParquetFile(path) as file:
         assert file.read().equals(given.drop_columns(["bits0", "bits1"]))
         after = file.metadata
@@ -71,7 +71,7 @@ def test_columns_that_are_not_the_last_ones_are_refused_and_the_file_stays(tmp_p
     path = written(tmp_path / "a.parquet", rows(5))
     data = path.read_bytes()
     with pytest.raises(Corrupt, match="its last columns are bits0, bits1, not bits1, bits0"):
-        forget_columns(path, ["bits1", "bits0"])
+        drop_columns(path, ["bits1", "bits0"])
     assert path.read_bytes() == data
 
 
@@ -89,5 +89,5 @@ def test_what_is_no_whole_parquet_file_is_refused_and_stays(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     data = path.read_bytes()
     with pytest.raises(Corrupt, match="is not the Parquet file that was written there"):
-        forget_columns(path, ["bits0", "bits1"])
+        drop_columns(path, ["bits0", "bits1"])
     assert path.read_bytes() == data

@@ -7,7 +7,7 @@ from typing import Any
 from tidegate import Pipeline
 from tidegate.execution.by_hand import ByHand
 from tidegate.gates import Volume
-from tidegate.pipeline.graph.graph import Operated
+from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -32,7 +32,7 @@ def by_hand(uid: str, *, needs_input: bool) -> ByHand:
     named.sink("named", DeltaUpsert("tables/named", keys=["k", "window_start"]))
     graph = pipeline.graph()
     stage = next(each for each in graph.stages if each.name == uid)
-    assert isinstance(stage, Operated)
+    assert isinstance(stage, OperatorNode)
     return ByHand(graph, stage, lambda _: None, lambda *_: {}, needs_input=needs_input)
 
 

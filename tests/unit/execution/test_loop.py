@@ -9,7 +9,7 @@ from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
-from tidegate.execution.runs import gone, new_run
+from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger import LocalStore
 from tidegate.testing.toys import ToySource
 
@@ -462,7 +462,7 @@ def test_with_two_at_once_a_base_that_never_gets_done_is_ended_by_whoever_waits(
     loop_gone = []
     one.while_asleep = [lambda: None, dies]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop, "gone", lambda plan: "RUN_GONE" if plan.id == 1 and loop_gone else None)
+        patched.setattr(loop, "abandoned_reason", lambda plan: "RUN_GONE" if plan.id == 1 and loop_gone else None)
         outcomes = one.run(checkpoints=2)
     assert [(outcome.state, outcome.reason) for outcome in outcomes] == [("aborted", "BASE_ABORTED"), ("completed", "")]
     world.exact()
@@ -508,10 +508,10 @@ def plan_of(world, run):
     ids=["dead", "pid given anew", "other host", "Airflow's", "no pid", "no parts", "empty parts"],
 )
 def test_whether_a_process_is_gone(world, run, answer):
-    assert gone(plan_of(world, run)) == answer
+    assert abandoned_reason(plan_of(world, run)) == answer
 
 
 def test_a_living_process_is_not_gone(world):
-    assert gone(plan_of(world, new_run())) is None
+    assert abandoned_reason(plan_of(world, new_run())) is None
     assert new_run() != new_run()
     assert quietly(lambda: world.trigger("x")) is not None

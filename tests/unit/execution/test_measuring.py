@@ -16,7 +16,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.history.metrics import figures, metrics
-from tidegate.history.query import Past
+from tidegate.history.query import CheckpointHistory
 from tidegate.history.table import live_row
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
@@ -69,7 +69,7 @@ class Shop:
         self.coordinator.publish()
 
     def row(self, id: int) -> dict[str, object]:
-        found = Past(self.ledger, {}).one(id)
+        found = CheckpointHistory(self.ledger, {}).one(id)
         assert found is not None
         return found
 

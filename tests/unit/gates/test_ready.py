@@ -11,7 +11,7 @@ import pytest
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.execution.job.gates import Gating
+from tidegate.execution.job.gates import GateRunner
 from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.records.place import Place
@@ -77,7 +77,7 @@ def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path)
         staged = {quarantine_name("checked"): SimpleNamespace(rows=bad)}
         gating: Any = SimpleNamespace(staged=staged, coordinator=coordinator, _input=lambda _: "")
         stage: Any = SimpleNamespace(gate=gate, name="checked")
-        return Gating._verdict(gating, stage, found, None, chosen=False).outcome
+        return GateRunner._verdict(gating, stage, found, None, chosen=False).outcome
 
     assert [outcome(bad) for bad in (28, 29, 30)] == ["quarantine", "quarantine", "abort"]
 

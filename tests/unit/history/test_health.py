@@ -8,7 +8,7 @@ from tests.unit.checkpoint.kit import World
 from tests.unit.execution.test_loop import DEAD, Loop
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import condition, look, told
 
 
@@ -19,7 +19,7 @@ def world(tmp_path):
 
 def seen(world, tolerable=0):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
-    return condition(look(world.ledger, limits, gone))
+    return condition(look(world.ledger, limits, abandoned_reason))
 
 
 def completed(world, run="first"):
@@ -83,7 +83,7 @@ def test_a_process_that_has_died(world):
 
 
 def note(world, run, error):
-    troubles.note(world.ledger, run, "job main", error)
+    troubles.record_error(world.ledger, run, "job main", error)
     return world.ledger.trouble()
 
 
@@ -131,7 +131,7 @@ def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
     world.feed_more(1)
     id = world.trigger("first")
     note(world, "first", Unavailable("the server is gone", reason="SPARK_LOST"))
-    with pytest.raises(KeyError), troubles.noted(world.ledger, "first", "job main"):
+    with pytest.raises(KeyError), troubles.recording_errors(world.ledger, "first", "job main"):
         raise KeyError("id")
     found = seen(world)
     assert (found.state, found.reason, found.entry) == ("troubled", "UNFORESEEN", id)
@@ -141,7 +141,7 @@ def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
 
 def test_a_pipeline_that_was_never_started_gets_no_word(world):
     """A file without pipeline.json beside it would be taken for damage."""
-    troubles.note(world.ledger, "first", "planning", Invalid("no such folder"))
+    troubles.record_error(world.ledger, "first", "planning", Invalid("no such folder"))
     assert world.ledger.store.names("") == []
     assert world.ledger.identity() is None
 
@@ -149,7 +149,7 @@ def test_a_pipeline_that_was_never_started_gets_no_word(world):
 @pytest.mark.parametrize("error", [Fenced("others lead"), Rejected("not now")])
 def test_that_there_is_nothing_to_do_is_no_trouble(world, error):
     world.ledger.start()
-    with pytest.raises(type(error)), troubles.noted(world.ledger, "first", "planning"):
+    with pytest.raises(type(error)), troubles.recording_errors(world.ledger, "first", "planning"):
         raise error
     assert world.ledger.trouble() is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import Observations, condition
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
@@ -48,7 +48,7 @@ def parsed(text):
 
 def numbers(world, tolerable=0):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
-    found = metrics(figures(world.ledger, limits, {}, gone, NOW))
+    found = metrics(figures(world.ledger, limits, {}, abandoned_reason, NOW))
     text = prometheus_text({"toy": found})
     assert parsed(text) == {(m.name, tuple(sorted({"pipeline": "toy", **m.labels}.items()))): m.value for m in found}
     return {(metric.name, *metric.labels.values()): metric.value for metric in found}
@@ -112,8 +112,8 @@ def test_what_needs_a_person_is_seen(world):
 def test_runs_that_cannot_plan_are_counted_until_one_can(world):
     world.checkpoint("one", rows=3)
     for run in ("two", "three"):
-        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))
-        troubles.note(world.ledger, run, "trigger", Invalid("no such folder"))  # a task's second try
+        troubles.record_error(world.ledger, run, "trigger", Invalid("no such folder"))
+        troubles.record_error(world.ledger, run, "trigger", Invalid("no such folder"))  # a task's second try
         troubles.count_unplanned(world.ledger, run)
     assert numbers(world)["numberOfConsecutivePlanFailures",] == 2
     assert troubles.count_unplanned(world.ledger, "a run that was asked for nonsense") is None

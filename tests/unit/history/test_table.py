@@ -15,12 +15,12 @@ from tidegate.delta.journal import to_merge
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.errors import Invalid, Unavailable
 from tidegate.history import table as history
-from tidegate.history.query import MEASURES, HistoryFilter, Past, _undone
+from tidegate.history.query import MEASURES, CheckpointHistory, HistoryFilter, _undone
 from tidegate.history.table import journal_of, live_row, remember, rows_table
 
 
-def past(world: World) -> Past:
-    return Past(world.ledger, {})
+def past(world: World) -> CheckpointHistory:
+    return CheckpointHistory(world.ledger, {})
 
 
 def ids(world: World, **wanted: object) -> list[int]:

@@ -18,7 +18,7 @@ from tidegate.delta import Location, Syncing
 from tidegate.delta.files import access as files
 from tidegate.errors import Unavailable
 from tidegate.execution.job.exchange import Exchange
-from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import run_job
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.keyed import KeyedState, StateFolder
@@ -79,7 +79,7 @@ def test_what_is_sent_to_other_jobs_is_durable_as_well(tmp_path: Path) -> None:
         Exchange.finish(sender)
 
 
-@pytest.mark.parametrize("part", [Operating, Exchange])
+@pytest.mark.parametrize("part", [OperatorRunner, Exchange])
 def test_there_is_no_ack_before_all_is_durable(tmp_path: Path, part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path)
     world.feed_more(1)

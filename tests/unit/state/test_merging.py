@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.state.arrow import sorted_files as runs
-from tidegate.state.arrow.closing import Ending
+from tidegate.state.arrow.closing import WindowClosing
 from tidegate.state.arrow.merge_plan import MergePlan
 from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
@@ -49,7 +49,7 @@ class Story:
         highest = max((at - DELAY for at, _, _ in rows if at is not None), default=None)
         known = [each for each in (self.before, highest) if each is not None]
         now = max(known) if known else None
-        ending = Ending(
+        ending = WindowClosing(
             start="start",
             end="end",
             size=SIZE,
@@ -77,7 +77,7 @@ class Story:
         self.files = added if len(old) > 4 else old + added
         return given
 
-    def job(self, ending: Ending, files: list[SortedFile]) -> MergePlan:
+    def job(self, ending: WindowClosing, files: list[SortedFile]) -> MergePlan:
         return MergePlan(
             layout=self.layout,
             ops={"n": "sum", "m": "max"},

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.graph import Sinking
+from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
@@ -48,7 +48,7 @@ class Pass:
     """Those whose interval cannot be replaced as the table is, and why. The other intervals' went on."""
 
 
-def publish_table(pipeline: PipelineContext, sinking: Sinking, tries: int) -> Pass:
+def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> Pass:
     """Publish on one table until it shows all that is completed, but for intervals that it does not take as it is:
     these wait until somebody has done what their error says."""
     context = pipeline.context(sinking.name)
@@ -66,7 +66,7 @@ def publish_table(pipeline: PipelineContext, sinking: Sinking, tries: int) -> Pa
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
-                raise contradiction(pipeline, view, sinking, head.last, answer.why)
+                raise mismatch_error(pipeline, view, sinking, head.last, answer.why)
             contradicted = [head]
             continue
         try:
@@ -120,7 +120,7 @@ class _Table:
     """A table as of one version, and the log as of a moment after that."""
 
     def __init__(
-        self, pipeline: PipelineContext, sinking: Sinking, context: SinkContext, head: Head, view: View
+        self, pipeline: PipelineContext, sinking: SinkNode, context: SinkContext, head: Head, view: View
     ) -> None:
         self.pipeline = pipeline
         self.sinking = sinking

@@ -16,11 +16,11 @@ from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
-from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.graph import Sinking
+from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
@@ -31,7 +31,7 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["Report", "publish_or_wait", "publish_owed", "way_out"]
+__all__ = ["Report", "publish_or_wait", "publish_pending", "way_out"]
 
 LOST_RACES = 100
 """After so many commits lost to others, a table is left for the next publisher."""
@@ -57,7 +57,7 @@ class Report:
         return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
 
 
-def publish_owed(pipeline: PipelineContext) -> Report:
+def publish_pending(pipeline: PipelineContext) -> Report:
     """One pass over all tables. One that cannot be published to holds back only itself (P4).
 
     What does not pass by itself is raised once all others are done: it needs a person, and going on would hide it.
@@ -84,7 +84,7 @@ def publish_owed(pipeline: PipelineContext) -> Report:
                 for id, why in made.blocked.items():
                     report.blocked.setdefault(id, why)
                     run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
-                    troubles.note(pipeline.ledger, run, f"publishing to {table}", why)
+                    troubles.record_error(pipeline.ledger, run, f"publishing to {table}", why)
             else:
                 _publish_table(pipeline, sinking, report)
         except TidegateError as error:
@@ -119,7 +119,7 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
     waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
 
     interval: what the caller wants to make. If that is what a table does not take, the error says what to do."""
-    report = publish_owed(pipeline)
+    report = publish_pending(pipeline)
     for id, why in report.blocked.items():
         entry = pipeline.ledger.entry(id)
         if interval is not None and entry is not None and entry.interval == interval:
@@ -144,7 +144,7 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
         ) from error
 
 
-def _publish_table(pipeline: PipelineContext, sinking: Sinking, report: Report) -> None:
+def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report) -> None:
     """P1 to P3 for one table, until it has everything."""
     context = pipeline.context(sinking.name)
     contradicted: list[int | None] = []
@@ -158,7 +158,7 @@ def _publish_table(pipeline: PipelineContext, sinking: Sinking, report: Report) 
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head.last in contradicted:
-                raise contradiction(pipeline, view, sinking, head.last, answer.why)
+                raise mismatch_error(pipeline, view, sinking, head.last, answer.why)
             contradicted = [head.last]
             continue
         entry = view.get(answer.id)
@@ -242,9 +242,9 @@ def _publish_hint(
         sinking = pipeline.graph.tables.get(name)
         if protocol.left_by(view, name) >= entry.id:
             continue  # nothing came there
-        if found is None and protocol.owes(part) and sinking is not None:
+        if found is None and protocol.has_unpublished(part) and sinking is not None:
             found = sinking.sink.locate(entry.id, pipeline.context(name))
-        if not protocol.owes(part):
+        if not protocol.has_unpublished(part):
             found = part.through or (before.tables.get(name) if before is not None else None)
         if found is not None:
             tables[name] = found
@@ -256,7 +256,9 @@ def _publish_hint(
 
 def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
     assert entry.manifest is not None
-    return any(protocol.owes(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables)
+    return any(
+        protocol.has_unpublished(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables
+    )
 
 
 def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:

@@ -10,12 +10,14 @@ from tidegate.protocol.view import Entry, View
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
-    from tidegate.pipeline.graph.graph import Sinking
+    from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["contradiction"]
+__all__ = ["mismatch_error"]
 
 
-def contradiction(pipeline: PipelineContext, view: View, sinking: Sinking, last: int | None, why: str) -> TidegateError:
+def mismatch_error(
+    pipeline: PipelineContext, view: View, sinking: SinkNode, last: int | None, why: str
+) -> TidegateError:
     """Damage; or, if the table knows nothing of the pipeline and is another one than readers were told of, a sink that
     was moved: that is the code's fault, and nothing is broken."""
     target = sinking.sink.target(pipeline.place)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tidegate.checkpoint.located import located
-from tidegate.checkpoint.superseded_acks import void_attempts
+from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.cli.doctor.finding import Finding
 from tidegate.cli.doctor.ledger import still_there
 from tidegate.cli.targets import Target
@@ -17,7 +17,7 @@ from tidegate.delta import Location, StagedFile, missing_files
 from tidegate.delta.log.checkpoints import put_aside, torn_checkpoints
 from tidegate.delta.log.files import read_commit
 from tidegate.errors import TidegateError
-from tidegate.pipeline import Sinking
+from tidegate.pipeline import SinkNode
 from tidegate.protocol.view import Entry
 from tidegate.records.place import is_url, store_of
 from tidegate.records.records import Json, Published
@@ -27,7 +27,7 @@ from tidegate.sinks.delta.table import refuse_unsafe_store
 __all__ = ["check_tables", "contexts", "torn"]
 
 
-def contexts(target: Target) -> list[tuple[Sinking, SinkContext]]:
+def contexts(target: Target) -> list[tuple[SinkNode, SinkContext]]:
     """The sinks of a pipeline whose code is given, each with who it is to its target. None before its first start."""
     identity = target.ledger.identity()
     if target.pipeline is None or identity is None:
@@ -167,7 +167,7 @@ def _files(committable: Json) -> list[StagedFile]:
 
 
 def _left_over(
-    target: Target, sinking: Sinking, context: SinkContext, entries: Sequence[Entry], repair: bool
+    target: Target, sinking: SinkNode, context: SinkContext, entries: Sequence[Entry], repair: bool
 ) -> Iterator[Finding]:
     """Attempts that staged files and do not count. Those of aborted checkpoints may go at any time."""
     check = f"left over for {sinking.name}"
@@ -176,7 +176,7 @@ def _left_over(
     try:
         for entry in entries:
             counting = {acked.ack.attempt for acked in entry.acks.values()} if not entry.aborted else set()
-            counting -= void_attempts(target.ledger, entry)
+            counting -= superseded_attempts(target.ledger, entry)
             attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
             found = [attempt for attempt in attempts if attempt not in counting]
             if entry.aborted:

@@ -40,7 +40,7 @@ def state_of(entry: Entry, published: Published | None) -> str:
     if entry.restart is not None and published is not None:
         return "rollback"
     if entry.decision is None:
-        return "held" if holding.told_all(View((entry,)), [entry.id]) else "open"
+        return "held" if holding.pending_approvals_text(View((entry,)), [entry.id]) else "open"
     if entry.completed and published is None:
         return "completed, unpublished"
     return entry.decision.outcome

@@ -16,7 +16,7 @@ from tidegate.cli.targets import Target, find
 from tidegate.config import duration_text
 from tidegate.config.settings import masked
 from tidegate.errors import TidegateError
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.examples import examples_text
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.history.health import REASONS
@@ -347,9 +347,9 @@ def _waits_for(ledger: Ledger, entry: Entry, base: Entry | None, published: Publ
     missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     if missing:
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
-        if gone(entry.plan):
+        if abandoned_reason(entry.plan):
             yield "The process that made it is gone: the next run ends it and takes its input again."
-    elif held := holding.told_all(View((entry,)), [entry.id]):
+    elif held := holding.pending_approvals_text(View((entry,)), [entry.id]):
         yield f"All jobs have acknowledged it, but {held}."
     elif base is None or not base.open:
         yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
@@ -366,13 +366,13 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
 
 
 def _next_step(target: Target, entry: Entry, published: Published | None, waits: list[str]) -> str:
-    if holding.told_all(View((entry,)), [entry.id]):
+    if holding.pending_approvals_text(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
     if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
         return "mend what the detail says, then run the pipeline again: the same input is planned once more"
     if entry.completed and published is None:
         return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"
-    return "run the pipeline again" if waits and entry.open and gone(entry.plan) else ""
+    return "run the pipeline again" if waits and entry.open and abandoned_reason(entry.plan) else ""
 
 
 # -- what had changed ----------------------------------------------------------------------------------

@@ -6,18 +6,18 @@ from typing import Any
 
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target
-from tidegate.execution.runs import gone
-from tidegate.history.health import Condition, condition, look
+from tidegate.execution.runs import abandoned_reason
+from tidegate.history.health import Health, condition, look
 
 __all__ = ["standing", "standing_document", "tell_standing"]
 
 
-def standing(target: Target) -> Condition:
+def standing(target: Target) -> Health:
     """Look at the pipeline once."""
-    return condition(look(target.ledger, target.settings, gone), target.command)
+    return condition(look(target.ledger, target.settings, abandoned_reason), target.command)
 
 
-def standing_document(found: Condition) -> dict[str, Any]:
+def standing_document(found: Health) -> dict[str, Any]:
     """For scripts: `state` and `reason` are stable, the texts are not."""
     return {
         "state": found.state,
@@ -28,7 +28,7 @@ def standing_document(found: Condition) -> dict[str, Any]:
     }
 
 
-def tell_standing(found: Condition, out: Output) -> None:
+def tell_standing(found: Health, out: Output) -> None:
     """For people: state, cause, and what to do in its order."""
     out.line(found.said, "bold" if found.good else "bold red")
     if found.cause:

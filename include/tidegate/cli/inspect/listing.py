@@ -187,9 +187,9 @@ def asks_for_past(args: argparse.Namespace) -> bool:
 
 def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
     """A page of it."""
-    from tidegate.history.query import HistoryFilter, Past
+    from tidegate.history.query import CheckpointHistory, HistoryFilter
 
-    past = Past(target.ledger, dict(target.settings.storage_options))
+    past = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
     wanted = HistoryFilter(
         states=args.state or (),
         kinds=args.kind or (),

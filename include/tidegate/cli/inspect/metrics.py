@@ -12,7 +12,7 @@ from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, find, pipeline_names
 from tidegate.config import load_settings
 from tidegate.errors import TidegateError
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.history.metrics import METRICS, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 
@@ -71,7 +71,7 @@ def _print(found: dict[str, list[Metric]], failed: dict[str, TidegateError], out
 
 def _metrics(target: Target) -> list[Metric]:
     options = dict(target.settings.storage_options)
-    return metrics(figures(target.ledger, target.settings, options, gone, seams.now()))
+    return metrics(figures(target.ledger, target.settings, options, abandoned_reason, seams.now()))
 
 
 def _plain(metric: Metric) -> dict[str, Any]:

@@ -59,9 +59,9 @@ def checkpoint_id(text: str) -> int:
 
 def past_row(target: Target, id: int) -> dict[str, Any]:
     """What the history has of a checkpoint whose records are gone; Rejected: it never was."""
-    from tidegate.history.query import Past
+    from tidegate.history.query import CheckpointHistory
 
-    found = Past(target.ledger, dict(target.settings.storage_options)).one(id)
+    found = CheckpointHistory(target.ledger, dict(target.settings.storage_options)).one(id)
     if found is None:
         entry_of(target.ledger, id)  # says what there is
     assert found is not None

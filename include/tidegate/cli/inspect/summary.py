@@ -9,7 +9,7 @@ from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import find
 from tidegate.cli.times import moment
-from tidegate.history.query import HistoryFilter, Past
+from tidegate.history.query import CheckpointHistory, HistoryFilter
 
 __all__ = ["MEASURED", "add_parser", "figure_text", "run"]
 
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
-    past = Past(target.ledger, dict(target.settings.storage_options))
+    past = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
     wanted = HistoryFilter(since=args.since, until=args.until)
     summary, reasons = past.summary(wanted), past.reasons(wanted)
     within = {name: at.isoformat() if at else None for name, at in (("since", args.since), ("until", args.until))}

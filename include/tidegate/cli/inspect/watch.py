@@ -18,9 +18,9 @@ from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import Target, find
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Unavailable
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import condition, look
-from tidegate.history.query import HistoryFilter, Past
+from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry
@@ -131,8 +131,8 @@ def _lines(target: Target, last: int, *, ages: bool = True) -> list[Line]:
 def frame(target: Target, last: int) -> dict[str, Any]:
     """One look."""
     ledger = target.ledger
-    past = Past(ledger, dict(target.settings.storage_options))
-    seen = look(ledger, target.settings, gone)
+    past = CheckpointHistory(ledger, dict(target.settings.storage_options))
+    seen = look(ledger, target.settings, abandoned_reason)
     trend = past.points(["seconds", "outcome"], limit=TREND)
     return {
         "pipeline": target.name,

@@ -13,7 +13,7 @@ from tidegate.cli.targets import Target, find, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
 from tidegate.lifecycle.fork import fork, forked_already, look
-from tidegate.lifecycle.snapshot import CheckpointSnapshot, held_by
+from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "is_folder", "run"]
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if copied is not None:
         _refuse_changed(copied)
         id = copied.copy.origin.entry
-        held = held_by(copied.ledger, id, copied.options, by=who(), note=args.note)
+        held = snapshot_at(copied.ledger, id, copied.options, by=who(), note=args.note)
     else:
         held = _of_pipeline(args)
     held = look(held, coordinator)
@@ -101,7 +101,7 @@ def _of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
         )
     old = find(args.pipeline, args.settings)
     id = checkpoint_or_savepoint(args.base, old)
-    return held_by(old.ledger, id, old.settings.storage_options, by=who(), note=args.note)
+    return snapshot_at(old.ledger, id, old.settings.storage_options, by=who(), note=args.note)
 
 
 def _refuse_changed(copied: Copied) -> None:

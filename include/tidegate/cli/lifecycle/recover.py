@@ -11,7 +11,7 @@ from tidegate.cli.prompt import confirm, who
 from tidegate.cli.targets import Target, find
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Rejected
-from tidegate.execution.runs import gone, new_run
+from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.history.table import remember
 from tidegate.lifecycle import recovery, rollback
 from tidegate.lifecycle.recovery import Recovery
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
-    found = recovery.look(coordinator, gone)
+    found = recovery.look(coordinator, abandoned_reason)
     if args.dry_run:
         out.document(_document(target, found))
         _tell(target, found, out)

@@ -21,7 +21,7 @@ from tidegate.execution.loop import Schedule
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import Savepoint
-from tidegate.lifecycle.snapshot import held_by
+from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.place import is_url
 
 __all__ = ["add_parser", "run"]
@@ -169,7 +169,7 @@ def _show(target: Target, found: Savepoint, out: Output) -> int:
 
 def _copy(target: Target, args: argparse.Namespace, out: Output) -> int:
     id = savepoint.nameable(target.ledger, args.name, args.checkpoint).id
-    held = held_by(target.ledger, id, target.settings.storage_options, by=who(), note=args.note)
+    held = snapshot_at(target.ledger, id, target.settings.storage_options, by=who(), note=args.note)
     copied = copy_out(held, os.path.abspath(args.copy) if not is_url(args.copy) else args.copy, args.name)
     size = sum(size for size, _ in copied.files.values())
     told = {"name": args.name, "checkpoint": id, "folder": copied.ledger.home, "files": len(copied.files)}

@@ -17,7 +17,7 @@ from tidegate.config.keys import RETENTIONS
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Schedule
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.history.table import remember
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.view import View
@@ -178,7 +178,7 @@ def _remove(target: Target, out: Output) -> None:
 def _help(coordinator: Coordinator, view: View) -> None:
     """What anybody may do for what is open: decide it if all is there, end it if nobody works at it; and publish."""
     for entry in view.still_open():
-        if coordinator.complete(entry.id).state == "open" and (why := gone(entry.plan)):
+        if coordinator.complete(entry.id).state == "open" and (why := abandoned_reason(entry.plan)):
             coordinator.abort(entry.id, why)
     coordinator.publish()
 

@@ -160,7 +160,7 @@ class Task:
         from tidegate.checkpoint import troubles
 
         if not isinstance(error, Fenced | Rejected) and error.reason != "UNKNOWN_CONF":
-            troubles.note(self.coordinator.ledger, self.run, step, error)
+            troubles.record_error(self.coordinator.ledger, self.run, step, error)
             self.measure()
 
     def measure(self) -> None:

@@ -15,7 +15,7 @@ from tidegate.delta.files.access import unavailable
 from tidegate.delta.files.thrift import Items, ThriftStruct, decode, encode
 from tidegate.errors import Corrupt
 
-__all__ = ["forget_columns"]
+__all__ = ["drop_columns"]
 
 _MAGIC = b"PAR1"
 _SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
@@ -29,7 +29,7 @@ _ABOUT, _CHUNK_BYTES, _CHUNK_PACKED = 3, 6, 7
 _KEY, _VALUE = 1, 2
 
 
-def forget_columns(path: Path, names: Sequence[str]) -> None:
+def drop_columns(path: Path, names: Sequence[str]) -> None:
     """Let a file of nobody else's have no columns of these names. They are its last ones, and plain ones."""
     try:
         with path.open("r+b") as file:

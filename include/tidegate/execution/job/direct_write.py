@@ -16,23 +16,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.checkpoint.publishing.table_mismatch import contradiction
+from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, TidegateError, Unavailable
-from tidegate.pipeline.graph.graph import Sinking
+from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.records.records import Plan, PublishedTable
 from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Through"]
+__all__ = ["DirectWriter"]
 
 LOST_RACES = 100
 """After so many commits lost to others, the attempt fails."""
 
 
-class Through:
+class DirectWriter:
     """One attempt's side of it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Through:
         """Who stages, and commits, to a sink's target."""
         return replace(self.coordinator.context(sink), through=self.takes(sink))
 
-    def write(self, sinking: Sinking, prepared: Prepared, frame: DataFrame) -> None:
+    def write(self, sinking: SinkNode, prepared: Prepared, frame: DataFrame) -> None:
         """Have the table show what was staged for it. Once it answers, it does."""
         if prepared.committable is None:
             return
@@ -79,18 +79,18 @@ class Through:
             reason="BUSY_TABLE",
         )
 
-    def release(self, sinking: Sinking) -> None:
+    def release(self, sinking: SinkNode) -> None:
         """Remove what was staged, if no table can have it: of a commit without an answer nobody knows."""
         if sinking.name not in self._begun:
             with contextlib.suppress(TidegateError):
                 sinking.sink.discard(self.context(sinking.name), self.staging)
 
-    def _refuse_other_table(self, sinking: Sinking, head: Head, context: SinkContext) -> None:
+    def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
         """Nothing is owed to the table: no publisher notices that it was dropped or moved, or the ledger put back."""
         view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
         if head.last is not None and head.last > view.last_id:
             why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"
-            raise contradiction(self.coordinator, view, sinking, head.last, why)
+            raise mismatch_error(self.coordinator, view, sinking, head.last, why)
         manifest = view.last_completed.manifest if view.last_completed is not None else None
         part = manifest.tables.get(sinking.name) if manifest is not None else None
         if part is None or part.through is None:
@@ -98,7 +98,7 @@ class Through:
         if head.last is None:
             upto = f"{part.through.uri} up to version {part.through.version}"
             why = f"jobs had written to {upto}, this one knows nothing of it"
-            raise contradiction(self.coordinator, view, sinking, None, why)
+            raise mismatch_error(self.coordinator, view, sinking, None, why)
         sinking.sink.verify(part.through, context)
 
     def _publication(self, prepared: Prepared, after: int | None) -> Publication:

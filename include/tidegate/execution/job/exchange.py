@@ -14,13 +14,13 @@ from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.pipeline.graph.graph import Job
 from tidegate.pipeline.graph.updates import withdrawn_name
-from tidegate.protocol.early_input import Taking
+from tidegate.protocol.early_input import InputSelection
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.channel import Sent, channel_name
-from tidegate.spark.empty import nothing
+from tidegate.spark.empty import empty_like
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ class Exchange:
         staging: Staging,
         entry: Entry,
         waiting: Sequence[InFlight],
-        look: Callable[[], Taking] | None = None,
+        look: Callable[[], InputSelection] | None = None,
     ) -> None:
         """waiting: what it has yet to take, in order. look: at least once, what is there when it begins to."""
         self.coordinator = coordinator
@@ -111,7 +111,7 @@ class Exchange:
             self._older += [each for each, by in zip(amounts, waiting, strict=True) if by.ack.entry < self.entry.id]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
             rows, replaced = channel.take_all(sent, context, spark)
-            streams[stream] = rows if found else nothing(rows)  # it has taken all of it before
+            streams[stream] = rows if found else empty_like(rows)  # it has taken all of it before
             if not found or (len(sent) == 1 and replaced is None):
                 self.taken_rows[stream] = sent[0].count if found else 0
             if replaced is not None:

@@ -18,28 +18,28 @@ from tidegate.execution.job.exchange import Remembered
 from tidegate.gates.base import BrokenRule as Broken
 from tidegate.gates.base import GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
-from tidegate.gates.quarantine.returning import Returning
+from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
-from tidegate.pipeline.graph.gated import Gated
-from tidegate.pipeline.graph.graph import Graph, Sinking
+from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, Staging
-from tidegate.sinks.prestaged import Ahead
+from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
-from tidegate.spark.empty import nothing
-from tidegate.spark.materialize import keep, let_go
+from tidegate.spark.empty import empty_like
+from tidegate.spark.materialize import materialize, release
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.gates.quarantine.returning import Returning
+    from tidegate.gates.quarantine.returning import ReleasedRows
 
-__all__ = ["Gating", "returning", "warm_gates"]
+__all__ = ["GateRunner", "returning", "warm_gates"]
 
 
 def returning(
     coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
-) -> Returning | None:
+) -> ReleasedRows | None:
     """What the plan says is to come back from a quarantine of this name; None: nothing."""
     part = plan.sources.get(name)
     if part is None or part.empty:
@@ -78,7 +78,7 @@ def warm_gates(graph: Graph) -> None:
         _warming[0].start()
 
 
-class Gating:
+class GateRunner:
     """The gates' side of one attempt."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Gating:
         self.staged: dict[str, Prepared] = {}
         """What goes into quarantine, by the tables' names."""
         self.memory: dict[str, Json] = {}
-        self.ahead: dict[str, Ahead] = {}
+        self.ahead: dict[str, PrestagedRows] = {}
         """Rows that are staged already, by the streams that they are."""
         self.kept: list[DataFrame] = []
 
@@ -108,7 +108,7 @@ class Gating:
         """Whether the checkpoint cannot be completed any more, so that there is nothing to stage for it."""
         return any(verdict.outcome == "abort" for verdict in self.verdicts.values())
 
-    def run(self, stage: Gated, frame: DataFrame, table: Sinking | None = None) -> DataFrame:
+    def run(self, stage: GateNode, frame: DataFrame, table: SinkNode | None = None) -> DataFrame:
         """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do.
 
         table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
@@ -117,7 +117,7 @@ class Gating:
             _refuse_own_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
         if warming or not stage.gate.keeps:
-            frame = keep(frame)
+            frame = materialize(frame)
             self.kept.append(frame)
         if warming:
             frame.count()  # so Spark computes the rows meanwhile
@@ -139,7 +139,7 @@ class Gating:
         seams.fault("S5.gate.after")
         return back.joined(good) if back is not None else good
 
-    def _pass_ahead(self, stage: Gated, judgement: Judgement, ahead: Ahead) -> DataFrame:
+    def _pass_ahead(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
         """The same of rows that are staged: the bad ones are taken out of the files, which hold those that pass."""
         for name, sink in stage.quarantine.items() if judgement.apart is not None else ():
             schema = msgspec.json.decode(ahead.frame.schema.json())
@@ -151,19 +151,19 @@ class Gating:
         seams.fault("S5.gate.after")
         return ahead.frame
 
-    def _remember(self, stage: Gated, memory: Json) -> None:
+    def _remember(self, stage: GateNode, memory: Json) -> None:
         """What a gate wants to know next time, in place of what it wanted before: also if that is nothing any more."""
         if memory or _remembered(stage) in self.before:
             self.memory[_remembered(stage)] = memory
 
-    def _staging_for(self, stage: Gated, table: Sinking | None) -> Callable[..., Ahead | None] | None:
+    def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
         """How a gate may have its rows staged: not if others join those that pass, or all of them may be set aside."""
         returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
         if table is None or returning or self.plan.set_aside:
             return None
         return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
 
-    def _context(self, stage: Gated, table: Sinking | None) -> GateContext:
+    def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
         payload = self.plan.pins.get(stage.name)
         where = SourceContext(graph.name, stage.name, place, ledger)
@@ -179,7 +179,7 @@ class Gating:
             held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
 
-    def _back(self, stage: Gated, frame: DataFrame) -> Returning | None:
+    def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """What comes back from its quarantine."""
         for name, sink in stage.quarantine.items():
             back = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
@@ -188,14 +188,14 @@ class Gating:
                 return back
         return None
 
-    def _set_aside(self, stage: Gated, bad: DataFrame | None, frame: DataFrame, back: Returning | None) -> None:
+    def _set_aside(self, stage: GateNode, bad: DataFrame | None, frame: DataFrame, back: ReleasedRows | None) -> None:
         for name, sink in stage.quarantine.items():
             context = self.coordinator.context(name)
             rows = sink.rows(bad, frame, self.staging, stage.input, back)
             prepare = sink.prepare if back is None else sink.prepare_marked
             self.staged[name] = prepare(rows, context, self.staging)
 
-    def _verdict(self, stage: Gated, judgement: Judgement, back: Returning | None, *, chosen: bool) -> Verdict:
+    def _verdict(self, stage: GateNode, judgement: Judgement, back: ReleasedRows | None, *, chosen: bool) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
         aside = (prepared.rows if prepared is not None else 0) - (back.settled if back is not None else 0)
@@ -231,7 +231,7 @@ class Gating:
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
 
-    def _input(self, stage: Gated) -> str:
+    def _input(self, stage: GateNode) -> str:
         """Which files the rows may come from, for whoever has to correct one: the checkpoint's input that leads to the
         gate. Which of several it is, only Spark could tell, where it reads them: stages and shuffles forget it."""
         told = []
@@ -248,7 +248,7 @@ class Gating:
     def let_go(self) -> None:
         """Free what was kept in Spark."""
         for frame in self.kept:
-            let_go(frame)
+            release(frame)
 
 
 def _outcome(broken: Sequence[Broken]) -> str:
@@ -265,15 +265,15 @@ def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
     good, bad = judgement.split or (frame, None)
     aside = good.withColumn(Judgement.RULES, f.array(*map(f.lit, held)))
     broken = tuple(replace(each, policy="quarantine") if each.policy == "hold" else each for each in judgement.broken)
-    return replace(judgement, broken=broken, split=(nothing(good), aside if bad is None else aside.unionByName(bad)))
+    return replace(judgement, broken=broken, split=(empty_like(good), aside if bad is None else aside.unionByName(bad)))
 
 
-def _remembered(stage: Gated) -> str:
+def _remembered(stage: GateNode) -> str:
     """Under which name an ack keeps what a gate remembers. A dot is in no name that users give."""
     return f"gate.{stage.name}"
 
 
-def _refuse_own_columns(stage: Gated, columns: Sequence[str]) -> None:
+def _refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
     """Columns that quarantine adds."""
     taken = sorted(set(OWN_COLUMNS).intersection(columns))
     if taken:

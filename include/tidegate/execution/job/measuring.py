@@ -10,15 +10,15 @@ import msgspec
 from tidegate import seams
 from tidegate.delta import Syncing, seconds_beside
 from tidegate.execution.job.exchange import Exchange
-from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.operators import OperatorRunner
 from tidegate.pipeline.graph.graph import Job
 from tidegate.records.records import Amount, JobStats, Verdict
 from tidegate.sinks.base import Prepared
 
-__all__ = ["Measuring"]
+__all__ = ["JobMeter"]
 
 
-class Measuring:
+class JobMeter:
     """One attempt's clock and counts."""
 
     def __init__(self, job: Job) -> None:
@@ -41,7 +41,7 @@ class Measuring:
     def stats(
         self,
         staged: Mapping[str, Prepared],
-        operating: Operating,
+        operating: OperatorRunner,
         exchange: Exchange,
         verdicts: Mapping[str, Verdict],
     ) -> JobStats:
@@ -66,7 +66,7 @@ class Measuring:
             counts=operating.counts,
         )
 
-    def _told(self, operating: Operating, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
+    def _told(self, operating: OperatorRunner, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
         """With the rows of sources that could not tell, where somebody has counted them in passing: who looked for the
         highest event time, or a gate that stands right behind. Nobody reads rows only to count them."""
         judged = {gated.input: verdicts[gated.name].rows for gated in self.job.gates if gated.name in verdicts}

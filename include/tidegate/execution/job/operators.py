@@ -17,14 +17,14 @@ from tidegate.execution.job.exchange import Remembered
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
-from tidegate.pipeline.graph.graph import Job, Operated
+from tidegate.pipeline.graph.graph import Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.records.records import Json, Payload, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sources.base import SourceContext
-from tidegate.spark.materialize import let_go
+from tidegate.spark.materialize import release
 from tidegate.spark.writing import write_files
 from tidegate.state.columns import DELETED
 from tidegate.state.expiry import Over, without_over
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     Change = Callable[[DataFrame, Sequence[str]], DataFrame]
     """A state's rows, and its keys, to what is to take their place: computed once, a row per key."""
 
-__all__ = ["Operating"]
+__all__ = ["OperatorRunner"]
 
 
-class Operating:
+class OperatorRunner:
     """The stateful side of one attempt at a job."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Operating:
         self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
 
     def run(
-        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
+        self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
     ) -> dict[str, DataFrame]:
         """The operator's streams under the names that others find them by. waits: no timer falls due."""
         frames = [streams[name] for name in stage.inputs]
@@ -90,7 +90,7 @@ class Operating:
         return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
 
     def edit(
-        self, stage: Operated, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
+        self, stage: OperatorNode, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
     ) -> dict[str, DataFrame]:
         """Put `change` of its rows in place of a state; what that changes in what the operator has given is its stream.
 
@@ -118,7 +118,7 @@ class Operating:
         return {stage.name: new, withdrawn_name(stage.name): gone, **aside}
 
     def _context(
-        self, stage: Operated, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
+        self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
     ) -> OperatorContext:
         return OperatorContext(
             uid=stage.name,
@@ -145,7 +145,7 @@ class Operating:
         assert sourcing.event_time is not None
         return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
 
-    def _pinned(self, stage: Operated) -> tuple[Json, SourceContext] | None:
+    def _pinned(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
         """What the plan says that the operator reads beside its streams."""
         payload = self.plan.pins.get(stage.name)
         if payload is None:
@@ -157,7 +157,7 @@ class Operating:
 
     def _state(
         self,
-        stage: Operated,
+        stage: OperatorNode,
         part: str,
         keys: Sequence[str],
         spark: SparkSession,
@@ -180,7 +180,7 @@ class Operating:
             self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
         return self.states[name]
 
-    def as_of_base(self, stage: Operated, part: str, context: OperatorContext) -> KeyedState | None:
+    def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
         """One of its states, without the operator. None: it has never held anything."""
         base = self.base(state_sink_name(stage.name, part))
         ttl = stage.operator.ttl(part, context)
@@ -198,7 +198,7 @@ class Operating:
         state = KeyedState(keys.sparkSession, uid, base, nowhere, base.keys, base.groups)
         return state.of(keys, on=keys.columns)
 
-    def _scratch(self, stage: Operated, frame: DataFrame) -> DataFrame:
+    def _scratch(self, stage: OperatorNode, frame: DataFrame) -> DataFrame:
         """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
         location = sink.location(self.coordinator.context(name))
@@ -213,7 +213,7 @@ class Operating:
         payload = self.prev.states.get(name) if self.prev else None
         return msgspec.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
 
-    def finish(self, operators: Sequence[Operated]) -> None:
+    def finish(self, operators: Sequence[OperatorNode]) -> None:
         """Settle what the ack says of all states, once everything is staged."""
         for name in (name for stage in operators for name in stage.states):
             state = self.states.get(name)
@@ -246,4 +246,4 @@ class Operating:
             with contextlib.suppress(TidegateError):
                 state.let_go()
         for frame in self.kept:
-            let_go(frame)
+            release(frame)

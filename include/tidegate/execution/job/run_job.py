@@ -27,17 +27,17 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.execution.by_hand import ByHand, no_rows_of
 from tidegate.execution.job import readiness as behind
 from tidegate.execution.job.accounting import refuse_unaccounted
-from tidegate.execution.job.direct_write import Through
+from tidegate.execution.job.direct_write import DirectWriter
 from tidegate.execution.job.exchange import Exchange, remembered
-from tidegate.execution.job.gates import Gating
-from tidegate.execution.job.measuring import Measuring
-from tidegate.execution.job.operators import Operating
+from tidegate.execution.job.gates import GateRunner
+from tidegate.execution.job.measuring import JobMeter
+from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.stages import stage_results
-from tidegate.execution.runs import gone
+from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.gated import Gated
-from tidegate.pipeline.graph.graph import Graph, Job, Node, Operated, Sinking
+from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules as protocol
@@ -45,9 +45,9 @@ from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
-from tidegate.spark.empty import nothing
+from tidegate.spark.empty import empty_like
 from tidegate.spark.errors import translated
-from tidegate.spark.materialize import keep, let_go
+from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import refuse_other_disks
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ wrong, work is done twice, or a checkpoint later."""
 
 
 def _as_its_process(plan: Plan, job: str) -> bool:
-    return gone(plan) is None
+    return abandoned_reason(plan) is None
 
 
 def run_job(
@@ -148,18 +148,18 @@ class Attempt:
         self.at_work = at_work
         self.by_hand = by_hand
         """The change that this checkpoint makes, if it is made by hand. Else only what that concerns runs."""
-        self.measuring = Measuring(self.job)
+        self.measuring = JobMeter(self.job)
         self.plan: Plan
         self.exchange: Exchange
-        self.operating: Operating
-        self.gating: Gating
-        self.through: Through
+        self.operating: OperatorRunner
+        self.gating: GateRunner
+        self.through: DirectWriter
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
-        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
+        answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
@@ -182,10 +182,12 @@ class Attempt:
         waiting = behind.yet_to_take(entry, base, below, self.job)
         look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
         self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
-        self.operating = Operating(self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory)
+        self.operating = OperatorRunner(
+            self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory
+        )
         self.operating.event_times.stands = self.by_hand is not None
-        self.gating = Gating(self.coordinator, self.plan, self.staging, before, self.operating.held)
-        self.through = Through(self.coordinator, self.plan, self.staging, self.refuse_ended)
+        self.gating = GateRunner(self.coordinator, self.plan, self.staging, before, self.operating.held)
+        self.through = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
@@ -210,7 +212,7 @@ class Attempt:
     def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
         what = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return behind.waiting(self.coordinator, entry, answer, what)
+            return behind.not_ready(self.coordinator, entry, answer, what)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
             f"{what} takes what job {', '.join(missing)} makes, which has not acked",
@@ -223,7 +225,7 @@ class Attempt:
         """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
-        answer = behind.asked(self.coordinator, entry, base, below, self.job, self.at_work)
+        answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, protocol.Stop):
             raise self._fenced(answer.why)
         if entry is None or entry.aborted:  # though another attempt has done it in time
@@ -294,11 +296,11 @@ class Attempt:
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
                     pass
-                elif isinstance(stage, Gated):
+                elif isinstance(stage, GateNode):
                     self._gate(stage, streams)
                     if self.gating.aborts:
                         break  # nothing of this checkpoint can count: its ack says why, and names nothing
-                elif isinstance(stage, Operated):
+                elif isinstance(stage, OperatorNode):
                     self.step(f"state of {stage.name}")
                     with self.measuring.timed(f"state {stage.name}"):
                         streams |= self.operating.run(stage, streams, spark)
@@ -312,7 +314,7 @@ class Attempt:
             self.operating.let_go()
             self.gating.let_go()
             for frame in kept:
-                let_go(frame)
+                release(frame)
 
     def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
         """Do what a stage does otherwise than usual in a checkpoint that is made by hand. False: it runs as usual."""
@@ -321,16 +323,16 @@ class Attempt:
                 given = by_hand.work(self.operating, streams)
             mine = (stage.name, withdrawn_name(stage.name))
             if by_hand.gives:
-                streams |= {name: frame if name in mine else nothing(frame) for name, frame in given.items()}
+                streams |= {name: frame if name in mine else empty_like(frame) for name, frame in given.items()}
             return True
         if stage.name not in by_hand.stages:
             return True
-        if isinstance(stage, Gated) and stage.input not in by_hand.live:
+        if isinstance(stage, GateNode) and stage.input not in by_hand.live:
             streams[stage.name] = streams[stage.input]  # there is nothing to judge
             return True
         return False
 
-    def _gate(self, stage: Gated, streams: dict[str, DataFrame]) -> None:
+    def _gate(self, stage: GateNode, streams: dict[str, DataFrame]) -> None:
         """Let rows pass, or not. Rows that are replaced have passed before."""
         self.step(f"judging {stage.input}")
         with self.measuring.timed(f"gate {stage.name}"):
@@ -339,7 +341,7 @@ class Attempt:
         if replaced is not None:
             streams[withdrawn_name(stage.name)] = replaced
 
-    def _table_behind(self, stage: Gated, streams: Mapping[str, DataFrame]) -> Sinking | None:
+    def _table_behind(self, stage: GateNode, streams: Mapping[str, DataFrame]) -> SinkNode | None:
         """The sink that takes what passes a gate, if nobody else does, and its rows are neither written through nor
         replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
@@ -349,7 +351,7 @@ class Attempt:
     def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
         for name in names:
             if self.job.users(name) > 1 and name in streams:
-                streams[name] = keep(streams[name])
+                streams[name] = materialize(streams[name])
                 kept.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.pipeline.graph.graph import Graph, Staged
+from tidegate.pipeline.graph.graph import Graph, StageNode
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.spark.errors import translate
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["stage_results"]
 
 
-def stage_results(stage: Staged, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
+def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
     """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there is
     nothing new in its other inputs."""
     results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
@@ -28,7 +28,7 @@ def stage_results(stage: Staged, streams: Mapping[str, DataFrame], graph: Graph)
     return results | {withdrawn_name(name): frame for name, frame in withdrawn.items()}
 
 
-def _call(stage: Staged, frames: Sequence[DataFrame]) -> object:
+def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
     """The stage's function on its inputs. Whatever it raises is told with the stage's name and the user's line."""
     try:
         return stage.function(*frames)
@@ -47,7 +47,7 @@ def _call(stage: Staged, frames: Sequence[DataFrame]) -> object:
         ) from error
 
 
-def _results(stage: Staged, returned: object) -> dict[str, DataFrame]:
+def _results(stage: StageNode, returned: object) -> dict[str, DataFrame]:
     """A stage's return value under the names that it produces; Invalid says what was returned instead."""
     from pyspark.sql import DataFrame
 

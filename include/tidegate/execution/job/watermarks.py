@@ -22,7 +22,7 @@ import msgspec
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Watermarks
 from tidegate.pipeline.graph.event_time import column_of, delay_s, input_of, origins
-from tidegate.pipeline.graph.graph import Graph, Operated
+from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.records import Json, Plan, Struct
 from tidegate.spark.event_time import time_micros
@@ -78,7 +78,7 @@ class EventTimes:
         self._elsewhere = {name: _partition_of(known) for name, known in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
-    def of(self, stage: Operated) -> Watermarks:
+    def of(self, stage: OperatorNode) -> Watermarks:
         """An operator's watermarks: none, unless it goes by event time."""
         if not stage.operator.uses_event_time:
             return Watermarks()
@@ -95,11 +95,11 @@ class EventTimes:
             self._operators[stage.name] = now
         return Watermarks(before, now, reached, ends)
 
-    def columns(self, stage: Operated) -> tuple[str | None, ...]:
+    def columns(self, stage: OperatorNode) -> tuple[str | None, ...]:
         """By input of an operator, the column that its sources declare, if they agree on one."""
         return tuple(column_of(self.origins[name], self.graph.sources) for name in stage.inputs)
 
-    def column(self, stage: Operated) -> str | None:
+    def column(self, stage: OperatorNode) -> str | None:
         """The column that an operator goes by: its own choice, or the one that all its sources agree on."""
         return stage.operator.event_time or column_of(self.origins[input_of(stage.name)], self.graph.sources)
 

@@ -16,7 +16,7 @@ from tidegate.records.place import Place, is_url
 from tidegate.records.records import Json
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,7 +171,7 @@ class Expectations(Gate):
 
         over = self._over(context)
         if over is not None:
-            return self._judge_over(keep(frame), over, context)
+            return self._judge_over(materialize(frame), over, context)
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
         judged = judge(self.suite_for(context), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None

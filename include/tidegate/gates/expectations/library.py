@@ -22,7 +22,7 @@ from tidegate.errors import Invalid
 from tidegate.gates.expectations.checking import Problems
 from tidegate.gates.expectations.suite import Rule, Suite
 from tidegate.gates.judging.aggregates import Count, Distinct, GuardedAggregate, Guards, Leaf, Repeats
-from tidegate.gates.judging.row_marks import Beside, Uniqueness
+from tidegate.gates.judging.row_marks import MarkColumns, Uniqueness
 from tidegate.gates.judging.samples import SAMPLES
 from tidegate.records.records import Json
 
@@ -151,7 +151,7 @@ class Compiled:
     """Conditions belong to the session that they were made in; while we hold it, no other has its id."""
     wanted: dict[int, dict[str, Any]]
     """The metrics that each result is made of, by the expectation's `id(…)`."""
-    beside: dict[Uniqueness, Beside] = field(default_factory=dict)
+    beside: dict[Uniqueness, MarkColumns] = field(default_factory=dict)
     """What is noted beside rows."""
 
     @property

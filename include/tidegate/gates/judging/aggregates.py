@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -111,7 +111,7 @@ def _ask(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataF
     first = next(iter(group.values()))
     if isinstance(first, Repeats):
         groups = kept(frame, first.guards).groupBy(*map(_named, first.columns)).agg(f.count(f.lit(1)).alias(TIMES))
-        repeated[first] = keep(groups.where(f.col(TIMES) > 1))
+        repeated[first] = materialize(groups.where(f.col(TIMES) > 1))
         rows = repeated[first].agg(f.coalesce(f.sum(TIMES), f.lit(0))).collect()
     elif isinstance(first, Distinct):
         values = kept(frame, first.guards).select(_named(first.name).alias("value")).where("value is not null")

@@ -17,9 +17,9 @@ from tidegate.delta.rewrite import THREADS, RowGroup
 from tidegate.errors import TidegateError
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats
 from tidegate.gates.judging.repeated import among, first_of_each, groups, numbered, twice
-from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, Beside, Uniqueness, beside
+from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, MarkColumns, Uniqueness, beside
 from tidegate.gates.judging.samples import SAMPLES
-from tidegate.sinks.prestaged import Ahead
+from tidegate.sinks.prestaged import PrestagedRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class _Repeated:
     """A few of the values that are there more than once."""
 
 
-Stage = Callable[["DataFrame", Mapping[str, "Column"]], Ahead | None]
+Stage = Callable[["DataFrame", Mapping[str, "Column"]], PrestagedRows | None]
 """Stages rows with what is noted beside each, or answers None: then nothing is staged."""
 
 
@@ -52,7 +52,7 @@ class NotNoted(Exception):
 
 
 def note_in_files(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, Beside], stage: Stage
+    frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, MarkColumns], stage: Stage
 ) -> tuple[InFiles, dict[Leaf, int | None]] | None:
     """Have the rows staged, and count. None: it cannot be done. NotNoted: some condition fails for some row."""
     noted = beside(frame, leaves, made, "judged")
@@ -73,7 +73,7 @@ def note_in_files(
 class InFiles:
     """Rows that are staged, and what is noted beside them."""
 
-    def __init__(self, ahead: Ahead, beside: Beside) -> None:
+    def __init__(self, ahead: PrestagedRows, beside: MarkColumns) -> None:
         self.ahead = ahead
         self._beside = beside
         self._words = [name for name in beside.names if name.startswith(BITS)]

@@ -11,11 +11,11 @@ from tidegate.gates.expectations.library import Compiled, Walk, compiled
 from tidegate.gates.expectations.suite import Rule, Suite
 from tidegate.gates.judging.aggregates import Count, FailedAggregate, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.judging.in_files import InFiles, NotNoted, Stage, note_in_files
-from tidegate.gates.judging.row_marks import Noted, note
-from tidegate.gates.judging.samples import SAMPLES, hide, private_of, short, tell, text, texts_of
+from tidegate.gates.judging.row_marks import MarkedRows, mark
+from tidegate.gates.judging.samples import SAMPLES, add_samples, display_column, private_of, redact, texts_of, truncate
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,7 +74,7 @@ class Judged:
     """If they are few: all rows that break a rule, with a column for each finding that says whether they break that."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
     """The rows as they were judged, if `judge` has kept them."""
-    noted: Noted | None = field(default=None, compare=False, repr=False)
+    noted: MarkedRows | None = field(default=None, compare=False, repr=False)
     kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """What is kept in Spark for whoever asks on, and is to be let go."""
     files: InFiles | None = field(default=None, compare=False, repr=False)
@@ -142,7 +142,7 @@ class _Held:
     plain: Callable[[], DataFrame]
     """Without what is noted beside them."""
     counted: Mapping[Leaf, Any] = field(default_factory=dict)
-    noted: Noted | None = None
+    noted: MarkedRows | None = None
     files: InFiles | None = None
     kept: tuple[DataFrame, ...] = ()
 
@@ -152,7 +152,7 @@ def _held(
 ) -> _Held:
     try:
         in_files = note_in_files(frame, leaves, known.beside, stage) if stage and known.tells_all else None
-        found = note(frame, leaves, known.beside, FEW_ROWS, FEW, hashing=hashing) if keeping and not in_files else None
+        found = mark(frame, leaves, known.beside, FEW_ROWS, FEW, hashing=hashing) if keeping and not in_files else None
     except NotNoted:
         in_files = found = None
     if in_files is not None:
@@ -160,7 +160,7 @@ def _held(
     if not keeping:
         return _Held(frame, lambda: frame)
     if found is None:
-        rows = keep(frame)
+        rows = materialize(frame)
         return _Held(rows, lambda: rows, kept=(rows,))
     noted, counted = found
     plain = cache(lambda: noted.rows.select(*map(quoted, frame.columns)))
@@ -243,7 +243,7 @@ def _bad_rows(frame: DataFrame, marked: _Marked) -> DataFrame:
 
     told = [mark.alias(f"{_BROKEN}{number}") for number, mark in marked.marks.items()]
     bad = marked.rows.where(_any(marked.marks.values()))
-    return keep(bad.select(*(f.col(quoted(name)) for name in frame.columns), *told))
+    return materialize(bad.select(*(f.col(quoted(name)) for name in frame.columns), *told))
 
 
 def _mark(number: int) -> Column:
@@ -317,9 +317,9 @@ def _finding(
 ) -> RuleFinding:
     result = walk.result(expectation)
     said = result.setdefault("result", {})
-    hide(result, rule, private)
+    redact(result, rule, private)
     leaf = walk.row_leaf(expectation) if rule.kind.tells_rows and "unexpected_count" in said else None
-    return RuleFinding(rule, bool(result["success"]), short(result), leaf, repeated.get(leaf) if leaf else None)
+    return RuleFinding(rule, bool(result["success"]), truncate(result), leaf, repeated.get(leaf) if leaf else None)
 
 
 def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, private: Collection[str]) -> bool:
@@ -348,11 +348,11 @@ def _look_at_bad(frame: DataFrame, bad: DataFrame | None, judged: Judged, privat
         if any(row[len(lists) + at] > twice[leaf] for at, leaf in enumerate(hashed.values())):
             return False
         for number, samples in zip(in_rows, row, strict=False):
-            tell(findings[number].result, findings[number].rule, samples)
+            add_samples(findings[number].result, findings[number].rule, samples)
     for finding in told.values():
         if isinstance(finding.leaf, Repeats) and finding.repeated is not None:
-            texts = f.array(*[text(frame, column) for column in finding.leaf.columns])
-            tell(
+            texts = f.array(*[display_column(frame, column) for column in finding.leaf.columns])
+            add_samples(
                 finding.result,
                 finding.rule,
                 [row[0] for row in finding.repeated.select(texts).limit(SAMPLES).collect()],
@@ -378,7 +378,7 @@ def tell_of_files(frame: DataFrame, judged: Judged, private: Collection[str]) ->
     }
     texts = texts_of(judged.files.samples(wanted), columns, frame)
     for number, samples in texts.items():
-        tell(findings[number].result, findings[number].rule, samples)
+        add_samples(findings[number].result, findings[number].rule, samples)
 
 
 def _sample(frame: DataFrame, finding: RuleFinding, mark: Column) -> Column:
@@ -388,4 +388,4 @@ def _sample(frame: DataFrame, finding: RuleFinding, mark: Column) -> Column:
     assert finding.bad
     if finding.bad > 50 * SAMPLES:
         mark = mark & (f.col(_BROKEN) < 10 * SAMPLES / finding.bad)
-    return f.when(mark, f.array(*[text(frame, column) for column in finding.rule.columns]))
+    return f.when(mark, f.array(*[display_column(frame, column) for column in finding.rule.columns]))

@@ -14,13 +14,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats, guarded
-from tidegate.spark.materialize import keep, let_go
+from tidegate.spark.materialize import materialize, release
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BITS", "EVERY_ROW", "WORD", "Beside", "Noted", "Uniqueness", "beside", "note"]
+__all__ = ["BITS", "EVERY_ROW", "WORD", "MarkColumns", "MarkedRows", "Uniqueness", "beside", "mark"]
 
 Uniqueness = Literal["hash", "judged", "none"]
 
@@ -44,7 +44,7 @@ class _Bits:
     passed: int
 
 
-class Beside:
+class MarkColumns:
     """What is noted beside each row of a suite's, as columns. The same for every checkpoint, so it is made once.
 
     uniqueness: what is noted for each set of columns that is to be unique: their hash; only whether the row is to be
@@ -88,17 +88,17 @@ class Beside:
         return len(self.conditions) - 1
 
 
-class Noted:
+class MarkedRows:
     """Rows, kept with what is noted of each."""
 
-    def __init__(self, frame: DataFrame, beside: Beside) -> None:
+    def __init__(self, frame: DataFrame, beside: MarkColumns) -> None:
         self._conditions, self._bits, self._rules = beside.conditions, beside.bits, beside.rules
         self._found: DataFrame | None = None
         self._repeated: dict[int, DataFrame] = {}
         self.twice: dict[Repeats, int] = {}
         """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
         self.names = beside.names
-        self.rows = keep(frame.select("*", *(column.alias(name) for name, column in beside.columns.items())))
+        self.rows = materialize(frame.select("*", *(column.alias(name) for name, column in beside.columns.items())))
 
     # -- counting ---------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Noted:
         split = max(int(spark.conf.get("spark.sql.shuffle.partitions", "") or 1), 1)
         sort = _sorter(len(self._conditions), len(self._rules), split)
         parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
-        self._found = keep(parts.repartitionById(split, f.col("bucket")).mapInArrow(_finder(), _FOUND))
+        self._found = materialize(parts.repartitionById(split, f.col("bucket")).mapInArrow(_finder(), _FOUND))
         counts, found = [0] * (len(self._conditions) + 1), [(0, 0)] * len(self._rules)
         told = self._found.select("rule", "rows", f.size("numbers"), f.when(f.col("rule") == _COUNTS, f.col("numbers")))
         for rule, repeated, hashes, numbers in told.collect():
@@ -181,33 +181,35 @@ class Noted:
         return (self.rows, *([self._found] if self._found is not None else ()))
 
 
-def note(
+def mark(
     frame: DataFrame,
     leaves: Mapping[Any, Leaf],
-    made: dict[Uniqueness, Beside],
+    made: dict[Uniqueness, MarkColumns],
     most: int,
     share: float,
     *,
     hashing: bool = True,
-) -> tuple[Noted, dict[Leaf, int | None]] | None:
+) -> tuple[MarkedRows, dict[Leaf, int | None]] | None:
     """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself.
 
     made: what was made before for these leaves. hashing: find repeated rows by hashes, too.
     """
     noted = None
     try:
-        noted = Noted(frame, beside(frame, leaves, made, "hash" if hashing else "none"))
+        noted = MarkedRows(frame, beside(frame, leaves, made, "hash" if hashing else "none"))
         return noted, noted.read(most, share)
     except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
         for each in noted.kept if noted is not None else ():
-            let_go(each)
+            release(each)
         return None
 
 
-def beside(frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, Beside], how: Uniqueness) -> Beside:
+def beside(
+    frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, MarkColumns], how: Uniqueness
+) -> MarkColumns:
     """What is noted beside these rows, made once."""
     if how not in made:
-        made[how] = Beside(leaves.values(), dict(frame.dtypes), how)
+        made[how] = MarkColumns(leaves.values(), dict(frame.dtypes), how)
     return made[how]
 
 

@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SAMPLES", "hide", "private_of", "short", "shown", "tell", "text", "texts_of"]
+__all__ = [
+    "SAMPLES",
+    "add_samples",
+    "cast_to_string_like_spark",
+    "display_column",
+    "private_of",
+    "redact",
+    "texts_of",
+    "truncate",
+]
 
 
-def shown(values: pa.ChunkedArray, zone: Callable[[], str], most: int) -> list[str | None]:
+def cast_to_string_like_spark(values: pa.ChunkedArray, zone: Callable[[], str], most: int) -> list[str | None]:
     """Of each value at most so many letters. ValueError: Spark must be asked, for nobody else knows its word for them.
 
     zone: the session's, in which times are shown.
@@ -89,7 +98,7 @@ def private_of(rule: Rule, private: Collection[str]) -> bool:
     return bool(private) and (rule.type == "unexpected_rows_expectation" or not spoken_of.isdisjoint(private))
 
 
-def hide(result: Json, rule: Rule, private: Collection[str]) -> None:
+def redact(result: Json, rule: Rule, private: Collection[str]) -> None:
     """Take values of private columns out of a result."""
     if not private_of(rule, private):
         return
@@ -103,22 +112,22 @@ def hide(result: Json, rule: Rule, private: Collection[str]) -> None:
         result["exception_info"]["exception_message"] = "not told: the column is private"  # it may hold a value
 
 
-def short(value: Any) -> Any:
+def truncate(value: Any) -> Any:
     """A result without long lists and long texts."""
     if isinstance(value, dict):
-        return {key: short(each) for key, each in list(value.items())[:100]}
+        return {key: truncate(each) for key, each in list(value.items())[:100]}
     if isinstance(value, list | tuple):
-        return [short(each) for each in value[:SAMPLES]]
+        return [truncate(each) for each in value[:SAMPLES]]
     return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
 
 
-def tell(result: Json, rule: Rule, samples: Sequence[Sequence[str | None]]) -> None:
+def add_samples(result: Json, rule: Rule, samples: Sequence[Sequence[str | None]]) -> None:
     """Put samples into a result: of each the values of the rule's columns."""
     told = result["result"]["partial_unexpected_list"]
     told += [_shaped(rule, list(sample)) for sample in samples]
 
 
-def text(frame: DataFrame, name: str) -> Column:
+def display_column(frame: DataFrame, name: str) -> Column:
     """A column's values as short texts."""
     from pyspark.sql import functions as f
 
@@ -151,7 +160,7 @@ def texts_of(
     asked: dict[int, pa.Table] = {}
     for number, table in rows.items():
         try:
-            texts = [shown(table[name], zone, SAMPLE_LENGTH) for name in columns[number]]
+            texts = [cast_to_string_like_spark(table[name], zone, SAMPLE_LENGTH) for name in columns[number]]
         except (KeyError, ValueError):  # a field of an object, an object, or a time that Python has no word for
             asked[number] = table
         else:
@@ -165,4 +174,4 @@ def _by_spark(rows: pa.Table, columns: Sequence[str], like: DataFrame) -> list[l
 
     schema = StructType([field for field in like.schema.fields if field.name in rows.column_names])
     frame = like.sparkSession.createDataFrame(rows.select(schema.names), schema)
-    return [list(row[0]) for row in frame.select(f.array(*[text(like, name) for name in columns])).collect()]
+    return [list(row[0]) for row in frame.select(f.array(*[display_column(like, name) for name in columns])).collect()]

@@ -9,17 +9,17 @@ from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
 from tidegate.records.names import quoted
 from tidegate.records.records import Request
-from tidegate.spark.materialize import keep
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Returning"]
+__all__ = ["ReleasedRows"]
 
 _REQUEST = "_tidegate_request"
 
 
-class Returning:
+class ReleasedRows:
     """Rows of a gate's quarantine that the plan's requests are about. The first request for a row counts."""
 
     def __init__(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> None:
@@ -28,7 +28,7 @@ class Returning:
         self.requests = requests
         self.checkpoint = checkpoint
         which = f.coalesce(*[f.when(_meant(request), request.number) for request in requests])
-        self.rows = keep(rows.withColumn(_REQUEST, which).where(f.col(_REQUEST).isNotNull()))
+        self.rows = materialize(rows.withColumn(_REQUEST, which).where(f.col(_REQUEST).isNotNull()))
         counts = {row[0]: row[1] for row in self.rows.groupBy(_REQUEST).count().collect()}
         self.settled = sum(counts.values())
         self.released = sum(counts.get(each.number, 0) for each in requests if each.action == "release")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.delta import Location, Snapshot, live_files, read_commit, version_of
 from tidegate.gates.judging.repeated import mixed
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
-from tidegate.gates.quarantine.returning import Returning
+from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -116,12 +116,12 @@ class QuarantineSink(ExactlyOnceSink):
         """The table, to be read as of one version."""
         return DeltaTable(self.path(home), max_files=EVERY_FILE)
 
-    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> Returning:
+    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
         """Those of the table's rows that these requests are about."""
-        return Returning(rows, requests, checkpoint)
+        return ReleasedRows(rows, requests, checkpoint)
 
     def rows(
-        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: Returning | None
+        self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:
         """What is to be staged: new rows, and those that come back, marked.
 

@@ -12,7 +12,7 @@ from tidegate.operators.functions import Function, parse
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
 from tidegate.records.moments import at_micros
 from tidegate.records.names import quoted
-from tidegate.spark.empty import is_nothing, nothing
+from tidegate.spark.empty import empty_like, is_known_empty
 from tidegate.spark.event_time import time_micros
 from tidegate.state.columns import OWN
 from tidegate.state.expiry import Over
@@ -161,7 +161,7 @@ class Windowing:
         """What the user asked for: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
         found = windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
-        return nothing(found) if is_nothing(windows) else found
+        return empty_like(found) if is_known_empty(windows) else found
 
     def count(self, **counted: int | None) -> None:
         """Tell of rows that no window took."""

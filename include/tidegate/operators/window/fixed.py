@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.row_partials import Lifted, lift, merges_of
+from tidegate.operators.row_partials import RowPartials, lift, merges_of
 from tidegate.operators.window.closing import END, START, Windowing, ends_after, ends_by
 from tidegate.records.names import quoted
-from tidegate.spark.empty import nothing
-from tidegate.state.arrow.closing import Ending
+from tidegate.spark.empty import empty_like
+from tidegate.state.arrow.closing import WindowClosing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Slots"]
+__all__ = ["FixedWindows"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Slots:
+class FixedWindows:
     """One attempt at windows of `size` microseconds, one each `slide`."""
 
     windowing: Windowing
@@ -63,7 +63,7 @@ class Slots:
     def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
         """The streams, if workers can merge the rows as they come. None: they cannot, and nothing has been done."""
         w = self.windowing
-        ending = Ending(
+        ending = WindowClosing(
             start=START,
             end=END,
             size=self.size,
@@ -89,9 +89,9 @@ class Slots:
     def _before(self, changed: DataFrame) -> DataFrame:
         """What windows were at the base."""
         held = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
-        return nothing(changed) if held is None else held
+        return empty_like(changed) if held is None else held
 
-    def _lifted(self, rows: DataFrame) -> Lifted | None:
+    def _lifted(self, rows: DataFrame) -> RowPartials | None:
         """Partial results per window, in rows of which there may be several for one. Null: rows without a time.
 
         Windows that overlap are made of panes: a row would be in many of them.
@@ -105,7 +105,7 @@ class Slots:
                 w.parsed, rows, w.by, [F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)]
             )
         ops = merges_of(w.parsed)
-        return None if ops is None else Lifted(self._overlapping(self._panes(rows)), ops)
+        return None if ops is None else RowPartials(self._overlapping(self._panes(rows)), ops)
 
     # -- all else: step by step ----------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Slots:
         self._keep(fresh, ends)
         closing = fresh.where(ends_by(w.now))
         if not w.allowed and not self._any_ends:
-            return {"": nothing(fresh)}
+            return {"": empty_like(fresh)}
         if held is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:

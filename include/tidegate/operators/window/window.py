@@ -22,7 +22,7 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.functions import arguments, meanings, parse
 from tidegate.operators.inputs import key_problems
 from tidegate.operators.window.closing import END, START, Windowing
-from tidegate.operators.window.fixed import Slots
+from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.names import listed
 from tidegate.records.records import Json
@@ -227,4 +227,4 @@ class Window(Operator):
         if self.session is not None:
             return SessionWindows(windowing, micros_in(self.session)).run(inputs[0])
         size, slide = self._sizes
-        return Slots(windowing, micros_in(size), micros_in(slide)).run(inputs[0])
+        return FixedWindows(windowing, micros_in(size), micros_in(slide)).run(inputs[0])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.graph.nodes import Node, Sourcing
+    from tidegate.pipeline.graph.nodes import Node, SourceNode
 
 __all__ = ["column_of", "delay_s", "event_time_problems", "origins"]
 
@@ -22,7 +22,7 @@ Origins = dict[str, float]
 """Sources with event time, and by how many seconds rows may be behind their watermarks."""
 
 
-def origins(sources: Mapping[str, Sourcing], ordered: Sequence[Node]) -> dict[str, Origins]:
+def origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
     """For each stream, and for each operator its input, where event time comes from. `ordered`: inputs first."""
     found: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
     for stage in ordered:
@@ -45,19 +45,19 @@ def input_of(stage: str) -> str:
     return f"> {stage}"
 
 
-def column_of(into: Origins, sources: Mapping[str, Sourcing]) -> str | None:
+def column_of(into: Origins, sources: Mapping[str, SourceNode]) -> str | None:
     """The column that the sources of a stream agree on."""
     names = {sources[name].event_time for name in into}
     return names.pop() if len(names) == 1 else None
 
 
-def delay_s(sourcing: Sourcing, default: object) -> float:
+def delay_s(sourcing: SourceNode, default: object) -> float:
     """How many seconds later than the newest row of a source a row may come."""
     parsed: float = KEYS["watermark"].parse(default if sourcing.watermark is None else sourcing.watermark)
     return parsed
 
 
-def event_time_problems(sources: Sequence[Sourcing], ordered: Sequence[Node]) -> list[str]:
+def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) -> list[str]:
     """What is wrong with the declarations, all at once."""
     problems = [problem for s in sources for problem in _source_problems(s)]
     by_name = {s.name: s for s in sources}
@@ -97,7 +97,7 @@ def _lost_times(
     made = {each.name: each for each in ordered}
     for name, chosen, of_sources in zip(stage.inputs, operator.goes_by, columns, strict=False):
         time, maker = chosen or (of_sources[0] if len(of_sources) == 1 else None), made.get(name)
-        while isinstance(maker, Gated):
+        while isinstance(maker, GateNode):
             maker = made.get(maker.input)
         there = operator_of.columns if maker is not None and (operator_of := _operator(maker)) is not None else None
         if time is not None and maker is not None and there and time.casefold() not in map(str.casefold, there):
@@ -107,7 +107,7 @@ def _lost_times(
             )
 
 
-def _source_problems(sourcing: Sourcing) -> list[str]:
+def _source_problems(sourcing: SourceNode) -> list[str]:
     what, problems = f"source {sourcing.name!r}", []
     if sourcing.event_time is not None and (not isinstance(sourcing.event_time, str) or not sourcing.event_time):
         problems.append(f"{what} has event_time={sourcing.event_time!r}: name one of its columns")

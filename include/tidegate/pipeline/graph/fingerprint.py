@@ -15,13 +15,15 @@ from pathlib import Path
 
 from tidegate.records.codec import sha256
 
-__all__ = ["code_of", "logic_of"]
+__all__ = ["function_fingerprint", "logic_of"]
 
 
-def code_of(function: object) -> str:
+def function_fingerprint(function: object) -> str:
     """A hash of what the function is made of: the same in every process, wherever it lies there."""
     if isinstance(function, functools.partial):
-        return sha256(f"{code_of(function.func)} {_text(function.args)} {_text(function.keywords)}".encode())
+        return sha256(
+            f"{function_fingerprint(function.func)} {_text(function.args)} {_text(function.keywords)}".encode()
+        )
     try:
         return sha256(inspect.getsource(function).encode())  # type: ignore[arg-type]
     except (OSError, TypeError):
@@ -31,7 +33,7 @@ def code_of(function: object) -> str:
         of = type(function)
         if of.__module__ == "builtins":
             return sha256(_text(function).encode())
-        return sha256(f"{code_of(of)} {_text(getattr(function, '__dict__', {}))}".encode())
+        return sha256(f"{function_fingerprint(of)} {_text(getattr(function, '__dict__', {}))}".encode())
 
 
 def logic_of(function: object) -> str:
@@ -55,7 +57,7 @@ def _logic(value: object, met: set[int]) -> object:
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
             return [_logic(call, met), _plain(getattr(value, "__dict__", {}))]
-        return code_of(value)
+        return function_fingerprint(value)
     met.add(id(value))
     tree = _tree(value)
     text = ast.unparse(tree) if tree is not None else _compiled(value.__code__).hex()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tidegate.gates.base import POLICIES, Gate, hold_problems
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 
-__all__ = ["Gated", "gate_problems"]
+__all__ = ["GateNode", "gate_problems"]
 
 
 @dataclass(frozen=True)
-class Gated:
+class GateNode:
     """A gate under its name, and the stream that it judges. Its own stream is what passes."""
 
     name: str
@@ -45,7 +45,7 @@ def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once:
     """What is wrong with the gates' declarations. at_least_once: rows are written before any decision."""
     problems = []
     for stage in stages:
-        if not isinstance(stage, Gated):
+        if not isinstance(stage, GateNode):
             continue
         if isinstance(stage.gate, Gate):
             found = [*stage.gate.problems(), *hold_problems(stage.gate)]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
-from tidegate.pipeline.graph.fingerprint import code_of, logic_of
-from tidegate.pipeline.graph.gated import Gated, gate_problems
+from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
+from tidegate.pipeline.graph.gated import GateNode, gate_problems
 from tidegate.pipeline.graph.jobs import Job, ahead, cut, job_problems, jobs_of, overtakable
-from tidegate.pipeline.graph.nodes import Node, Operated, Sinking, Sourcing, Staged
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
 from tidegate.pipeline.graph.updates import update_problems, updating_streams
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.records.codec import fingerprint
@@ -29,10 +29,10 @@ __all__ = [
     "Job",
     "Lineage",
     "Node",
-    "Operated",
-    "Sinking",
-    "Sourcing",
-    "Staged",
+    "OperatorNode",
+    "SinkNode",
+    "SourceNode",
+    "StageNode",
     "against_problems",
     "build_graph",
     "lookup_problems",
@@ -42,11 +42,11 @@ __all__ = [
 
 def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[str]:
     """What is wrong with the operators that gates are against. jobs: in which one each stage is."""
-    operators = {stage.name: stage for stage in ordered if isinstance(stage, Operated)}
+    operators = {stage.name: stage for stage in ordered if isinstance(stage, OperatorNode)}
     found = []
     for gated in ordered:
-        uid = getattr(gated.gate, "against", None) if isinstance(gated, Gated) else None
-        if not isinstance(uid, str) or not isinstance(gated, Gated):
+        uid = getattr(gated.gate, "against", None) if isinstance(gated, GateNode) else None
+        if not isinstance(uid, str) or not isinstance(gated, GateNode):
             continue
         what = f"gate {gated.name!r} is against {uid!r}"
         if uid not in operators:
@@ -77,7 +77,7 @@ class Lineage:
     def origins(self, stream: str) -> list[str]:
         """The nearest sources and operators whose rows these are, through stages and gates."""
         stage = self._made.get(stream)
-        if stage is None or isinstance(stage, Operated):
+        if stage is None or isinstance(stage, OperatorNode):
             return [stream if stage is None else stage.name]
         return sorted({name for each in stage.inputs for name in self.origins(each)})
 
@@ -102,21 +102,21 @@ class Lineage:
         stage = self._made.get(stream)
         if stage is None:
             return "a source"
-        if isinstance(stage, Gated):
+        if isinstance(stage, GateNode):
             return self.way(stage.input)
         output = stream.removeprefix(stage.name)
-        if isinstance(stage, Staged):
+        if isinstance(stage, StageNode):
             return [logic_of(stage.function), output, [self.way(each) for each in stage.inputs]]
         return [stage.name, output, stage.operator.replacing]
 
 
 def lookups(stages: Sequence[Node]) -> frozenset[str]:
     """Their names."""
-    return frozenset(stage.name for stage in stages if isinstance(stage, Operated) and stage.operator.gives_all)
+    return frozenset(stage.name for stage in stages if isinstance(stage, OperatorNode) and stage.operator.gives_all)
 
 
 def lookup_problems(
-    stages: Sequence[Node], sinks: Sequence[Sinking], jobs: Mapping[str, str], updating: frozenset[str]
+    stages: Sequence[Node], sinks: Sequence[SinkNode], jobs: Mapping[str, str], updating: frozenset[str]
 ) -> list[str]:
     """Who takes one must know what it is. jobs: in which each stage is. updating: streams that replace rows."""
     found, problems = lookups(stages), []
@@ -126,7 +126,7 @@ def lookup_problems(
             continue
         what = f"{stage.name!r} takes {', '.join(looked_up)}"
         beside = [name for name in stage.inputs if name not in found]
-        if not isinstance(stage, Staged):
+        if not isinstance(stage, StageNode):
             problems.append(f"{what}, all of it in each checkpoint: look it up in a stage, and go on behind that")
         elif not beside:
             problems.append(f"stage {what} and nothing else: name the rows that it is looked up for, too")
@@ -155,9 +155,9 @@ class Graph:
     """A checked pipeline. Stages are in an order in which each comes behind its inputs."""
 
     name: str
-    sources: Mapping[str, Sourcing]
+    sources: Mapping[str, SourceNode]
     stages: tuple[Node, ...]
-    sinks: Mapping[str, Sinking]
+    sinks: Mapping[str, SinkNode]
     settings: Mapping[str, object]
     on_suspended: tuple[OnSuspended, ...] = ()
     hooks: tuple[Hook, ...] = ()
@@ -171,15 +171,15 @@ class Graph:
         return all(s.source.by_interval for s in self.sources.values())
 
     @functools.cached_property
-    def tables(self) -> Mapping[str, Sinking]:
+    def tables(self) -> Mapping[str, SinkNode]:
         """All that checkpoints are published on: the sinks, the tables of keyed states, and quarantines."""
         states = {
-            name: Sinking(name, sink, stage.name)
+            name: SinkNode(name, sink, stage.name)
             for stage in self.stages
-            if isinstance(stage, Operated)
+            if isinstance(stage, OperatorNode)
             for name, sink in stage.states.items()
         }
-        aside = {name: Sinking(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
+        aside = {name: SinkNode(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
         return {**self.sinks, **states, **aside}
 
     @functools.cached_property
@@ -197,14 +197,14 @@ class Graph:
         return [name for name in self.lineage.origins(stream) if name in self.updating]
 
     @property
-    def operators(self) -> tuple[Operated, ...]:
+    def operators(self) -> tuple[OperatorNode, ...]:
         """The stages that remember."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
+        return tuple(stage for stage in self.stages if isinstance(stage, OperatorNode))
 
     @property
-    def gates(self) -> tuple[Gated, ...]:
+    def gates(self) -> tuple[GateNode, ...]:
         """The gates, in the order in which rows come to them."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Gated))
+        return tuple(stage for stage in self.stages if isinstance(stage, GateNode))
 
     @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
@@ -263,10 +263,10 @@ class Graph:
         behind = any(stream in stage.inputs for stage in self.stages)
         return behind or any(each.sink.takes_replaced and not self.keeps(each) for each in sinks)
 
-    def keeps(self, sinking: Sinking) -> bool:
+    def keeps(self, sinking: SinkNode) -> bool:
         """Whether no row with a key of this sink's is ever withdrawn, only replaced under the same key."""
         made = next((stage for stage in self.stages if stage.name == sinking.input), None)
-        if not isinstance(made, Operated):
+        if not isinstance(made, OperatorNode):
             return False
         return made.operator.keeps(sinking.sink.upserts, not self.updating.isdisjoint(made.inputs))
 
@@ -288,9 +288,9 @@ class Graph:
 
 def build_graph(
     name: str,
-    sources: list[Sourcing],
+    sources: list[SourceNode],
     stages: list[Node],
-    sinks: list[Sinking],
+    sinks: list[SinkNode],
     settings: Mapping[str, object],
     place: Place | None,
     mode: str | None = None,
@@ -334,7 +334,7 @@ def build_graph(
     return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once)
 
 
-def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
+def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
     named = [
         ("pipeline", name),
         *(("source", s.name) for s in sources),
@@ -352,9 +352,9 @@ def _bad_names(name: str, sources: list[Sourcing], stages: list[Node], sinks: li
     return problems
 
 
-def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
+def _repeated_names(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
     streams = Counter([s.name for s in sources] + [s.name for s in stages])
-    generated = {s.name: s for s in stages if not isinstance(s, Staged) and s.generated}
+    generated = {s.name: s for s in stages if not isinstance(s, StageNode) and s.generated}
     problems = [
         _called_the_same(generated[n], count)
         if n in generated
@@ -370,16 +370,16 @@ def _repeated_names(sources: list[Sourcing], stages: list[Node], sinks: list[Sin
     return problems
 
 
-def _called_the_same(stage: Operated | Gated, count: int) -> str:
+def _called_the_same(stage: OperatorNode | GateNode, count: int) -> str:
     """Which of them has the state that lies under this name, nothing but people can tell."""
-    part, word = (stage.operator, "uid") if isinstance(stage, Operated) else (stage.gate, "name")
+    part, word = (stage.operator, "uid") if isinstance(stage, OperatorNode) else (stage.gate, "name")
     return (
         f'{count} of {getattr(part, "kind", "gate")} would be called {stage.name!r}: say {word}="…" at each, so that '
         f"nothing depends on their places in the code; {word}={stage.name!r} at the one that has been there, if any"
     )
 
 
-def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_least_once: bool) -> list[str]:
+def _declaration_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_least_once: bool) -> list[str]:
     problems = []
     for s in sources:
         if not isinstance(s.source, Source):
@@ -399,7 +399,7 @@ def _declaration_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_l
     return problems
 
 
-def _pace_problems(sourcing: Sourcing) -> list[str]:
+def _pace_problems(sourcing: SourceNode) -> list[str]:
     pace, source = sourcing.pace, sourcing.source
     if pace is None:
         return []
@@ -411,10 +411,10 @@ def _pace_problems(sourcing: Sourcing) -> list[str]:
     return found
 
 
-def _operator_problems(sources: list[Sourcing], stages: list[Node]) -> list[str]:
+def _operator_problems(sources: list[SourceNode], stages: list[Node]) -> list[str]:
     problems = []
     for stage in stages:
-        if not isinstance(stage, Operated):
+        if not isinstance(stage, OperatorNode):
             continue
         what = f"{stage.operator.kind} {stage.name!r}"
         problems += [f"{what}: {problem}" for problem in stage.operator.problems()]
@@ -426,7 +426,7 @@ def _operator_problems(sources: list[Sourcing], stages: list[Node]) -> list[str]
     return problems
 
 
-def _interval_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_least_once: bool) -> list[str]:
+def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_least_once: bool) -> list[str]:
     """All sources read by interval, or none; and then each sink can replace one interval's rows."""
     known = [s for s in sources if isinstance(s.source, Source)]
     by_interval = [s.name for s in known if s.source.by_interval]
@@ -451,7 +451,7 @@ def _interval_problems(sources: list[Sourcing], sinks: list[Sinking], *, at_leas
     ]
 
 
-def _wiring_problems(sources: list[Sourcing], stages: list[Node], sinks: list[Sinking]) -> list[str]:
+def _wiring_problems(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
     streams = {s.name for s in sources} | {made for stage in stages for made in stage.produces}
     used = {name for stage in stages for name in stage.inputs} | {sink.input for sink in sinks}
     known = ", ".join(sorted(streams)) or "none"
@@ -476,7 +476,7 @@ def _wiring_problems(sources: list[Sourcing], stages: list[Node], sinks: list[Si
 
 
 def _signature_problems(stage: Node) -> list[str]:
-    if not isinstance(stage, Staged):
+    if not isinstance(stage, StageNode):
         return []
     if not callable(stage.function):
         return [f"stage {stage.name!r} is a {type(stage.function).__name__}, not a function"]
@@ -489,7 +489,7 @@ def _signature_problems(stage: Node) -> list[str]:
     return []
 
 
-def _shared_targets(sinks: list[Sinking], place: Place) -> list[str]:
+def _shared_targets(sinks: list[SinkNode], place: Place) -> list[str]:
     targets: dict[str, list[str]] = {}
     problems = []
     for s in sinks:
@@ -520,9 +520,9 @@ def _in_order(stages: list[Node]) -> tuple[list[Node], list[str]]:
 
 
 def _made_of(stage: Node) -> object:
-    if isinstance(stage, Operated):
+    if isinstance(stage, OperatorNode):
         code = stage.operator.code()
-        return [stage.operator.kind, stage.operator.describe(), code_of(code) if code is not None else ""]
-    if isinstance(stage, Gated):
+        return [stage.operator.kind, stage.operator.describe(), function_fingerprint(code) if code is not None else ""]
+    if isinstance(stage, GateNode):
         return [stage.gate.kind, stage.gate.describe()]
-    return code_of(stage.function)
+    return function_fingerprint(stage.function)

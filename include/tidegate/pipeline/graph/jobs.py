@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidegate.pipeline.graph.gated import Gated
-from tidegate.pipeline.graph.nodes import Node, Operated, Sinking, Sourcing, Staged
+from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
 
 __all__ = ["MAIN", "Job", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
 
@@ -28,9 +28,9 @@ class Job:
     """Operators that run in one Spark job and share one ack."""
 
     name: str
-    sources: tuple[Sourcing, ...]
+    sources: tuple[SourceNode, ...]
     stages: tuple[Node, ...]
-    sinks: tuple[Sinking, ...]
+    sinks: tuple[SinkNode, ...]
     takes: tuple[str, ...] = ()
     """Streams that other jobs make."""
     gives: tuple[str, ...] = ()
@@ -39,14 +39,14 @@ class Job:
     """The jobs that make what it takes."""
 
     @property
-    def operators(self) -> tuple[Operated, ...]:
+    def operators(self) -> tuple[OperatorNode, ...]:
         """The stages that remember."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Operated))
+        return tuple(stage for stage in self.stages if isinstance(stage, OperatorNode))
 
     @property
-    def gates(self) -> tuple[Gated, ...]:
+    def gates(self) -> tuple[GateNode, ...]:
         """The stages that judge."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Gated))
+        return tuple(stage for stage in self.stages if isinstance(stage, GateNode))
 
     @property
     def names(self) -> frozenset[str]:
@@ -80,7 +80,7 @@ class _Places:
         return {self.made[name] for name in self.takes[job] if name in self.made} - {job}
 
 
-def _places(ordered: Sequence[Node], sinks: Iterable[Sinking]) -> _Places:
+def _places(ordered: Sequence[Node], sinks: Iterable[SinkNode]) -> _Places:
     stages: dict[str, str] = {}
     made: dict[str, str] = {}
     takes: dict[str, set[str]] = {}
@@ -109,7 +109,7 @@ def _in_order(places: _Places) -> tuple[list[str], list[str]]:
     return ordered, []
 
 
-def job_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]:
+def job_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
     """What is wrong with how stages are put into jobs."""
     places = _places(ordered, sinks)
     _, waiting = _in_order(places)
@@ -128,12 +128,12 @@ def job_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]
     ]
 
 
-def jobs_of(ordered: Sequence[Node], sinks: Iterable[Sinking]) -> Mapping[str, str]:
+def jobs_of(ordered: Sequence[Node], sinks: Iterable[SinkNode]) -> Mapping[str, str]:
     """In which job each stage is."""
     return _places(ordered, sinks).stages
 
 
-def cut(sources: Collection[Sourcing], ordered: Sequence[Node], sinks: Collection[Sinking]) -> tuple[Job, ...]:
+def cut(sources: Collection[SourceNode], ordered: Sequence[Node], sinks: Collection[SinkNode]) -> tuple[Job, ...]:
     """The jobs, each behind those that it takes from."""
     places = _places(ordered, sinks)
     jobs, _ = _in_order(places)
@@ -183,7 +183,7 @@ def ahead(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[st
     meeting: set[str] = set()
     for job in reversed(jobs):
         behind = {other.name for other in jobs if job.name in other.after}
-        if behind & meeting or any(isinstance(s, Staged) and len(set(s.inputs)) > 1 for s in job.stages):
+        if behind & meeting or any(isinstance(s, StageNode) and len(set(s.inputs)) > 1 for s in job.stages):
             meeting.add(job.name)
     kept = {*meeting, *aligned, *(job.name for job in jobs if any(sink.sink.upserts for sink in job.sinks))}
     return tuple(j.name for j in jobs if j.after and j.name not in kept and set(updating).isdisjoint(j.takes))

@@ -20,7 +20,7 @@ from tidegate.pipeline.graph.event_time import column_of, origins
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.graph.graph import Graph, Operated
+    from tidegate.pipeline.graph.graph import Graph, OperatorNode
 
 __all__ = ["meaning_of", "refuse_other_meanings", "refuse_untold", "same_meaning", "without_removed"]
 
@@ -52,7 +52,7 @@ def _is_source(told: Json) -> bool:
     return set(told) == {"partitions"}
 
 
-def _of(graph: Graph, stage: Operated) -> Json:
+def _of(graph: Graph, stage: OperatorNode) -> Json:
     told = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     if (chosen := told.get("event_time")) is not None:
         found = origins(graph.sources, graph.stages)
@@ -116,13 +116,13 @@ def refuse_untold(
         )
 
 
-def same_meaning(graph: Graph, stage: Operated, uid: str, memory: Mapping[str, Json]) -> bool:
+def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[str, Json]) -> bool:
     """Whether what is remembered under `uid` may be this operator's."""
     was = memory.get(f"{uid}{_MEANING}")
     return was is not None and not _differences(graph, stage, {f"{stage.name}{_MEANING}": was})
 
 
-def _differences(graph: Graph, stage: Operated, memory: Mapping[str, Json]) -> list[str]:
+def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     was, now = memory.get(f"{stage.name}{_MEANING}", {}), _of(graph, stage)
     what = f"{stage.operator.kind} {stage.name!r}"
     found = [
@@ -140,7 +140,7 @@ def _differences(graph: Graph, stage: Operated, memory: Mapping[str, Json]) -> l
     return found
 
 
-def _other_ways(graph: Graph, stage: Operated, memory: Mapping[str, Json]) -> list[str]:
+def _other_ways(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     """What has changed between an operator and those in front of it that replace rows."""
     was = memory.get(f"{stage.name}{_MEANING}", {}).get(BACK, ())
     what, found = f"{stage.operator.kind} {stage.name!r}", []
@@ -154,7 +154,7 @@ def _other_ways(graph: Graph, stage: Operated, memory: Mapping[str, Json]) -> li
     return found
 
 
-def _late_results(graph: Graph, stage: Operated, memory: Mapping[str, Json]) -> list[str]:
+def _late_results(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     """New results over rows that were given before they were there: unless it is about what is new there, too."""
     was = memory.get(f"{stage.name}{_MEANING}", {})
     of = [each for each in graph.operators for name in stage.inputs if each.name in graph.replacers(name)]

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.sinks.base import Sink
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 from tidegate.state.table import StateSink, state_sink_name
 
-__all__ = ["Node", "Operated", "Sinking", "Sourcing", "Staged"]
+__all__ = ["Node", "OperatorNode", "SinkNode", "SourceNode", "StageNode"]
 
 
 @dataclass(frozen=True)
-class Sourcing:
+class SourceNode:
     """A source under its name."""
 
     name: str
@@ -28,7 +28,7 @@ class Sourcing:
 
 
 @dataclass(frozen=True)
-class Staged:
+class StageNode:
     """A stage: a pure function from DataFrames to one DataFrame, or to one per named output."""
 
     name: str
@@ -45,7 +45,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Operated:
+class OperatorNode:
     """An operator under its uid, and the streams that it takes."""
 
     name: str
@@ -70,11 +70,11 @@ class Operated:
         return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
 
 
-Node = Staged | Operated | Gated
+Node = StageNode | OperatorNode | GateNode
 
 
 @dataclass(frozen=True)
-class Sinking:
+class SinkNode:
     """A sink under its name, and the stream that it takes."""
 
     name: str

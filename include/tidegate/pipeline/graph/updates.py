@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.gated import Gated
+from tidegate.pipeline.graph.gated import GateNode
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.graph.nodes import Node, Sinking
+    from tidegate.pipeline.graph.nodes import Node, SinkNode
 
 __all__ = ["update_problems", "updating_streams", "withdrawn_name"]
 
@@ -36,14 +36,14 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     return frozenset(found)
 
 
-def update_problems(ordered: Sequence[Node], sinks: Sequence[Sinking]) -> list[str]:
+def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
     """Who takes a stream that replaces rows must know what to do with those that it replaces."""
     updating, problems = updating_streams(ordered), []
     forgetting = _forgetting(ordered)
     for stage in ordered:
         given = [name for name in stage.inputs if name in updating]
         operator = _operator(stage)
-        if given and isinstance(stage, Gated) and stage.quarantine:
+        if given and isinstance(stage, GateNode) and stage.quarantine:
             problems.append(
                 f"gate {stage.name!r} sets rows of {given[0]} aside, which replace rows that it let pass before: "
                 "let it abort or warn, or put it in front of what replaces rows"

@@ -41,7 +41,7 @@ from tidegate.sinks.delta.interval import (
 from tidegate.sinks.delta.not_null import refuse_nulls
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
 from tidegate.sinks.delta.through_spark import append_by_spark
-from tidegate.sinks.prestaged import Ahead, can_stage_ahead, stage_ahead
+from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -124,15 +124,15 @@ class DeltaAppend(DeltaSink):
         staging: Staging,
         *,
         draft: Collection[str] | None = None,
-    ) -> Ahead | None:
+    ) -> PrestagedRows | None:
         location = locate(context.place, self.path)
         if self.partition_by or staging.interval is not None or not can_stage_ahead(frame, location):
             return None
         schema = self.output_schema(frame, context, self.open(context))
         seams.fault("S4.stage.before")
-        return stage_ahead(frame, beside, location, staging_folder(staging, context), schema, draft)
+        return prestage(frame, beside, location, staging_folder(staging, context), schema, draft)
 
-    def prepare_ahead(self, ahead: Ahead, context: SinkContext, staging: Staging) -> Prepared:
+    def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
         snapshot = self.open(context)
         schema = self.output_schema(ahead.frame, context, snapshot)
         return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)

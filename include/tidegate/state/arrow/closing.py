@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Ended", "Ending"]
+__all__ = ["ClosedWindows", "WindowClosing"]
 
 
 @dataclass(frozen=True)
-class Ending:
+class WindowClosing:
     """All times are microseconds since 1970; None: not known yet."""
 
     start: str
@@ -97,7 +97,7 @@ def _where(rows: pa.Table, mask: Any) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ClosedWindows:
     """What a merge of rows that end has led to."""
 
     staying: DataFrame

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.state.arrow.closing import Ending
+from tidegate.state.arrow.closing import WindowClosing
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class MergePlan:
     runs: Sequence[SortedFile]
     batches: Sequence[tuple[Sequence[SortedFile], bool]]
     """Files to be merged beside, and whether rows that hide older ones are forgotten."""
-    ending: Ending | None = None
+    ending: WindowClosing | None = None
     """If rows end: when they do."""
     aside: str = ""
     """The folder for rows that have ended."""

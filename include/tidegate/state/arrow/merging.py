@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.state.arrow.closing import Ending
+from tidegate.state.arrow.closing import WindowClosing
 from tidegate.state.arrow.matching import Matcher, raw_bounds
 from tidegate.state.arrow.packed_keys import integers
 from tidegate.state.arrow.sorted_files import Writer, combined, found, merged, newest, opened, read, reduced
@@ -99,7 +99,7 @@ def _living(rows: pa.Table, limit: int | None) -> Any:
     return lives.to_numpy()
 
 
-def _given(plan: MergePlan, ending: Ending, rows: pa.Table, groups: range) -> pa.Table:
+def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range) -> pa.Table:
     """Rows to give out: of those that have changed, and of those that end now and have not."""
     import pyarrow as pa
 
@@ -115,7 +115,7 @@ def _given(plan: MergePlan, ending: Ending, rows: pa.Table, groups: range) -> pa
     return both.filter(_living(both, plan.limit))
 
 
-def _due(plan: MergePlan, ending: Ending, after: int | None, until: int, run: Any) -> Iterator[pa.Table]:
+def _due(plan: MergePlan, ending: WindowClosing, after: int | None, until: int, run: Any) -> Iterator[pa.Table]:
     """The rows of a file that begin between these times."""
     import pyarrow as pa
 
