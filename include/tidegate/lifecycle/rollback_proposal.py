@@ -272,11 +272,11 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
         return
     if change.how == "retract" and change.way.no_retract:
-        yield f"table {change.table!r}: its own rows cannot be taken out alone, for {change.way.no_retract}"
+        yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.no_retract}"
     if change.how != "restore" or not change.way.foreign:
         return
     found = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
-    retract = "" if change.way.no_retract else " --retract (take out this pipeline's rows only),"
+    retract = "" if change.way.no_retract else " --retract (put back this pipeline's rows only),"
     yield (
         f"table {change.table!r}: others have committed since: {found}. Choose --discard (their commits are lost),"
         f"{retract} or --keep (its rows stay, and what is read again is added to them)"

@@ -397,8 +397,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     """What a rollback does to one table."""
 
     how: Literal["restore", "discard", "retract", "keep"]
-    """Back to the version, unless others have committed since; back, whatever others have committed; take out only the
-    rows that this pipeline has added since; or leave the rows as they are."""
+    """Back to the version, unless others have committed since; back, whatever others have committed; back with this
+    pipeline's own rows only; or leave the rows as they are."""
     to: PublishedTable | None
     """Where the table stood as of the target; None: it was made after that, and is to be empty."""
 

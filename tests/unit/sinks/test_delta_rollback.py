@@ -142,6 +142,20 @@ def test_own_rows_can_be_taken_out_alone(appends):
     assert appends.rows() == [(1, "row 1"), (9, "theirs")]
 
 
+def test_own_rows_that_an_earlier_rollback_took_out_come_back_with_a_checkpoint_that_had_them(appends):
+    """Found by chaos: a rollback to a checkpoint that another rollback had undone left its rows out."""
+    by_foreigner(appends.location, (9, "theirs"))
+    appends.back(4, 1, "retract")
+    appends.checkpoint(5)
+    assert appends.rows() == [(1, "row 1"), (5, "row 5"), (9, "theirs")]
+    appends.back(6, 3, "retract")
+    assert appends.rows() == [(1, "row 1"), (2, "row 2"), (3, "row 3"), (9, "theirs")]
+    appends.back(7, 5, "retract")
+    assert appends.rows() == [(1, "row 1"), (5, "row 5"), (9, "theirs")], "and only those"
+    appends.back(8, 2, "retract")
+    assert appends.rows() == [(1, "row 1"), (2, "row 2"), (9, "theirs")]
+
+
 def test_own_rows_cannot_be_taken_out_alone_once_others_have_rewritten_them(appends):
     from deltalake import DeltaTable
 

@@ -149,7 +149,7 @@ def _back(target: Target, entry: Entry, restart: Restart, published: Published |
     elif entry.completed:
         events.append(f"What was completed after {restart.target} no longer counts; its input is read again.")
         told = {"discard": "what others had committed since is lost", "keep": "its rows were left as they were"}
-        told["retract"] = "only this pipeline's own rows were taken out"
+        told["retract"] = "only this pipeline's own rows were put back"
         events += [f"Table {name}: {told[done.how]}." for name, done in restart.tables.items() if done.how in told]
         events += [f"Table {name} was let go of: what was owed to it never comes there." for name in restart.left]
     if restart.suspended is not None and not entry.aborted:

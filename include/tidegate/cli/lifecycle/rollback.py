@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only look, and say what would be done; 1: it cannot be")
     for how, help in (
         ("discard", "of a table that others have written to since: go back, their commits are lost"),
-        ("retract", "of such a table: take out only what this pipeline has added since"),
+        ("retract", "of such a table: put back only this pipeline's own rows, and leave what others committed"),
         ("keep", "leave a table's rows as they are; what is read again is added to them"),
         ("leave", "let go of a table that cannot be published to: it stays as it is, and what it is owed never comes"),
     ):

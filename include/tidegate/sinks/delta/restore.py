@@ -5,7 +5,8 @@ are null. What others have committed since is never lost without a choice:
 
     restore   only if nobody else has committed since
     discard   back to the version, whatever others have committed
-    retract   only what this pipeline has added since is taken out (not of an upsert: it writes others' rows anew)
+    retract   only this pipeline's own files are put back: what it has added since goes, what an earlier rollback took
+              out comes back (not of an upsert: it writes others' rows anew)
     keep      the rows stay as they are; the commit only says that what was cancelled never comes
 """
 
@@ -84,7 +85,10 @@ def go_back(snapshot: Snapshot, publication: Publication, stamp: CommitStamp, co
                 help="roll back once more, and choose for this table: --discard, or --keep",
                 reason="FOREIGN_COMMITS",
             )
-        return replace(snapshot, [], _added_since(snapshot, publication.target, context), stamp)
+        now = _own_files(snapshot, context)
+        then = _own_files(version_of(snapshot, since), context) if since >= 0 else {}
+        back = [file.staged() for path, file in then.items() if path not in now]
+        return replace(snapshot, back, [file for path, file in now.items() if path not in then], stamp)
     version = restored.to.version if restored.to is not None else None
     return restore(snapshot, version, stamp, discard_foreign=restored.how == "discard")
 
@@ -185,10 +189,10 @@ def _ours(context: SinkContext) -> dict[str, int | None]:
     return {context.app_id: None, dataclasses.replace(context, through=True).app_id: None, owner: number}
 
 
-def _added_since(snapshot: Snapshot, target: int, context: SinkContext) -> list[LiveFile]:
-    """The live files that this pipeline's entries above `target` have added."""
+def _own_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
+    """The live files that this pipeline's entries have added, by path."""
     own = f"tidegate/{context.uid}-{context.sink}"
-    return [file for file in live_files(snapshot, containing=own) if _entry(file.path, own) > target]
+    return {file.path: file for file in live_files(snapshot, containing=own) if _entry(file.path, own)}
 
 
 def _entry(path: str, own: str) -> int:
