@@ -113,7 +113,9 @@ class ForkOracle(Oracle):
         then = self.parent.checkpoint(origin["entry"])
         if not then.completed or then.decision is None or then.decision["manifest"] != origin["manifest"]:
             raise Violation(f"the fork is made from {origin['entry']}, which is not what it says, or not completed")
-        positions = {name: part["end"] for name, part in then.plan["sources"].items()}
+        # The fork of these days has no gate, so nobody asks it to release rows.
+        kept = {name: part for name, part in then.plan["sources"].items() if not name.startswith("quarantine.")}
+        positions = {name: part["end"] for name, part in kept.items()}
         mine = {name: (part["start"], part["end"]) for name, part in plan["sources"].items()}
         if mine != {name: (at, at) for name, at in positions.items()} or plan["id"] != then.id:
             raise Violation(f"the fork of {then.id} begins with {plan['id']}, {mine}; that one had {positions}")

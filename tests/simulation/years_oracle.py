@@ -88,6 +88,8 @@ def _states(oracle: Any) -> None:
 
 
 def _read(store: FakeStore, paths: Sequence[str]) -> list[int]:
+    if gone := [path for path in paths if path not in store.files]:
+        raise Violation(f"I6: {gone[0]}, with a part of a state, is gone")
     return sorted(offset for path in paths for offset in msgspec.json.decode(store.files[path].data))
 
 
@@ -123,6 +125,8 @@ class Needs:
         self.world, self.store, self.tables = world, store, tables
         self.claimed: dict[int, float] = {}
         """By entry, when retention has claimed it."""
+        self.looked: dict[int, float] = {}
+        """By entry, when whoever claimed it had last asked what stays."""
         self._watch = store.watch
         store.watch = self._written
         store.watch_removal = self._removed
@@ -130,9 +134,17 @@ class Needs:
     def _written(self, path: str, old: bytes | None, new: bytes) -> None:
         self._watch(path, old, new)
         if path.endswith("/retired.json"):
-            self.claimed.setdefault(int(path.split("/")[1]), self.world.tick)
+            id = int(path.split("/")[1])
+            self.claimed.setdefault(id, self.world.tick)
+            self.looked.setdefault(id, self._last_look())
         if path.startswith(("checkpoints/", "pins/")):
             self.refuse_gone()
+
+    def _last_look(self) -> float:
+        """When the process that is at work has last asked for pins, with which each look begins."""
+        events = reversed(self.world.events)
+        who = self.world.current.name if self.world.current is not None else ""
+        return next((tick for tick, name, what in events if name == who and what.startswith("list pins/")), 0.0)
 
     def _removed(self, path: str) -> None:
         if path.endswith("/plan.json"):
@@ -151,12 +163,22 @@ class Needs:
                 decided = None
             else:
                 decided = decision.record
-            if plan.record["kind"] != "control" and (decided is None or decided["outcome"] == "completed"):
+            open_ = decided is None and not self._rests_on_an_abort(plan)
+            if plan.record["kind"] != "control" and (open_ or (decided or {}).get("outcome") == "completed"):
                 self._entry(id, plan, decided)
         for name in self.tables:
             self._files(name, f"table {name!r}", self.world.tables[name].live())
         shelf = self.world.shelves.get(f"{self.store.root}/state/{STATE}")
         self._paths("the state's table", [shelf.path(name) for name in shelf.live()] if shelf is not None else [])
+
+    def _rests_on_an_abort(self, plan: Named | None) -> bool:
+        """Whether an open entry can only be aborted, because what it rests on was, or will be."""
+        while plan is not None and (base := plan.record["base"]) is not None:
+            decision = self._record(base, "decision.json")
+            if decision is not None:
+                return bool(decision.record["outcome"] == "aborted")
+            plan = self._record(base, "plan.json")
+        return False
 
     def _pinned(self, entries: dict[int, Named]) -> set[int]:
         """The entries that have a pin which retention must have seen: it was there before the claim."""
@@ -225,7 +247,7 @@ class Needs:
             (other, restart["target"])
             for other, (_, made) in decisions.items()
             if (restart := _named(self.store.files[f"checkpoints/{other:08d}/plan.json"].data).record["restart"])
-            and made < self.claimed.get(id, 0.0)
+            and made < self.looked.get(id, 0.0)
         ]
         counts = [other for other in decisions if not _undone(other, backs)]
         if plan is not None and len(counts) < self.world.climate.num_retained:

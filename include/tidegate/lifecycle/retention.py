@@ -68,7 +68,14 @@ def _retire_old(pipeline: PipelineContext, most: Callable[[], int], ages: Ages) 
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
     remaining = _Remaining(pipeline, kept.low if kept is not None else 1)
     # In order: no hole but for pins.
-    gone = list(itertools.takewhile(lambda id: _retire(pipeline, id, most, remaining), old))
+    fresh = True  # a rollback that is decided while this goes on needs more of what lies below it
+
+    def retire(id: int) -> bool:
+        nonlocal fresh
+        may_go, fresh = fresh or _may_go(ledger, id, most), False
+        return may_go and _retire(pipeline, id, most, remaining)
+
+    gone = list(itertools.takewhile(retire, old))
     if kept is not None and kept != ledger.kept():
         ledger.hint_kept(kept)
     if kept is not None and any(id % LOGS_EVERY == 0 for id in gone):
@@ -212,13 +219,17 @@ class _Remaining:
         return sorted(listed, key=lambda id: (id < but, id))
 
     def entries(self, but: int) -> Iterator[Entry]:
-        """These entries, as far as they are there."""
-        for id in self.ids(but):
-            entry = self._decided.get(id) or self._pipeline.real_entry(id)
-            if entry is not None:
-                if entry.decision is not None:
-                    self._decided[id] = entry
-                yield entry
+        """These entries, as far as they are there; and those that were made while these were read, for it may have been
+        long: others may have retired meanwhile what handed a file on to them."""
+        seen: set[int] = set()
+        while new := [id for id in self.ids(but) if id not in seen]:
+            for id in new:
+                entry = self._decided.get(id) or self._pipeline.real_entry(id)
+                if entry is not None:
+                    if entry.decision is not None:
+                        self._decided[id] = entry
+                    yield entry
+            seen.update(new)
 
 
 def _retire(pipeline: PipelineContext, id: int, most: Callable[[], int], remaining: _Remaining) -> bool:
@@ -241,6 +252,11 @@ def _claim(pipeline: PipelineContext, id: int, most: Callable[[], int]) -> bool:
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
+    return _may_go(ledger, id, most)
+
+
+def _may_go(ledger: Ledger, id: int, most: Callable[[], int]) -> bool:
+    """Whether nobody needs the entry, as of now."""
     pins = ledger.pins()
     return id < retention_floor(ledger, most(), pins) and id not in _spared(ledger, pins)
 
