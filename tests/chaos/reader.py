@@ -116,7 +116,7 @@ class Reader(threading.Thread):
 
     def _nearest(self, table: str, rows: Counter[Any]) -> Counter[Any]:
         """The table after a number of files that makes it about as large."""
-        sizes = self._sizes[table]
+        sizes = dict(self._sizes[table])  # at one moment: more is fed meanwhile
         return Fed(sizes[min(sizes, key=lambda each: abs(each - size(table, rows)))][0]).table(table)
 
     def _say(self, what: str) -> None:
