@@ -36,7 +36,8 @@ class LongOracle(LifeOracle, AsideOracle):
         super().judge()
         _states(self)
         self.needs.refuse_gone()
-        bad = [finding for finding in examined(self.long) if finding.state == "bad"]
+        late = self.needs.late_savepoints()
+        bad = [found for found in examined(self.long) if found.state == "bad" and not found.detail.startswith(late)]
         if bad:
             raise Violation(f"the doctor finds {bad[0].check} bad: {bad[0].detail}")
 
@@ -195,6 +196,17 @@ class Needs:
             if id not in entries:
                 raise Violation(f"pin {name} was made before retention claimed checkpoint {id}, which is gone")
         return found
+
+    def late_savepoints(self) -> tuple[str, ...]:
+        """What findings about savepoints begin with that came too late: their maker was told that they are none, and
+        storage did not let them be taken back."""
+        pins = {name: self.store.files[f"pins/{name}"] for name in self.store.listing("pins")}
+        late = (
+            name
+            for name, file in pins.items()
+            if file.made >= self.claimed.get(_named(file.data).record["entry"], self.world.tick + 1)
+        )
+        return tuple(f"savepoint {name.removeprefix('savepoint-').removesuffix('.json')!r} names" for name in late)
 
     def _stands(self, id: int, pin: dict[str, Any]) -> bool:
         """Whether a rollback is there, and counts or may come to count."""
