@@ -68,7 +68,8 @@ def _retire_old(pipeline: PipelineContext, most: Callable[[], int], ages: Ages) 
         ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
     remaining = _Remaining(pipeline, kept.low if kept is not None else 1)
     # In order: no hole but for pins.
-    fresh = True  # a rollback that is decided while this goes on needs more of what lies below it
+    # A rollback that is decided while this goes on needs more of what lies below it: so look again before each claim.
+    fresh = ages == Ages()
 
     def retire(id: int) -> bool:
         nonlocal fresh

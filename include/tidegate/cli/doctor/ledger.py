@@ -85,9 +85,11 @@ def still_there(ledger: Ledger, id: int) -> bool:
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:
     """The last folder may lack its plan: its creator stopped in between. Also one that is being retired, or was, and
-    somebody slow has left a hint in it behind that: retention takes that, too."""
-    names = ledger.store.names(f"checkpoints/{entry_name(id)}")
-    if names == ["published.json"] or (id >= max(ledger.ids(), default=id) and not names):
+    into which somebody slow has written behind that: retention takes that, too."""
+    kept = ledger.kept()
+    if kept is not None and id < kept.low and all(pin.entry != id for pin in ledger.pins()):
+        return []
+    if id >= max(ledger.ids(), default=id) and not ledger.store.names(f"checkpoints/{entry_name(id)}"):
         return []
     return [] if ledger.retired(id) else [f"checkpoint {id} has a folder but no plan.json"]
 
