@@ -104,6 +104,8 @@ class Records:
         try:
             made = self.store.create(blob.path, data)
         except Unavailable:
+            if self.store.read(blob.path) is None:
+                raise  # to be tried again: nothing is damaged
             made = False
         if not made:
             self.get_blob(blob)

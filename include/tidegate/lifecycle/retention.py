@@ -153,7 +153,7 @@ def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]
     low, completed = known.low, known.completed
     for id in range(known.upto + 1, settled + 1):
         completed += _counts(ledger, id, rollbacks) or False
-    while (done := _counts(ledger, low, rollbacks)) is False or completed > num_retained:
+    while (done := _counts(ledger, low, rollbacks)) is not True or completed > num_retained:
         if done is None or low == settled:  # others have retired it since, or the count was wrong
             return _counted(ledger, num_retained, settled, rollbacks)
         completed -= done

@@ -11,7 +11,7 @@ from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.lifecycle.savepoint import savepoints
-from tidegate.protocol.view import Entry
+from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.names import entry_id, entry_name
 from tidegate.records.records import Blob, Payload, Pin
 
@@ -145,10 +145,13 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
     except TidegateError as error:
         yield error.what
     ids, pinned, kept = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
+    rollbacks = ledger.rollbacks()
     for before, after in pairwise(ids):
         # Retention goes upwards, and notes how far: below that, what is pinned, or was until a moment ago, has a hole
-        # above it. Where that is not known, only what is pinned has one, or could not be deleted yet.
+        # above it. Where that is not known, only what is pinned has one, or could not be deleted yet. A rollback has it
+        # begin again further down: what was retired by then lies among what does not count any more.
         passed = kept is not None and after <= kept.low
+        passed = passed or all(rolled_back_by(id, rollbacks) is not None for id in (before + 1, after - 1))
         if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"
     for entry in entries:
