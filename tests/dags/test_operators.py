@@ -304,7 +304,7 @@ def test_a_task_that_is_told_to_end_cancels_its_spark_work_and_ends(made: Made):
 
 LOST = """
 import os, signal, sys, threading, time
-from tidegate.dag import task
+from tidegate.dag.tasks import task
 
 task.END_S = 0.1
 over = threading.Event()

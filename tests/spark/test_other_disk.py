@@ -290,7 +290,7 @@ from tests.spark.cluster import Cluster
 from tests.spark.play import Play
 from tests.spark.test_other_disk import ROWS, append
 from tidegate.errors import TidegateError
-from tidegate.execution import run_job
+from tidegate.execution.job import run_job
 
 master, data = sys.argv[1], Path(sys.argv[2])
 conf = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -89,7 +89,7 @@ _SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.
 
 EXAMPLES: Final[dict[str, Any]] = {
     "Me": {"name": "mia"},
-    "Pipelines": {
+    "PipelinesAnswer": {
         "pipelines": [
             _WELL
             | {"dag": "orders", "pipeline": "orders", "age_seconds": 31.5, "lag_seconds": 3608.3, "failures": 0}
@@ -124,7 +124,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "tasks": {"jobs": {"main": "job_main"}, "gates": {"checked": "gate_checked"}, "complete": "complete"},
         "now": "2026-03-01T10:11:38.000+00:00",
     },
-    "Manifest": {"manifest": {"format": 1, "id": 7, "base": 6, "positions": {}, "jobs": {}, "tables": {}}},
+    "ManifestAnswer": {"manifest": {"format": 1, "id": 7, "base": 6, "positions": {}, "jobs": {}, "tables": {}}},
     "Findings": {
         "checkpoint": 7,
         "gate": "checked",
@@ -148,7 +148,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "project": "/srv/orders",
         "settings": [{"key": "num_retained", "value": "10", "origin": "default", "used": "10"}],
     },
-    "Graph": {
+    "GraphAnswer": {
         "checkpoint": 7,
         "jobs": ["main"],
         "parts": [
@@ -179,7 +179,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             }
         }
     },
-    "Rows": {
+    "RowsAnswer": {
         "gate": "checked",
         "total": 2,
         "complete": True,
@@ -193,7 +193,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             }
         ],
     },
-    "WayBack": {
+    "WayBackAnswer": {
         "to": 6,
         "decided": "2026-03-01T10:10:06.000+00:00",
         "undone": [7],
