@@ -80,4 +80,4 @@ def test_the_description_has_shapes_and_examples_of_all(client: Any, tokens: dic
             if kind == "application/json":
                 assert set(content["schema"]) == {"$ref"}, (method, path)
                 assert method == "post" or content["example"], (method, path)
-                assert "#/components/schemas/Failed" in str(each["responses"]["404"]), (method, path)
+                assert "#/components/schemas/ErrorAnswer" in str(each["responses"]["404"]), (method, path)
