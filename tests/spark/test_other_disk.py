@@ -65,7 +65,7 @@ def test_files_that_did_not_come_here_are_no_ack(
         written[0].unlink()
         return counted
 
-    for module in ("delta", "delta_upsert", "channel"):
+    for module in ("delta.append", "delta.upsert", "channel"):
         monkeypatch.setattr(f"tidegate.sinks.{module}.write_files", diverted)
     monkeypatch.setattr("tidegate.state.keyed.write_files", diverted)
     monkeypatch.setattr(workers, "usable", lambda *_: False)
