@@ -446,8 +446,15 @@ def test_an_incomplete_clone_and_an_interruption_are_told_without_a_traceback(mo
     assert "`make setup` goes on from here" in capsys.readouterr().err
 
 
-def test_a_second_set_up_waits_for_the_first(tmp_path, capsys):
+def test_a_second_set_up_waits_for_the_first(tmp_path, monkeypatch):
     order = []
+    said, waits = [], threading.Event()
+
+    def say(text):
+        said.append(text)
+        waits.set()
+
+    monkeypatch.setattr(setup, "say", say)
 
     def second():
         with setup.locked(tmp_path / "lock"):
@@ -456,11 +463,11 @@ def test_a_second_set_up_waits_for_the_first(tmp_path, capsys):
     thread = threading.Thread(target=second)
     with setup.locked(tmp_path / "lock"):
         thread.start()
-        while "waiting" not in capsys.readouterr().out:
-            pass
+        waits.wait()
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
+    assert said == ["waiting for another set-up of this checkout"]
 
 
 def test_make_alone_tells_every_target():
