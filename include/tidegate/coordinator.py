@@ -173,8 +173,11 @@ class Coordinator(PipelineContext):
         assert wanted is not None
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
-        publish.publish_or_wait(self, wanted.interval)
-        return intervals.covered(answer, wanted, self.ledger)
+        report = publish.publish_or_wait(self, wanted.interval)
+        done = intervals.covered(answer, wanted, self.ledger)
+        if (entry := self.ledger.entry(done.by)) is not None and self.ledger.published(entry.id) is None:
+            publish.refuse_unpublished(entry, report)
+        return done
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
         """The run's own checkpoint. None: it is another's since the view was read, so look again."""

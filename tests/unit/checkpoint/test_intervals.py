@@ -13,7 +13,7 @@ import pytest
 from tests.unit.checkpoint.kit import World
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
-from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution.finish import finish
 from tidegate.history import health as condition
 from tidegate.ledger.ledger import stamp
@@ -148,6 +148,17 @@ def test_the_no_op_publishes_what_its_interval_is_still_owed(world):
     assert world.live("a") == []
     assert isinstance(world.coordinator().trigger("second", interval=hour(1)), AlreadyCovered)
     assert world.live("a") == world.expected(1)
+
+
+def test_an_interval_is_not_called_done_while_a_table_does_not_show_it(world):
+    """The run would be green, and nobody would look again: in a backfill, no later run comes by itself."""
+    id = world.make("first", 1)
+    world.weather.stuck.add("b")
+    with pytest.raises(Unavailable, match=f"checkpoint {id} is completed, but sink 'b' could not be published to"):
+        world.coordinator().trigger("second", interval=hour(1))
+    world.weather.stuck.clear()
+    assert isinstance(world.coordinator().trigger("second", interval=hour(1)), AlreadyCovered)
+    assert world.live("a") == world.live("b") == world.expected(1)
 
 
 def test_the_same_run_again_adopts_what_it_made(world):

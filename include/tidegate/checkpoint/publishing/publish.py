@@ -31,7 +31,7 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["Report", "publish_or_wait", "publish_pending", "way_out"]
+__all__ = ["Report", "publish_or_wait", "publish_pending", "refuse_unpublished", "way_out"]
 
 LOST_RACES = 100
 """After so many commits lost to others, a table is left for the next publisher."""
@@ -114,7 +114,7 @@ def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
     )
 
 
-def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> None:
+def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> Report:
     """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
     waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
 
@@ -125,7 +125,7 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
         if interval is not None and entry is not None and entry.interval == interval:
             raise why
     if not report.stuck:
-        return
+        return report
     table, error = next(iter(report.stuck.items()))
     back = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
     if back and pipeline.ledger.published(back[-1]) is None:
@@ -142,6 +142,18 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
             help="repair that table; nothing is lost, everything is published as soon as it answers",
             reason="TOO_MANY_UNPUBLISHED",
         ) from error
+    return report
+
+
+def refuse_unpublished(entry: Entry, report: Report) -> None:
+    """A completed checkpoint is done only once every table shows it. Unavailable: one could not be published to."""
+    for table in entry.manifest.tables if entry.manifest is not None else ():
+        if (error := report.stuck.get(table)) is not None and _waits_for(entry, {table: error}):
+            raise Unavailable(
+                f"checkpoint {entry.id} is completed, but sink {table!r} could not be published to: {error.what}",
+                help="nothing is lost: each later run tries it again",
+                reason=error.reason,
+            ) from error
 
 
 def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report) -> None:
