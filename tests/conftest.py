@@ -20,4 +20,4 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: FIRST.index(name) if (name := item.path.parent.name) in FIRST else len(FIRST))
 
 
-from tests.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
+from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401

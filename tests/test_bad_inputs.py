@@ -9,7 +9,8 @@ import shutil
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.ledger import open_ledger
@@ -17,7 +18,6 @@ from tidegate.ledger.object_store import ObjectStore
 from tidegate.records.codec import RECORD_LIMIT, encode_json
 from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 CASES: dict[str, tuple] = {}
 """Name → (what is done with the world, kind of error, text that the error must hold)."""
@@ -259,7 +259,7 @@ def without(name):
     """A started ledger from which a part is missing."""
 
     def act(world):
-        copy = World(world.root / "copy", tables=world.tables)
+        copy = ToyWorld(world.root / "copy", tables=world.tables)
         shutil.copytree(world.folder, copy.folder)
         lost = copy.folder / name
         shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
@@ -281,7 +281,7 @@ for name in ("pipeline.json", "checkpoints", "checkpoints/00000002", "checkpoint
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A pipeline with two completed checkpoints."""
-    world = World(tmp_path_factory.mktemp("bad"))
+    world = ToyWorld(tmp_path_factory.mktemp("bad"))
     for run in ("one", "two"):
         world.checkpoint(run, rows=3)
     return world

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from tests.kit.limits import Limits
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator
 from tidegate.ledger import open_ledger
@@ -26,21 +26,6 @@ ATTEMPT = "0" * 16
 """Whoever stages and acks here is always the same: what an ack names lies in a folder of its attempt."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The settings that the coordinator obeys."""
-
-    timeout: float = 600.0
-    max_concurrent_checkpoints: int = 1
-    max_unpublished: int = 10
-    num_retained: int = 10
-    tolerable_failed_checkpoints: int = 1_000_000
-    min_pause: float = 0.0
-
-    def record(self) -> Json:
-        return dataclasses.asdict(self)
 
 
 class Ticks(Source):

@@ -13,40 +13,29 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from tests.bench.control import PIPELINE, Limits
+from tests.bench.control import PIPELINE
 from tests.bench.harness import Budget, Options, Result, in_turn
 from tests.bench.pipelined import JOBS, worked
 from tests.bench.spark import fingerprint, sessions
+from tests.kit.limits import Limits
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import open_ledger
 from tidegate.records.place import Place
-from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
 TABLES = ("first", "last")
 
 
-class Mode(Limits):
-    """The settings, with a mode."""
-
-    mode = "exactly_once"
-
-    def record(self) -> Json:
-        return super().record() | {"mode": self.mode}
-
-
-class AtLeastOnce(Mode):
-    mode = "at_least_once"
-
-
 def run(options: Options) -> Result:
     rows, work = options.size(20_000, 50), options.size(300, 5)
     root = options.folder("latency")
     spark: Any = sessions(options.spark)()
-    sides = [Side(root / limits.mode, spark, limits, work) for limits in (AtLeastOnce(), Mode())]
+    sides = [
+        Side(root / mode, spark, Limits(recorded={"mode": mode}), work) for mode in ("at_least_once", "exactly_once")
+    ]
 
     def land(number: int) -> None:
         for side in sides:
@@ -76,7 +65,7 @@ def _median(seconds: list[float]) -> float:
 class Side:
     """The pipeline in one of the modes."""
 
-    def __init__(self, root: Path, spark: Any, limits: Mode, work: int) -> None:
+    def __init__(self, root: Path, spark: Any, limits: Limits, work: int) -> None:
         self.root, self.spark, self.limits, self.work = root, spark, limits, work
         self.seen: dict[str, list[float]] = {table: [] for table in TABLES}
         """By table, how long after each trigger its rows were there."""
@@ -95,7 +84,7 @@ class Side:
                 table = TABLES[0] if job == JOBS[0] else TABLES[1]
                 stream.sink(table, DeltaAppend(table))
         place, ledger = Place(str(self.root)), open_ledger(f"{self.root}/ledger", PIPELINE)
-        return Coordinator(pipeline.graph(place, self.limits.mode), ledger, self.limits, place)
+        return Coordinator(pipeline.graph(place, self.limits.recorded["mode"]), ledger, self.limits, place)
 
     def take(self, number: int) -> None:
         """One checkpoint, step by step; behind each step, which tables have got its rows."""

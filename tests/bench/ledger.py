@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.control import ATTEMPT, PIPELINE, Limits, ack_all, checkpoint, coordinator
+from tests.bench.control import ATTEMPT, PIPELINE, ack_all, checkpoint, coordinator
 from tests.bench.harness import Budget, Options, Result, in_turn, timed
+from tests.kit.limits import Limits
 from tidegate.coordinator import Coordinator
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.ledger.ledger import stamp

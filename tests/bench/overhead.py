@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.control import ATTEMPT, Limits, checkpoint, coordinator
+from tests.bench.control import ATTEMPT, checkpoint, coordinator
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn, median_of, timed
+from tests.kit.limits import Limits
 from tidegate.records.records import Json
 
 SINKS = ("orders", "revenue", "totals")

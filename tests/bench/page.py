@@ -18,7 +18,7 @@ import msgspec
 
 from tests.bench import page_web as web
 from tests.bench.harness import Budget, Options, Result
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.delta import CommitStamp
 from tidegate.history import query as reading
 from tidegate.history.query import CheckpointHistory, HistoryFilter
@@ -40,7 +40,7 @@ LOOKS = ("http", "opened", "fresh", "turned")
 
 def run(options: Options) -> Result:
     count = options.size(10_000, 40)
-    world = World(options.folder("page"))
+    world = ToyWorld(options.folder("page"))
     rows = build(world, count)
     rounds = 10 * options.pairs
     cold, warm, one, summary, more, written = [], [], [], [], [], []
@@ -85,7 +85,7 @@ def run(options: Options) -> Result:
     )
 
 
-def by_people(world: World, home: Path, count: int, rounds: int) -> dict[str, list[float]]:
+def by_people(world: ToyWorld, home: Path, count: int, rounds: int) -> dict[str, list[float]]:
     """What they wait for, while checkpoints are made all the time."""
     http: list[float] = []
     opened: list[float] = []
@@ -105,12 +105,12 @@ def by_people(world: World, home: Path, count: int, rounds: int) -> dict[str, li
     return {name: times for name, times in zip(LOOKS, (http, opened, fresh, turned), strict=True) if times}
 
 
-def page(world: World, asked: HistoryFilter) -> bytes:
+def page(world: ToyWorld, asked: HistoryFilter) -> bytes:
     """What the API does for a page of the list."""
     return msgspec.json.encode(CheckpointHistory(world.ledger, {}).page(asked).rows)
 
 
-def build(world: World, count: int) -> int:
+def build(world: ToyWorld, count: int) -> int:
     """A history of so many rows, of which the ledger has the last one only."""
     world.limit(num_retained=1)
     world.checkpoint("first", rows=3)
@@ -135,7 +135,7 @@ def like(row: HistoryRow, id: int) -> HistoryRow:
     )
 
 
-def behind(world: World, count: int) -> None:
+def behind(world: ToyWorld, count: int) -> None:
     """Let the ledger go on where the history ends: its one entry gets the number of the last row."""
     ledger, entry = world.ledger, world.ledger.entry(1)
     put = msgspec.structs.replace

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.dags.server import Airflow, migrate
+from tests.kit.waiting import eventually
 from tests.ui.browser import NAMES, Browser, Page
-from tests.waiting import eventually
 
 USER = "op"
 SHOWN = """

@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.control import PIPELINE, Limits
+from tests.bench.control import PIPELINE
 from tests.bench.harness import Budget, Options, Result, Turns, in_turn, timed
 from tests.bench.spark import fingerprint, sessions
+from tests.kit.limits import Limits
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Rejected

@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench import __main__ as bench
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
-from tests.jvm import QUICK
+from tests.kit.jvm import QUICK
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.control import PIPELINE, Limits
+from tests.bench.control import PIPELINE
 from tests.bench.spark import sessions
+from tests.kit.limits import Limits
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import TidegateError

@@ -13,7 +13,7 @@ from typing import Any
 from tests.chaos.reference import DAG, NAME, PIPELINE, SUITE
 from tests.dags import processes
 from tests.dags.up_project import Project
-from tests.jvm import QUICK_TOML
+from tests.kit.jvm import QUICK_TOML
 from tidegate.cli.up.airflow import Airflow
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger, open_ledger

@@ -9,24 +9,25 @@ from tests.crash import four, intervals
 from tests.crash.gated import GatedWorld
 from tests.crash.once import OnceWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
-from tests.crash.world import Limits, World, dag_run
+from tests.crash.world import CrashWorld, dag_run
+from tests.kit.faults import Fault, lose_answers
+from tests.kit.limits import Limits
 from tidegate import seams
 from tidegate.execution.runs import new_run
 from tidegate.state import compaction
-from tidegate.testing.faults import Fault, lose_answers
 
 
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, or go back to a checkpoint; the fault is armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
     kinds = {"gated": GatedWorld, "stateful": StatefulWorld, "once": OnceWorld}
-    kind = next((made for name, made in kinds.items() if request[name]), World)
+    kind = next((made for name, made in kinds.items() if request[name]), CrashWorld)
     if request["stateful"]:
         compaction.FAN_IN = FAN_IN
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
     if request["four"] is not None:
-        world, run_of = four.FourWorld(root, four.Unaligned(unaligned=request["four"])), four.dag_run
+        world, run_of = four.FourWorld(root, four.at_once(unaligned=request["four"])), four.dag_run
     fault = request.get("fault")
     armed = seams.Seams()
     if fault is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.harness import Crew
 from tests.crash.spark import server
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 
 
 @pytest.fixture(scope="session")
@@ -25,16 +25,16 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 @pytest.fixture(scope="session")
 def begun(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
     """A world in which two checkpoints went well."""
-    world = World(tmp_path_factory.mktemp("begun"))
+    world = CrashWorld(tmp_path_factory.mktemp("begun"))
     world.feed(2)
     crew.run(world, "one", "two")
     return world.root
 
 
 @pytest.fixture
-def world(tmp_path: Path, begun: Path) -> World:
+def world(tmp_path: Path, begun: Path) -> CrashWorld:
     """Two checkpoints are done, and there is more to read."""
     shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
-    world = World(tmp_path)
+    world = CrashWorld(tmp_path)
     world.feed(3)
     return world

@@ -6,17 +6,17 @@ Of each file's orders every other one is paid, half of them with the next file: 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from tests.crash.several import JOBS, ROWS_PER_FILE, TABLES, check_manifest, ids_of, is_paid
-from tests.crash.world import Limits, World, check_history
+from tests.crash.world import CrashWorld, check_history
+from tests.kit.limits import Limits
 from tidegate import Pipeline
 from tidegate.coordinator import Triggered
 from tidegate.errors import Rejected
 from tidegate.execution.finish import finish
 from tidegate.execution.job.run_job import run_job
-from tidegate.records.records import Json, Plan
+from tidegate.records.records import Plan
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -24,15 +24,9 @@ NAME = "crash"
 PATIENCE = 40
 
 
-@dataclass(frozen=True)
-class Unaligned(Limits):
+def at_once(*, unaligned: bool = True) -> Limits:
     """Three checkpoints at once, which go past a job that is busy; or wait for it."""
-
-    max_concurrent_checkpoints: int = 3
-    unaligned: bool = True
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained, "unaligned": self.unaligned}
+    return Limits(max_concurrent_checkpoints=3, recorded={"unaligned": unaligned})
 
 
 def paid_by(number: int) -> list[int]:
@@ -41,7 +35,7 @@ def paid_by(number: int) -> list[int]:
     return own + [id for id in (ids_of(number - 1) if number else ()) if is_paid(id) and id % 4 == 3]
 
 
-class FourWorld(World):
+class FourWorld(CrashWorld):
     """Its files, ledger and tables."""
 
     def feed(self, files: int) -> None:
@@ -86,7 +80,7 @@ class FourWorld(World):
         return pipeline
 
 
-def dag_run(world: World, run: str, spark: Any, *, impatient: bool = False) -> int | None:
+def dag_run(world: CrashWorld, run: str, spark: Any, *, impatient: bool = False) -> int | None:
     """What the tasks of one DAG run do. A job that the checkpoint goes past is skipped."""
     coordinator = world.coordinator()
 
@@ -114,7 +108,7 @@ def dag_run(world: World, run: str, spark: Any, *, impatient: bool = False) -> i
     return id
 
 
-def check(world: World, files: int) -> None:
+def check(world: CrashWorld, files: int) -> None:
     """The tables are what they would have been, and so is every manifest that is kept."""
     shown = {name: world.table(name) for name in TABLES}
     ids = sorted(range(files * ROWS_PER_FILE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.crash.world import NAME, World, check_ledger, rows_of
+from tests.crash.world import NAME, CrashWorld, check_ledger, rows_of
 from tidegate import Pipeline
 from tidegate.checkpoint import quarantine_requests as asking
 from tidegate.gates import Expectations
@@ -34,7 +34,7 @@ class AfterTheGate(DeltaAppend):
 
 
 @dataclass
-class GatedWorld(World):
+class GatedWorld(CrashWorld):
     """The same files, and a gate before the table."""
 
     def judge_by(self, severity: str) -> None:

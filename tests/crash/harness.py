@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.crash.four import Unaligned
+from tests.crash.four import FourWorld
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
 from tests.crash.once import OnceWorld
 from tests.crash.stateful import StatefulWorld
-from tests.crash.world import World, check
+from tests.crash.world import CrashWorld, check
 from tidegate import seams
 
 DEADLINE_S = 120.0
@@ -44,7 +44,7 @@ class Crew:
 
     def start(
         self,
-        world: World,
+        world: CrashWorld,
         *runs: str,
         fault: tuple[str, str, int] | None = None,
         impatient: bool = False,
@@ -56,7 +56,7 @@ class Crew:
             "root": str(world.root),
             "intervals": isinstance(world, IntervalWorld),
             "gated": isinstance(world, GatedWorld),
-            "four": world.limits.unaligned if isinstance(world.limits, Unaligned) else None,
+            "four": world.limits.recorded["unaligned"] if isinstance(world, FourWorld) else None,
             "stateful": isinstance(world, StatefulWorld),
             "once": isinstance(world, OnceWorld),
             "num_retained": world.limits.num_retained,
@@ -71,7 +71,7 @@ class Crew:
         }
         return Child(self, base, self._ask(request)["pid"])
 
-    def run(self, world: World, *runs: str, **how: Any) -> list[int | None]:
+    def run(self, world: CrashWorld, *runs: str, **how: Any) -> list[int | None]:
         """The same, to its end, which must be a good one."""
         child = self.start(world, *runs, **how)
         assert child.ended() == 0, child.log()
@@ -131,7 +131,7 @@ class Child:
         return path.read_text() if path.exists() else "no log"
 
 
-def finish(crew: Crew, world: World, files: int, *, first: str = "recovery") -> None:
+def finish(crew: Crew, world: CrashWorld, files: int, *, first: str = "recovery") -> None:
     """After the fault: the next runs, until nothing is left to read. Then everything must hold."""
     world.feed(files)
     crew.run(world, first, *(f"{first}-{n}" for n in range(files + 2)), impatient=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.crash.world import World
+from tests.crash.world import CrashWorld
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered
 from tidegate.execution.job.run_job import run_job
@@ -33,7 +33,7 @@ def interval(hour: int) -> tuple[datetime, datetime]:
 
 
 @dataclass
-class IntervalWorld(World):
+class IntervalWorld(CrashWorld):
     """The same surroundings with another pipeline: two tables, by the hour."""
 
     def write(self, hour: int, edition: int = 1) -> None:

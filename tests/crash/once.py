@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.crash.world import KEYS, NAME, Limits, World, check_ledger, rows_of
+from tests.crash.world import KEYS, NAME, CrashWorld, check_ledger, rows_of
+from tests.kit.limits import AT_LEAST_ONCE
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator
-from tidegate.ledger import open_ledger
-from tidegate.records.place import Place
-from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 
-@dataclass(frozen=True)
-class AtLeastOnce(Limits):
-    """The settings of such a pipeline."""
-
-    def record(self) -> Json:
-        return super().record() | {"mode": "at_least_once"}
-
-
 @dataclass
-class OnceWorld(World):
+class OnceWorld(CrashWorld):
     """The same files, another pipeline."""
+
+    def __post_init__(self) -> None:
+        self.limits = replace(self.limits, recorded=AT_LEAST_ONCE)
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME, mode="at_least_once")
@@ -33,11 +25,6 @@ class OnceWorld(World):
         totals = marked.job("keys").aggregate(by="key", uid="totals", n="count(*)", last="max(id)")
         totals.sink("totals", DeltaUpsert("tables/totals", keys=["key"]))
         return pipeline
-
-    def coordinator(self) -> Coordinator:
-        ledger, place = open_ledger(str(self.root / "ledger"), NAME), Place(str(self.root))
-        limits = AtLeastOnce(num_retained=self.limits.num_retained)
-        return Coordinator(self.pipeline().graph(place), ledger, limits, place)
 
     def twice(self) -> list[int]:
         """Rows that the log holds more than once."""

@@ -24,13 +24,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.crash.world import check_history
+from tests.kit.limits import AT_LEAST_ONCE, UNALIGNED
+from tests.kit.ticking import TickingStore
+from tests.kit.world import World
 from tests.simulation.simulate import decoded_once
-from tests.ticking import TickingStore
 from tidegate import Pipeline, seams
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt
-from tidegate.ledger import Ledger
-from tidegate.records.place import Place
+from tidegate.ledger import Store
+from tidegate.pipeline import Graph
 from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, channel
 from tidegate.sinks.delta import append as delta
@@ -117,45 +118,25 @@ def without_spark() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Mode:
-    """How checkpoints treat jobs that are busy, and what is promised."""
-
-    settings: dict[str, Any] = field(default_factory=dict)
-    exactly_once: bool = True
-    """False: after a failure rows may be there twice, and none is missing."""
-
-
-MODES = {
-    "aligned": Mode(),
-    "unaligned": Mode({"unaligned": True}),
-    "timed": Mode({"unaligned": True, "aligned_timeout": "30 s"}),
-    "at least once": Mode({"mode": "at_least_once"}, exactly_once=False),
+MODES: dict[str, dict[str, Any]] = {
+    "aligned": {},
+    "unaligned": UNALIGNED,
+    "timed": UNALIGNED | {"aligned_timeout": "30 s"},
+    "at least once": AT_LEAST_ONCE,
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Settings of the pipeline under test."""
-
-    mode: Mode
-    max_concurrent_checkpoints: int
-    timeout: float = 1e9
-    max_unpublished: int = 10
-    num_retained: int = 2
-    tolerable_failed_checkpoints: int = 1_000_000
-    min_pause: float = 0.0
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained, **self.mode.settings}
+"""How checkpoints treat jobs that are busy, and what is promised."""
 
 
 @dataclass
-class SeveralWorld:
+class SeveralWorld(World):
     """The files, ledger and tables of the pipeline below one folder."""
 
-    root: Path
-    limits: Limits
+    name: str = field(default=NAME, init=False)
+
+    @property
+    def exactly_once(self) -> bool:
+        """False: after a failure rows may be there twice, and none is missing."""
+        return self.limits.recorded != AT_LEAST_ONCE
 
     def feed(self, files: int) -> None:
         """Let so many files of orders, and as many of payments, have landed in all."""
@@ -201,18 +182,11 @@ class SeveralWorld:
             stream.sink(name, DeltaAppend(f"tables/{name}"))
         return pipeline
 
-    def coordinator(self) -> Coordinator:
-        place = Place(str(self.root))
-        ledger = Ledger(TickingStore(self.root / "ledger" / NAME), NAME)
-        graph = self.pipeline().graph(place, self.limits.mode.settings.get("mode"))
-        return Coordinator(graph, ledger, self.limits, place)
+    def store(self) -> Store:
+        return TickingStore(self.folder)
 
-    def table(self, name: str) -> list[dict[str, Any]]:
-        """What a reader of the table sees."""
-        from deltalake import DeltaTable
-
-        path = self.root / "tables" / name
-        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
+    def graph(self) -> Graph:
+        return self.pipeline().graph(self.place, self.limits.recorded.get("mode"))
 
 
 def ids_of(number: int) -> range:
@@ -238,11 +212,11 @@ def check(world: SeveralWorld, files: int) -> None:
     }
     for name, wanted in reference.items():
         found = sorted((row["id"], row["of"]) if name == "report" else (row["id"],) for row in shown[name])
-        if not world.limits.mode.exactly_once:
+        if not world.exactly_once:
             assert set(found) == set(wanted), f"table {name}: nothing is missing"
         else:
             assert found == wanted, f"table {name}: each row once"
-    if world.limits.mode.exactly_once:
+    if world.exactly_once:
         _one_attempt_each(shown, files)
         for name in TABLES:
             check_history(world, name)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.jvm import QUICK
+from tests.kit.jvm import QUICK
 from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.server.client import loopback, open_session
 from tidegate.spark.server.server import acquire, stop

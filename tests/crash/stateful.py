@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.world import NAME, World, check_ledger
+from tests.crash.world import NAME, CrashWorld, check_ledger
 from tidegate import Pipeline
 from tidegate.delta import Location, missing_files
 from tidegate.records.records import Json
@@ -31,7 +31,7 @@ STATES = ("totals", "recent")
 
 
 @dataclass
-class StatefulWorld(World):
+class StatefulWorld(CrashWorld):
     """Other files, which are an hour apart, and two operators that remember."""
 
     def feed(self, files: int) -> None:
@@ -152,7 +152,7 @@ def totals_of(files: int, marks: dict[int, int]) -> dict[str | None, tuple[int, 
     return found
 
 
-def completed_ids(world: World) -> list[int]:
+def completed_ids(world: CrashWorld) -> list[int]:
     """The checkpoints that are retained and count."""
     ledger = world.coordinator().ledger
     entries = (ledger.entry(id) for id in ledger.ids())

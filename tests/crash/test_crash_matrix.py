@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness import Crew, finish
-from tests.crash.world import Limits, World, check
+from tests.crash.world import CrashWorld, check
+from tests.kit.limits import Limits
 
 BEFORE_DECISION = [
     "S1.entry.before",
@@ -46,7 +47,7 @@ POINTS = [(point, nth) for point in BEFORE_DECISION + AFTER_DECISION for nth in 
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_killed_then_the_same_run_is_retried(crew: Crew, world: World, point: str, nth: int) -> None:
+def test_killed_then_the_same_run_is_retried(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """Airflow finds the task dead and starts it again under the same run id: it goes on where it was."""
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     (id,) = crew.run(world, "three")
@@ -55,14 +56,14 @@ def test_killed_then_the_same_run_is_retried(crew: Crew, world: World, point: st
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_killed_then_another_run_takes_over(crew: Crew, world: World, point: str, nth: int) -> None:
+def test_killed_then_another_run_takes_over(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """Nobody retries. The next run finds what is left, ends or publishes it, and goes on."""
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     finish(crew, world, 4)
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_fails_with_an_error_then_is_retried(crew: Crew, world: World, point: str, nth: int) -> None:
+def test_fails_with_an_error_then_is_retried(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """The step raises: what it leaves behind is found by the retry."""
     crew.start(world, "three", fault=(point, "E", nth)).ended()
     crew.run(world, "three")
@@ -70,14 +71,14 @@ def test_fails_with_an_error_then_is_retried(crew: Crew, world: World, point: st
 
 
 @pytest.mark.parametrize("record", LOST_ANSWERS)
-def test_a_record_landed_but_its_answer_was_lost(crew: Crew, world: World, record: str) -> None:
+def test_a_record_landed_but_its_answer_was_lost(crew: Crew, world: CrashWorld, record: str) -> None:
     """The store says 'error' after the create took effect: it is read back, and the run goes on as if nothing were."""
     crew.run(world, "three", fault=(record, "A", 1))
     finish(crew, world, 4)
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: World, point: str, nth: int) -> None:
+def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """The worker is taken for dead but lives: the same run is started again and finishes. Then the zombie goes on."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))
     zombie.reached()
@@ -87,7 +88,7 @@ def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: Wor
 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: World, point: str, nth: int) -> None:
+def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """Another run gives the hanging one up, repeats its work and goes on; only then the zombie wakes."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))
     zombie.reached()
@@ -98,7 +99,7 @@ def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: World, poi
 
 @pytest.mark.parametrize("mode", ["K", "E", "Z"])
 @pytest.mark.parametrize("point", ABORT)
-def test_aborting_a_dead_checkpoint_is_itself_interrupted(crew: Crew, world: World, point: str, mode: str) -> None:
+def test_aborting_a_dead_checkpoint_is_itself_interrupted(crew: Crew, world: CrashWorld, point: str, mode: str) -> None:
     crew.start(world, "three", fault=("S6.ack.after", "K", 1)).ended()
     cleaner = crew.start(world, "four", fault=(point, mode, 1), impatient=True)
     if mode == "Z":
@@ -112,7 +113,7 @@ def test_aborting_a_dead_checkpoint_is_itself_interrupted(crew: Crew, world: Wor
 
 @pytest.mark.parametrize("mode", ["K", "E", "Z"])
 @pytest.mark.parametrize("point", HISTORY)
-def test_writing_the_history_is_interrupted(crew: Crew, world: World, point: str, mode: str) -> None:
+def test_writing_the_history_is_interrupted(crew: Crew, world: CrashWorld, point: str, mode: str) -> None:
     """Whoever comes next writes what is missing; nobody waits for it, and each checkpoint is in it once."""
     writer = crew.start(world, "three", fault=(point, mode, 1))
     if mode == "Z":
@@ -129,7 +130,7 @@ def test_writing_the_history_is_interrupted(crew: Crew, world: World, point: str
 @pytest.mark.parametrize("point", RETENTION)
 def test_retention_is_interrupted(tmp_path: Path, crew: Crew, point: str, mode: str) -> None:
     """With one checkpoint retained, forgetting breaks off anywhere: what is kept still works, the rest goes later."""
-    world = World(tmp_path, Limits(num_retained=1))
+    world = CrashWorld(tmp_path, Limits(num_retained=1))
     world.feed(2)
     crew.run(world, "one")
     forgetful = crew.start(world, "two", fault=(point, mode, 1))

@@ -7,12 +7,11 @@ with an operator that remembers.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.crash.four import FourWorld, Unaligned, check
+from tests.crash.four import FourWorld, at_once, check
 from tests.crash.harness import Crew
 
 ACK_OF_PAYING = 3
@@ -29,7 +28,7 @@ KILLS = [
 @pytest.fixture(scope="session")
 def begun_four(tmp_path_factory: pytest.TempPathFactory, crew: Crew) -> Path:
     """One checkpoint went well."""
-    world = FourWorld(tmp_path_factory.mktemp("four"), Unaligned())
+    world = FourWorld(tmp_path_factory.mktemp("four"), at_once())
     world.feed(1)
     crew.run(world, "one")
     return world.root
@@ -40,7 +39,7 @@ def test_killed_while_it_goes_past_a_job_that_hangs(
     tmp_path: Path, crew: Crew, begun_four: Path, point: str, nth: int, goes_on: bool
 ) -> None:
     shutil.copytree(begun_four, tmp_path, dirs_exist_ok=True)
-    world = FourWorld(tmp_path, Unaligned())
+    world = FourWorld(tmp_path, at_once())
     world.feed(3)
     busy = crew.start(world, "two", fault=("S6.ack.before", "Z", ACK_OF_PAYING))
     busy.reached()
@@ -52,7 +51,7 @@ def test_killed_while_it_goes_past_a_job_that_hangs(
         assert busy.resume() == 0
     else:
         assert busy.kill() == -9
-    world.limits = replace(world.limits, unaligned=False)
+    world.limits = at_once(unaligned=False)
     world.feed(4)
     crew.run(world, "last", "last-1", impatient=True)
     check(world, 4)

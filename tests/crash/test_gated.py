@@ -13,9 +13,9 @@ import pytest
 
 from tests.crash.gated import GatedWorld, ask, check
 from tests.crash.harness import Crew
+from tests.kit.faults import Fault
 from tidegate import seams
 from tidegate.checkpoint.approvals import answer
-from tidegate.testing.faults import Fault
 
 # All rows are staged for the table, then judged, then the bad ones for the quarantine, which is published first.
 POINTS = [

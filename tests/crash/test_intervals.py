@@ -14,7 +14,7 @@ import pytest
 
 from tests.crash.harness import Crew
 from tests.crash.intervals import IntervalWorld, check, copy_of
-from tests.crash.world import Limits
+from tests.kit.limits import Limits
 
 POINTS = [
     ("S1.entry.after", 1),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.crash.harness import Crew
 from tests.crash.once import OnceWorld, check
-from tests.crash.world import Limits
+from tests.kit.limits import Limits
 
 # The first job writes to the log, the second one to the totals.
 KILLED = [

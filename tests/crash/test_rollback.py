@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from tests.crash.harness import Crew
 from tests.crash.stateful import STATES, StatefulWorld, check_outputs, completed_ids, totals_of
-from tests.crash.world import Limits, World, check
+from tests.crash.world import CrashWorld, check
+from tests.kit.limits import Limits
 from tidegate.delta import Location, missing_files
 
-W = TypeVar("W", bound=World)
+W = TypeVar("W", bound=CrashWorld)
 
 FILES = 4
 UNDECIDED = ["R1.pin.before", "R1.pin.after", "S1.entry.before", "S1.entry.after", "S9.decision.before"]
@@ -29,12 +30,12 @@ def begun(world: W, crew: Crew) -> W:
     return world
 
 
-def target(world: World) -> int:
+def target(world: CrashWorld) -> int:
     """Where two files had been read: a checkpoint, later a rollback to there."""
     return completed_ids(world)[-3]
 
 
-def go_on(crew: Crew, world: World, name: str) -> int:
+def go_on(crew: Crew, world: CrashWorld, name: str) -> int:
     """The next runs, until nothing is new; how many files they have read."""
     made = crew.run(world, *(f"{name}-{number}" for number in range(FILES)), impatient=True)
     assert made[-1] is None, "all is read"
@@ -42,7 +43,7 @@ def go_on(crew: Crew, world: World, name: str) -> int:
 
 
 def test_killed_at_every_seam_then_the_next_runs_come(tmp_path: Path, crew: Crew) -> None:
-    world = begun(World(tmp_path, Limits(num_retained=3)), crew)
+    world = begun(CrashWorld(tmp_path, Limits(num_retained=3)), crew)
     for point in UNDECIDED:
         assert crew.start(world, back_to=target(world), fault=(point, "K", 1)).ended() == -9, point
     assert go_on(crew, world, "undecided") == 0, "nothing has changed"
@@ -57,7 +58,7 @@ def test_killed_at_every_seam_then_the_next_runs_come(tmp_path: Path, crew: Crew
 
 def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> None:
     """Somebody else goes back, or on, while it hangs. Then it wakes, and changes nothing that is decided."""
-    world = begun(World(tmp_path, Limits(num_retained=3)), crew)
+    world = begun(CrashWorld(tmp_path, Limits(num_retained=3)), crew)
     zombies = []
     for point in ("R1.pin.after", "S9.decision.before", "S10.publish.before"):
         zombies.append(crew.start(world, back_to=completed_ids(world)[0], fault=(point, "Z", 1)))
@@ -72,7 +73,7 @@ def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> No
 
 
 def test_answers_are_lost_and_it_goes_on(tmp_path: Path, crew: Crew) -> None:
-    world = begun(World(tmp_path, Limits(num_retained=3)), crew)
+    world = begun(CrashWorld(tmp_path, Limits(num_retained=3)), crew)
     for record in ("pins/", "plan.json", "decision.json"):
         (id,) = crew.run(world, back_to=completed_ids(world)[0], fault=(record, "A", 1))
         assert id == completed_ids(world)[-1]

@@ -9,16 +9,16 @@ import json
 from deltalake import DeltaTable
 
 from tests.crash.harness import Crew, finish
-from tests.crash.world import World, check, rows_of
+from tests.crash.world import CrashWorld, check, rows_of
 
 
-def versions_of(world: World, table: str, checkpoint: int) -> list[int]:
+def versions_of(world: CrashWorld, table: str, checkpoint: int) -> list[int]:
     """The table's versions that carry the checkpoint's id."""
     history = DeltaTable(str(world.root / "tables" / table)).history()
     return [commit["version"] for commit in history if commit.get("tidegate.checkpoint") == checkpoint]
 
 
-def test_scenario_2_publish_applied_and_response_lost(crew: Crew, world: World) -> None:
+def test_scenario_2_publish_applied_and_response_lost(crew: Crew, world: CrashWorld) -> None:
     """The commit is on the table, the process that made it is dead, and everything starts anew: no duplicate."""
     crew.start(world, "three", fault=("S10.publish.after", "K", 1)).ended()
     assert len(versions_of(world, "log", 3)) == 1, "it was applied"
@@ -26,7 +26,7 @@ def test_scenario_2_publish_applied_and_response_lost(crew: Crew, world: World) 
     assert len(versions_of(world, "log", 3)) == 1, "and is not applied again"
 
 
-def test_scenario_3_completed_but_killed_before_the_publish(crew: Crew, world: World) -> None:
+def test_scenario_3_completed_but_killed_before_the_publish(crew: Crew, world: CrashWorld) -> None:
     """The next run arrives first: it publishes n, then plans n + 1."""
     crew.start(world, "three", fault=("S9.decision.after", "K", 1)).ended()
     assert versions_of(world, "log", 3) == []
@@ -35,7 +35,7 @@ def test_scenario_3_completed_but_killed_before_the_publish(crew: Crew, world: W
     check(world, 3)
 
 
-def test_scenario_9_killed_worker_whose_child_lives_on(crew: Crew, world: World) -> None:
+def test_scenario_9_killed_worker_whose_child_lives_on(crew: Crew, world: CrashWorld) -> None:
     """The retry overlaps the first try, which then acks: its ack is too late, and its files go."""
     zombie = crew.start(world, "three", fault=("S6.ack.before", "Z", 1))
     zombie.reached()
@@ -49,7 +49,7 @@ def test_scenario_9_killed_worker_whose_child_lives_on(crew: Crew, world: World)
     assert [path.name for path in folder.iterdir()] == [entry.acks["main"].ack.attempt], "one attempt's files are left"
 
 
-def test_scenario_16_a_source_file_is_rewritten_after_the_plan(crew: Crew, world: World) -> None:
+def test_scenario_16_a_source_file_is_rewritten_after_the_plan(crew: Crew, world: CrashWorld) -> None:
     """The plan names its bytes. Other bytes are refused before anything is written, with the file's name."""
     crew.start(world, "three", fault=("S2.run.after", "K", 1)).ended()
     planned = world.root / "landing" / "events-0002.json"
@@ -64,14 +64,14 @@ def test_scenario_16_a_source_file_is_rewritten_after_the_plan(crew: Crew, world
     check(world, 3)
 
 
-def test_scenario_17_nondeterministic_stage_retried_after_part_was_staged(crew: Crew, world: World) -> None:
+def test_scenario_17_nondeterministic_stage_retried_after_part_was_staged(crew: Crew, world: CrashWorld) -> None:
     """The first table's rows were staged, then the attempt died. Only the second attempt's marks are anywhere."""
     crew.start(world, "three", fault=("S4.stage.before", "K", 2)).ended()
     crew.run(world, "three")
     check(world, 3)  # compares the marks of both tables
 
 
-def test_a_malformed_record_fails_the_checkpoint_and_says_where(crew: Crew, world: World) -> None:
+def test_a_malformed_record_fails_the_checkpoint_and_says_where(crew: Crew, world: CrashWorld) -> None:
     path = world.root / "landing" / "events-0002.json"
     good = path.read_text()
     path.write_text(good + "{not json\n")
@@ -82,7 +82,7 @@ def test_a_malformed_record_fails_the_checkpoint_and_says_where(crew: Crew, worl
     finish(crew, world, 4)
 
 
-def test_the_records_of_a_checkpoint_can_be_read_by_anyone(world: World) -> None:
+def test_the_records_of_a_checkpoint_can_be_read_by_anyone(world: CrashWorld) -> None:
     """JSON with the format first: readable with `cat`, and nobody needs tidegate for it."""
     for path in (world.root / "ledger").rglob("*.json"):
         if not {"blobs", "_delta_log"} & set(path.parts):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.crash.harness import Crew
 from tests.crash.stateful import STATES, StatefulWorld, check, completed_ids
-from tests.crash.world import Limits
+from tests.kit.limits import Limits
 
 # The first state is written and merged by workers in one go; the other is the second, and its merge is the third.
 # Three sinks are published before the two states.

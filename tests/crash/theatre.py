@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from greenlet import getcurrent, greenlet
 
-from tests.crash.several import MODES, Limits, SeveralWorld
+from tests.crash.several import MODES, SeveralWorld
+from tests.kit.limits import Limits
 from tidegate import seams
 from tidegate.coordinator import Triggered
 from tidegate.errors import Fenced, Rejected, Unavailable
@@ -264,12 +265,16 @@ def _recover(theatre: Theatre, files: int) -> None:
         theatre.run(f"next{files}-{number}")
         theatre.play()
     world.feed(files + 1)
-    if world.limits.mode.exactly_once:
-        world.limits = replace(world.limits, mode=MODES["aligned"])
+    if world.exactly_once:
+        world.limits = replace(world.limits, recorded=MODES["aligned"])
     theatre.run(f"last{files}")
     theatre.play()
 
 
 def story(root: Any, mode: str, k: int, fated: Passing | None = None, fate: str = "") -> Theatre:
     """A fresh world, and the story in it."""
-    return tell(SeveralWorld(root, Limits(MODES[mode], k)), fated, fate)
+    return tell(
+        SeveralWorld(root, Limits(timeout=1e9, max_concurrent_checkpoints=k, num_retained=2, recorded=MODES[mode])),
+        fated,
+        fate,
+    )

@@ -10,17 +10,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from tests.kit.world import World
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator
 from tidegate.execution.job.run_job import run_job
 from tidegate.history.table import journal_of, remember
-from tidegate.ledger import open_ledger
 from tidegate.pipeline import Stream
-from tidegate.records.place import Place
-from tidegate.records.records import Json, Plan
+from tidegate.records.records import Plan
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -29,27 +26,11 @@ ROWS_PER_FILE = 6
 KEYS = 4
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Settings of the pipeline under test."""
-
-    timeout: float = 600.0
-    max_concurrent_checkpoints: int = 1
-    max_unpublished: int = 10
-    num_retained: int = 10
-    tolerable_failed_checkpoints: int = 1_000_000
-    min_pause: float = 0.0
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained}
-
-
 @dataclass
-class World:
+class CrashWorld(World):
     """One pipeline's files, ledger and tables below one folder."""
 
-    root: Path
-    limits: Limits = field(default_factory=Limits)
+    name: str = field(default=NAME, init=False)
 
     def feed(self, files: int) -> None:
         """Let so many files have landed in all. Every key is updated again and again."""
@@ -80,19 +61,6 @@ class World:
 
         return marked
 
-    def coordinator(self) -> Coordinator:
-        place = Place(str(self.root))
-        return Coordinator(
-            self.pipeline().graph(place), open_ledger(str(self.root / "ledger"), NAME), self.limits, place
-        )
-
-    def table(self, name: str) -> list[dict[str, Any]]:
-        """What a reader of the table sees."""
-        from deltalake import DeltaTable
-
-        path = self.root / "tables" / name
-        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
-
 
 def rows_of(number: int) -> list[dict[str, Any]]:
     """The rows of one landed file."""
@@ -100,7 +68,7 @@ def rows_of(number: int) -> list[dict[str, Any]]:
     return [{"id": id, "key": id % KEYS, "at": id, "amount": f"{id}.25"} for id in range(first, first + ROWS_PER_FILE)]
 
 
-def dag_run(world: World, run: str, spark: Any, *, impatient: bool = False) -> int | None:
+def dag_run(world: CrashWorld, run: str, spark: Any, *, impatient: bool = False) -> int | None:
     """What the tasks of one DAG run do: trigger, jobs, complete, publish, retire. None: nothing new.
 
     impatient: whoever else has a checkpoint open is taken for dead. (A zombie that is not dead must be harmless.)
@@ -126,7 +94,7 @@ def dag_run(world: World, run: str, spark: Any, *, impatient: bool = False) -> i
 # -- the oracle ----------------------------------------------------------------------------------------
 
 
-def check(world: World, files: int) -> None:
+def check(world: CrashWorld, files: int) -> None:
     """Everything that must hold once the world is quiet and `files` files have been read."""
     expected = [row for number in range(files) for row in rows_of(number)]
     log = world.table("log")
@@ -147,7 +115,7 @@ def check(world: World, files: int) -> None:
         check_history(world, name)
 
 
-def check_told(world: World) -> None:
+def check_told(world: CrashWorld) -> None:
     """The history has each settled checkpoint once, in order."""
     ledger = world.coordinator().ledger
     remember(ledger, {})
@@ -156,7 +124,7 @@ def check_told(world: World) -> None:
     assert len(told) >= ledger.settled(), "a hint: who wakes up late may put it back"
 
 
-def check_ledger(world: World) -> None:
+def check_ledger(world: CrashWorld) -> None:
     """I3, I6: one log without holes (but behind what is pinned), every entry decided, all that is named is there."""
     ledger = world.coordinator().ledger
     ids = ledger.ids()
@@ -178,7 +146,7 @@ def check_ledger(world: World) -> None:
             assert ledger.published(id) is not None or id > ledger.view().settled
 
 
-def check_history(world: World, name: str) -> None:
+def check_history(world: CrashWorld, name: str) -> None:
     """I4: the table took the completed checkpoints in order, each once."""
     from deltalake import DeltaTable
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 
 PASSWORD = "only-for-this-test"

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.jvm import QUICK_TOML
-from tests.waiting import eventually
+from tests.kit.jvm import QUICK_TOML
+from tests.kit.waiting import eventually
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.protocol.view import Entry
 from tidegate.spark.server import server as connect_server

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.dags.project import Project
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 WARM = """
 import sys

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.dags.server import Airflow
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.ledger.ledger import open_ledger
 
 DAG_FILE = '''

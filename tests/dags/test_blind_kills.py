@@ -12,7 +12,7 @@ import time
 
 from tests.dags import processes
 from tests.dags.server import Airflow
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.spark.server import server as connect_server
 
 SEED = int(os.environ.get("KILLS_SEED", "1"))

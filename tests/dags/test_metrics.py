@@ -17,14 +17,14 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.dags.listener import Listener
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.dag import metrics
 
 
 @pytest.fixture
 def task(tmp_path):
     """What a task that ends a checkpoint has."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("one", rows=3)
     settings = SimpleNamespace(tolerable_failed_checkpoints=0, root="s3://a", data="s3://a")
     return SimpleNamespace(coordinator=world.coordinator(), settings=settings, give_up=lambda plan: None)

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tests.unit.checkpoint.test_passed_lives import toy_channels
 from tests.unit.checkpoint.test_passed_stories import busy
 from tidegate import Pipeline, seams
@@ -404,7 +404,7 @@ def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_
 @pytest.mark.parametrize("mode", ["connect", "submit"])
 def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(tmp_path: Path, mode: str):
     """The deadline passed while Spark shut down: the task was red, and its checkpoint completed."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     plan = world.ledger.plan(world.trigger("run"))
     told: list[tuple[str, bool]] = []
     noted: list[str] = []
@@ -442,7 +442,7 @@ def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(t
 
 
 def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     plan = world.ledger.plan(world.trigger("run"))
 
     class Starting:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.dag.tasks.reasons import failure
 from tidegate.dag.tasks.task import Task
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
@@ -22,7 +22,7 @@ from tidegate.history.health import told
         ("skipped", None, "task job_main is skipped"),
     ],
 )
-def test_a_task_that_was_killed_is_told_as_that(world: World, state: str, left: str | None, expected: str):
+def test_a_task_that_was_killed_is_told_as_that(world: ToyWorld, state: str, left: str | None, expected: str):
     """kill -9 leaves no word: that there is none says what happened."""
     world.feed_more(1)
     id = world.trigger("one")
@@ -36,7 +36,7 @@ def test_a_task_that_was_killed_is_told_as_that(world: World, state: str, left: 
 
 
 @pytest.mark.parametrize(("of_environment", "reason"), [(True, "ENVIRONMENT_FAILED"), (False, "JOB_FAILED")])
-def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(world: World, of_environment: bool, reason: str):
+def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(world: ToyWorld, of_environment: bool, reason: str):
     """What a failed task has left word of; of one that was killed nobody can tell."""
     world.feed_more(1)
     id = world.trigger("one")
@@ -60,7 +60,7 @@ def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(world: World, of_e
         (Fenced("others lead"), False),
     ],
 )
-def test_word_is_left_of_the_pipelines_troubles_not_of_a_runs(world: World, error: TidegateError, told_of: bool):
+def test_word_is_left_of_the_pipelines_troubles_not_of_a_runs(world: ToyWorld, error: TidegateError, told_of: bool):
     world.ledger.start()
     measured: list[bool] = []
     task = SimpleNamespace(coordinator=world.coordinator(), run="one", measure=lambda: measured.append(True))
@@ -70,4 +70,4 @@ def test_word_is_left_of_the_pipelines_troubles_not_of_a_runs(world: World, erro
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path)
+    return ToyWorld(tmp_path)

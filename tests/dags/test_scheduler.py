@@ -9,7 +9,7 @@ from urllib.parse import quote
 from tests.dags import processes
 from tests.dags.project import ENDLESS, HELD, ODD_IS_BAD, SLOW_APART, SLOW_BESIDE, Made
 from tests.dags.server import Airflow, Run
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.checkpoint.approvals import answer
 
 

@@ -18,7 +18,7 @@ import sqlalchemy
 from jobs import orders_feed
 from tests.dags import postgres
 from tests.dags.up_project import Project
-from tests.example import Expected
+from tests.kit.example import Expected
 from tidegate.spark.server.processes import ProcessId, is_alive
 
 ROWS = 60

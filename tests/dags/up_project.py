@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.example import two_files_each_time
-from tests.jvm import QUICK_TOML
-from tests.waiting import eventually
+from tests.kit.example import two_files_each_time
+from tests.kit.jvm import QUICK_TOML
+from tests.kit.waiting import eventually
 from tidegate.cli.up.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toys import ToyCommit
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
 from tidegate.checkpoint import approvals as holding
 from tidegate.checkpoint import control
@@ -16,8 +18,6 @@ from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Plan, Request
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyCommit
 
 T = TypeVar("T")
 Asks = Callable[[], Triggered | AlreadyCovered | None]

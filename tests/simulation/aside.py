@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.kit.toy_gate import fate_of
 from tests.simulation.oracle import Oracle
 from tests.simulation.world import GATE, TABLES, Violation, World
-from tidegate.testing.toy_gate import fate_of
 
 
 class AsideWorld(World):

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from unittest import mock
 
+from tests.kit.toys import ToyFrame, ToySink, ToySource
 from tests.simulation.climate import Climate
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import TABLES, Violation, World
@@ -26,7 +27,6 @@ from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.records.records import Json, Plan
 from tidegate.sinks.base import entry_folder
 from tidegate.sinks.channel import Channel, ChannelRows, Sent
-from tidegate.testing.toys import ToyFrame, ToySink, ToySource
 
 THIRD = "third"
 TAKES = {"slow": "main", "last": "slow"}

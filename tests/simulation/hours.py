@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from tests.kit.toys import ToyCommit, ToyIntervals, ToySink
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import EPOCH, TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.checkpoint.context import GiveUp
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.records.interval import Interval
-from tidegate.testing.toys import ToyCommit, ToyIntervals, ToySink
 
 HOURS = 3
 """Few, so that several runs make the same one."""

@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import Any
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toys import ToyCommit
 from tests.simulation.life import COPIER, FORKER
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import FORK, TABLES, Violation, World
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyCommit
 
 
 class LifeOracle(Oracle):

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toys import ToyCommit
 from tests.simulation.world import GATE, TABLES, Violation, World
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyCommit
 
 HINTS = ("latest.json", "kept.json")
 

@@ -13,6 +13,7 @@ from unittest import mock
 
 import msgspec
 
+from tests.kit.toys import ToySink
 from tests.simulation.simulate import simulate_seed
 from tidegate import coordinator
 from tidegate.checkpoint import approvals as holding
@@ -30,7 +31,6 @@ from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry
 from tidegate.records.codec import encode, sha256
 from tidegate.records.records import Decision
-from tidegate.testing.toys import ToySink
 
 Patches = Iterator[Any]
 """What `mock.patch.object` gives, all at once."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+from tests.kit.toys import ToyCommit, ToySink
 from tests.simulation.planted import Plant
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing import publish
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol import rules as protocol
-from tidegate.testing.toys import ToyCommit, ToySink
 
 Patches = Iterator[Any]
 

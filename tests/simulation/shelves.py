@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.weather import Weather
 from tidegate import seams
 from tidegate.cli.doctor import files as doctor_files
 from tidegate.delta import CommitStamp, Committed, StagedFile
@@ -25,8 +27,6 @@ from tidegate.lifecycle import snapshot as held
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.state import table as state_table
 from tidegate.state.record import StateFile, StateTable
-from tidegate.testing.store import FakeStore
-from tidegate.testing.weather import Weather
 
 COLUMNS: dict[str, Any] = {"type": "struct", "fields": []}
 

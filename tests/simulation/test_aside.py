@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_gate import ToyQuarantine
+from tests.kit.toys import ToySink
 from tests.simulation.simulate import simulate_seed
 from tidegate.checkpoint import quarantine_requests as asking
-from tidegate.testing.toy_gate import ToyQuarantine
-from tidegate.testing.toys import ToySink
 
 DAYS = 100
 

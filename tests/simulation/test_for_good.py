@@ -26,19 +26,19 @@ Act = Callable[[], object]
 def begun(owed: bool = False) -> Day:
     """Four checkpoints, with splits in side files; one is about to be retired. owed: a fifth, unpublished."""
     day = Day(padding=40_000)
-    day.limits.num_retained = 3
+    day.limit(num_retained=3)
     for run in "abcd":
         day.checkpoint(run)
     if owed:
         day.work(day.trigger("e"))
         assert day.coordinator().complete(5).state == "completed"
     weather = Preempted()
-    day.weather = day.store.weather = day.tables.weather = day.feed.weather = weather
+    day.weather = day.disk.weather = day.tables.weather = day.feed.weather = weather
     return day
 
 
 def ledger(day: Day) -> Ledger:
-    return Ledger(day.store, "day")
+    return Ledger(day.disk, "day")
 
 
 def ended(day: Day) -> None:

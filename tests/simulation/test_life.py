@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toys import ToySink, ToySource
 from tests.simulation.test_pins import Preempted, at, begun, told
 from tests.simulation.test_stories import Day
 from tidegate import Pipeline
@@ -17,8 +19,6 @@ from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.place import Place
 from tidegate.records.records import Drain
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToySink, ToySource
 
 
 class Fork:
@@ -35,7 +35,7 @@ class Fork:
 
     def make(self) -> None:
         to = self.coordinator()
-        self.said.append(told(lambda: fork(look(snapshot_at(Ledger(self.day.store, "day"), 2, {}, by="x"), to), to)))
+        self.said.append(told(lambda: fork(look(snapshot_at(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to)))
 
     def holds(self) -> None:
         """It is whole, or it is not there and says why; then it can be made of another checkpoint."""
@@ -51,7 +51,7 @@ class Fork:
         to.publish()
         table = self.day.tables["two"]
         assert [offset for name in table.live() for offset, _ in table.files[name]] == [3]
-        assert Ledger(self.day.store, "day").pins() == []
+        assert Ledger(self.day.disk, "day").pins() == []
 
 
 @pytest.mark.parametrize("first", ["fork", "retention"])
@@ -89,11 +89,11 @@ def test_nothing_is_planned_behind_the_end_whoever_comes_in_between(first: str, 
     seen = set()
     for moment in range(1, 1000):
         day = Day()
-        day.limits.max_concurrent_checkpoints = at_once
+        day.limit(max_concurrent_checkpoints=at_once)
         day.checkpoint("a")
         day.feed.available = 2  # one more checkpoint takes all that is left, so that the next end is the last of all
         weather = Preempted()
-        day.weather = day.store.weather = day.tables.weather = day.feed.weather = weather
+        day.weather = day.disk.weather = day.tables.weather = day.feed.weather = weather
         said: dict[str, str] = {}
 
         def end(day: Day = day, said: dict[str, str] = said) -> None:
@@ -104,9 +104,9 @@ def test_nothing_is_planned_behind_the_end_whoever_comes_in_between(first: str, 
 
         if not at(day, moment, *((end, run) if first == "end" else (run, end))):
             break
-        day.limits.max_concurrent_checkpoints = 3
+        day.limit(max_concurrent_checkpoints=3)
         seen.add((said["end"], said["run"]))
-        view = Ledger(day.store, "day").view()
+        view = Ledger(day.disk, "day").view()
         if (last := control.finished(view)) is not None:
             assert last.id == view.last_id
             assert told(lambda day=day: day.trigger("c")) == "FINISHED"  # type: ignore[misc]

@@ -39,7 +39,7 @@ def begun() -> Day:
     for run in "abc":
         day.checkpoint(run)
     weather = Preempted()
-    day.weather = day.store.weather = day.tables.weather = day.feed.weather = weather
+    day.weather = day.disk.weather = day.tables.weather = day.feed.weather = weather
     return day
 
 
@@ -62,7 +62,7 @@ def at(day: Day, moment: int, first: Callable[[], object], then: Callable[[], ob
 
 
 def named(day: Day, said: list[str]) -> Callable[[], object]:
-    return lambda: said.append(told(lambda: savepoint.create(Ledger(day.store, "day"), "good", 2, "x")))
+    return lambda: said.append(told(lambda: savepoint.create(Ledger(day.disk, "day"), "good", 2, "x")))
 
 
 def back(day: Day, said: list[str]) -> Callable[[], object]:
@@ -74,11 +74,11 @@ def stays(day: Day, said: list[str]) -> None:
     for run in "de":
         day.checkpoint(run)
         day.coordinator().retire()
-    entry = Ledger(day.store, "day").entry(2)
+    entry = Ledger(day.disk, "day").entry(2)
     if said == [""]:
         assert entry is not None
         for part in entry.plan.sources.values():
-            assert Ledger(day.store, "day").unpack(part.splits)
+            assert Ledger(day.disk, "day").unpack(part.splits)
     else:
         assert said[0] in ("RETIRED", "NO_SUCH_CHECKPOINT")
     live = day.tables["out"].live()
@@ -124,7 +124,7 @@ def test_the_story_has_teeth() -> None:
 
 def _keep_back(day: Day) -> None:
     """What is retained by number: enough that a rollback is."""
-    day.limits.num_retained = 3
+    day.limit(num_retained=3)
 
 
 # -- row V of the crash matrix: a savepoint is complete, or it is not there ----------------------------------
@@ -136,7 +136,7 @@ class Killed(BaseException):
 
 def complete_or_absent(day: Day) -> bool:
     """Whether it is there. If so, its checkpoint is, with all that it names, and retention spares it."""
-    found = savepoint.savepoints(Ledger(day.store, "day"))
+    found = savepoint.savepoints(Ledger(day.disk, "day"))
     stays(day, [""] if found else ["RETIRED"])
     assert [each.there for each in found] == [True] * len(found)
     return bool(found)
@@ -168,11 +168,11 @@ def test_v_the_answer_is_lost_or_the_sync_fails(mishap: str) -> None:
     day = begun()
     day.weather.mishaps["create pins/savepoint-good.json"] = mishap
     try:
-        savepoint.create(Ledger(day.store, "day"), "good", 2, "x")
+        savepoint.create(Ledger(day.disk, "day"), "good", 2, "x")
         promised = True
     except Unavailable:
         promised = False
-    day.store.power_loss()
+    day.disk.power_loss()
     assert complete_or_absent(day) >= promised, "what was promised is there"
     assert promised == (mishap in ("unclear", "unsynced", "repeated"))
 

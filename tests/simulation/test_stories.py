@@ -8,31 +8,20 @@ from typing import Any
 
 import pytest
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.limits import Limits
+from tests.kit.toy_gate import ToyGate
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tests.kit.weather import Weather
+from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.checkpoint import approvals as holding
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
+from tidegate.ledger import Store
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.place import Place
-from tidegate.records.records import Json
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toy_gate import ToyGate
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
-from tidegate.testing.weather import Weather
-
-
-@dataclass
-class Limits:
-    timeout: float = 1e9
-    max_concurrent_checkpoints: int = 1
-    max_unpublished: int = 10
-    num_retained: int = 1
-    tolerable_failed_checkpoints: int = 1_000_000
-    min_pause: float = 0.0
-
-    def record(self) -> Json:
-        return {}
 
 
 @dataclass
@@ -62,34 +51,34 @@ class Interrupted(Weather):
         return name == self.hidden
 
 
-class Day:
+class Day(World):
     """One pipeline with one table, and all that is done to it."""
 
     def __init__(self, padding: int = 0) -> None:
         self.weather = Interrupted()
-        self.store = FakeStore(weather=self.weather)
+        self.disk = FakeStore(weather=self.weather)
         self.tables = ToyTables(weather=self.weather)
         self.feed = ToyFeed(1000, weather=self.weather)
-        self.limits = Limits()
+        self.limits, self.name, self.spark = Limits(timeout=1e9, num_retained=1), "day", None
         pipeline = Pipeline("day")
         pipeline.source("in", ToySource(self.feed, 1, padding)).sink("out", ToySink("out", self.tables))
-        self.graph = pipeline.graph()
+        self.declared = pipeline
 
-    def coordinator(self) -> Coordinator:
-        return Coordinator(self.graph, Ledger(self.store, "day"), self.limits, Place("/"))
+    @property
+    def place(self) -> Place:
+        return Place("/")
 
-    def trigger(self, run: str) -> int:
-        triggered = self.coordinator().trigger(run)
-        assert triggered is not None
-        return triggered.plan.id
+    def pipeline(self) -> Pipeline:
+        return self.declared
 
-    def work(self, id: int) -> Any:
-        return run_job(self.coordinator(), id, "main", None)  # type: ignore[arg-type]
+    def store(self) -> Store:
+        return self.disk
 
-    def checkpoint(self, run: str) -> int:
-        id = self.trigger(run)
+    def checkpoint(self, run: str, **options: Any) -> int:
+        """A run that leaves it to others to retire."""
+        id = self.trigger(run, **options)
         self.work(id)
-        assert self.coordinator().complete(id).state == "completed"
+        self.complete(id)
         self.coordinator().publish()
         return id
 
@@ -99,7 +88,7 @@ class Day:
         return [offset for commit in table.commits for offset, _ in table.rows(commit)]
 
     def view_ids(self) -> list[int]:
-        return [entry.id for entry in Ledger(self.store, "day").view().entries]
+        return [entry.id for entry in self.ledger.view().entries]
 
 
 def others_go_on(day: Day, runs: Iterable[str]) -> None:
@@ -120,12 +109,12 @@ def test_a_trigger_that_slept_until_its_id_was_retired_gets_another_one() -> Non
     day.coordinator().complete(5)
     others_go_on(day, "e")
     assert day.published() == [1, 2, 3, 4, 5, 6], "nothing that the real checkpoint 2 had staged was removed"
-    assert day.store.listing("checkpoints") == ["00000006"]
+    assert day.disk.listing("checkpoints") == ["00000006"]
 
 
 def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_nothing() -> None:
     day = Day()
-    day.limits.num_retained = 2
+    day.limit(num_retained=2)
     day.checkpoint("a")
 
     class Killed(BaseException):
@@ -141,11 +130,11 @@ def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_noth
     day.weather.before("create checkpoints/00000002/plan.json", sleep)
     with pytest.raises(Killed):
         day.trigger("sleeper")
-    assert "00000002" in day.store.listing("checkpoints")
+    assert "00000002" in day.disk.listing("checkpoints")
     with pytest.raises(Fenced):
         day.work(2)
     others_go_on(day, "e")
-    assert day.store.listing("checkpoints") == ["00000004", "00000005"], "the last two are kept, the ghost is not"
+    assert day.disk.listing("checkpoints") == ["00000004", "00000005"], "the last two are kept, the ghost is not"
     assert day.published() == [1, 2, 3, 4, 5]
 
 
@@ -154,7 +143,7 @@ def test_without_the_hint_a_sleepers_ghost_is_not_taken_for_the_beginning_of_the
     day.checkpoint("a")
     day.weather.before("create checkpoints/00000002/plan.json", lambda: others_go_on(day, "bcd"))
     day.trigger("sleeper")
-    day.store.delete("latest.json")
+    day.disk.delete("latest.json")
     assert day.view_ids() == [4, 5]
 
 
@@ -195,9 +184,9 @@ def test_a_run_is_not_alarmed_by_what_two_sleepers_left_under_the_id_of_its_reti
     with pytest.raises(Rejected) as caught:
         day.trigger("mine")
     assert caught.value.reason == "RETIRED"
-    assert {"plan.json", "decision.json"} <= set(day.store.listing("checkpoints/00000001"))
+    assert {"plan.json", "decision.json"} <= set(day.disk.listing("checkpoints/00000001"))
     others_go_on(day, "d")
-    assert day.store.listing("checkpoints") == ["00000004"]
+    assert day.disk.listing("checkpoints") == ["00000004"]
     assert day.published() == [1, 2, 3]
 
 
@@ -236,10 +225,10 @@ def test_retention_counts_nothing_that_a_sleeper_left_under_a_retired_id() -> No
 
     day.weather.before("create checkpoints/00000001/decision.json", counted_long_ago)
     assert day.coordinator().abort(id, "CANCELLED").state == "retired"
-    assert day.store.listing("checkpoints") == ["00000001", "00000002"]
+    assert day.disk.listing("checkpoints") == ["00000001", "00000002"]
     assert day.coordinator().retire() == [1]
     others_go_on(day, "c")
-    assert day.store.listing("checkpoints") == ["00000003"]
+    assert day.disk.listing("checkpoints") == ["00000003"]
     assert day.published() == [1, 2, 3]
 
 
@@ -260,14 +249,14 @@ def test_whoever_slept_between_two_records_of_an_entry_does_not_take_anothers_fo
     def ghost() -> None:
         others()
         plan = f"checkpoints/{id:08d}/plan.json"
-        day.store.create(plan, claimed)
+        day.disk.create(plan, claimed)
         day.coordinator().abort(id, "CANCELLED")
-        day.store.create(plan.replace("plan", "decision"), aborted)
+        day.disk.create(plan.replace("plan", "decision"), aborted)
 
     other = Day()
     other.coordinator().abort(other.trigger("sleeper"), "TOO_LATE")
-    claimed = other.store.files["checkpoints/00000001/plan.json"].data
-    aborted = other.store.files["checkpoints/00000001/decision.json"].data
+    claimed = other.disk.files["checkpoints/00000001/plan.json"].data
+    aborted = other.disk.files["checkpoints/00000001/decision.json"].data
     day.weather.before("read checkpoints/00000001/decision.json", ghost)
     day.coordinator().abort(id, "CANCELLED")
     assert day.published() == [1, 2, 3]
@@ -277,7 +266,7 @@ def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarme
     """Its plan's side file is gone: that is no damage."""
     day = Day(padding=40_000)
     id = day.trigger("a")
-    blob = next(path for path in day.store.files if path.startswith("blobs/"))
+    blob = next(path for path in day.disk.files if path.startswith("blobs/"))
 
     def others() -> None:
         day.work(id)
@@ -294,7 +283,7 @@ def gated(every: int) -> Day:
     day, pipeline = Day(), Pipeline("day")
     rows = pipeline.source("in", ToySource(day.feed, 1, 0)).gate(ToyGate(every, 1e9, "approve"), name="checked")
     rows.sink("out", ToySink("out", day.tables))
-    day.graph = pipeline.graph()
+    day.declared = pipeline
     return day
 
 
@@ -323,11 +312,11 @@ def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the
 def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_alarmed() -> None:
     """Behind a rollback it rests on the target's acks, and the target goes with the rollback."""
     day = Day()
-    day.limits.num_retained = 3
+    day.limit(num_retained=3)
     for run in "abc":
         day.checkpoint(run)
     day.coordinator().roll_back(2, run="back", by="x")
-    day.limits.num_retained = 1
+    day.limit(num_retained=1)
 
     def others() -> None:
         others_go_on(day, "def")
@@ -344,15 +333,15 @@ def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_ala
 def test_a_view_never_shows_a_checkpoint_completed_and_its_base_open() -> None:
     """Both are completed while the log is read: a publisher would have called the table damaged."""
     day = Day()
-    day.limits.max_concurrent_checkpoints = 2
+    day.limit(max_concurrent_checkpoints=2)
     first, second = day.trigger("a"), day.trigger("b")
     day.work(first)
     day.work(second)
     for record in (f"checkpoints/{id:08d}/{name}" for id in (first, second) for name in ("plan.json", "decision.json")):
         copy = Day()
-        copy.store.files = dict(day.store.files)
-        copy.store._folders = {name: dict(within) for name, within in day.store._folders.items()}
-        copy.limits.max_concurrent_checkpoints = 2
+        copy.disk.files = dict(day.disk.files)
+        copy.disk._folders = {name: dict(within) for name, within in day.disk._folders.items()}
+        copy.limit(max_concurrent_checkpoints=2)
         copy.tables.tables = dict(day.tables.tables)
         coordinator = copy.coordinator()
 
@@ -360,7 +349,7 @@ def test_a_view_never_shows_a_checkpoint_completed_and_its_base_open() -> None:
             assert coordinator.complete(1).state == coordinator.complete(2).state == "completed"
 
         copy.weather.before(f"read {record}", both)
-        entries = Ledger(copy.store, "day").view().entries
+        entries = Ledger(copy.disk, "day").view().entries
         assert [entry.completed for entry in entries] in ([False, False], [True, False], [True, True])
 
 
@@ -368,7 +357,7 @@ def test_a_listing_that_lags_behind_the_table_is_no_damage() -> None:
     day = Day()
     day.checkpoint("a")
     day.checkpoint("b")
-    day.store.delete("latest.json")
+    day.disk.delete("latest.json")
     day.weather.hidden = "00000002"
     assert day.view_ids() == [1]
     assert not day.coordinator().publish().stuck
@@ -384,7 +373,7 @@ def test_no_index_outlives_its_plan() -> None:
     with pytest.raises(Exception, match="cannot sync"):
         day.trigger("a")
     day.trigger("a")
-    day.store.power_loss()
+    day.disk.power_loss()
     assert day.trigger("a") == 1
     assert day.view_ids() == [1]
 
@@ -392,11 +381,11 @@ def test_no_index_outlives_its_plan() -> None:
 def test_what_was_planned_on_survives_a_power_loss() -> None:
     """Checkpoint 1 can be seen, its creator has not synced it yet, and 2 is planned on top of it."""
     day = Day()
-    day.limits.max_concurrent_checkpoints = 2
+    day.limit(max_concurrent_checkpoints=2)
 
     def second() -> None:
         assert day.trigger("b") == 2
-        day.store.power_loss()
+        day.disk.power_loss()
 
     day.weather.before("sync checkpoints/00000001/plan.json", second)
     day.trigger("a")
@@ -411,11 +400,11 @@ def test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does() -> N
 
     def others() -> None:
         assert day.coordinator().complete(id).reason == "GATE_REJECTED"
-        day.store.power_loss()
+        day.disk.power_loss()
 
     day.weather.before(f"sync checkpoints/{id:08d}/holds/checked.json", others)
-    holding.answer(Ledger(day.store, "day"), id, None, approve=False, by="ann")
-    entry = Ledger(day.store, "day").entry(id)
+    holding.answer(Ledger(day.disk, "day"), id, None, approve=False, by="ann")
+    entry = Ledger(day.disk, "day").entry(id)
     assert entry is not None
     assert entry.aborted
     assert entry.answers["checked"].by == "ann"

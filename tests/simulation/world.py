@@ -12,6 +12,10 @@ from typing import ClassVar
 
 from greenlet import getcurrent, greenlet
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toy_gate import ToyGate
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tests.kit.weather import Weather
 from tests.simulation.climate import Climate, climate_of
 from tests.simulation.dice import Dice
 from tidegate import Pipeline, seams
@@ -23,10 +27,6 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.pipeline import Stream
 from tidegate.records.place import Place
 from tidegate.records.records import Plan
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toy_gate import ToyGate
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
-from tidegate.testing.weather import Weather
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = ("first", "second")

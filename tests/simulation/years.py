@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from tests.kit.fake_store import FakeStore
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tests.simulation import actors
 from tests.simulation.climate import Climate
 from tests.simulation.shelves import Totals, states_in_memory
@@ -31,8 +33,6 @@ from tidegate.records.place import Place
 from tidegate.records.records import Blob, Json
 from tidegate.sinks.base import Prepared
 from tidegate.sources.base import Planned, SourceContext
-from tidegate.testing.store import FakeStore
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 STATE = "totals"
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from tests.kit.fake_store import FakeStore
 from tests.simulation.aside import AsideOracle
 from tests.simulation.life_oracle import ForkOracle, LifeOracle
 from tests.simulation.oracle import Checkpoint
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
 from tests.simulation.years import STATE, LongWorld, examined
-from tidegate.testing.store import FakeStore
 
 BLOB = re.compile(rb'"(blobs/[^"]+)"')
 STATE_SINK = f"state.{STATE}"

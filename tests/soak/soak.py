@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.unit.checkpoint.kit import Limits, World
+from tests.kit.limits import Limits
+from tests.kit.toy_world import ToyWorld
 from tidegate.lifecycle import savepoint
 
 RETAINED, NAMED = 20, 3
@@ -31,7 +32,7 @@ class Soak:
     costs: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = World(self.root, Limits(num_retained=RETAINED), padding=SIDE_FILE)
+        self.world = ToyWorld(self.root, Limits(num_retained=RETAINED), padding=SIDE_FILE)
 
     def run(self, checkpoints: int) -> None:
         """All of it. What each kind of entry takes is measured once, before any is old enough to go."""

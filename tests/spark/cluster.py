@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.spark.server.launch import spark_home
 
 DEPLOY = "org.apache.spark.deploy"

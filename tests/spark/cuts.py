@@ -130,7 +130,7 @@ class Telling:
     staged: list[dict[str, Counter[Any]]] = field(default_factory=list)
 
     def checkpoint(self, fault: str) -> None:
-        coordinator = self.play.coordinator
+        coordinator = self.play.coordinator()
         triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
@@ -246,7 +246,7 @@ def told(graph: Graph, story: Story, play: Play) -> list[str]:
         if found != wanted:
             wrong.append(f"{name}: too much {list(found - wanted)}, missing {list(wanted - found)}")
     for source in sorted({source for source, _ in story.events}):
-        frame = play.coordinator.graph.sources[source].source
+        frame = play.coordinator().graph.sources[source].source
         reader = play.spark.read.schema(frame.schema)
         reader.json(str(play.root / "landing" / source)).createOrReplaceTempView(source)
     for name, sql in graph.batch.items():

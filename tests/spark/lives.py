@@ -120,7 +120,7 @@ class Life:
 
         telling = Telling(self.play, self.spark, self.tasks)
         before = seams._current
-        coordinator = self.play.coordinator
+        coordinator = self.play.coordinator()
         coordinator.trigger(f"run {real}")
         telling.attempt(coordinator, real, "main")
         assert coordinator.complete(real).state == "completed"
@@ -131,17 +131,17 @@ class Life:
 
     def _back(self) -> None:
         ledger = self.play.ledger
-        self.play.coordinator.publish()
+        self.play.coordinator().publish()
         there = [made for made in self.history if ledger.is_kept(made.id)]
         to = self.dice.choice(there).id
-        self.play.coordinator.roll_back(to, run=f"back {len(self.story)}", by="ann")
+        self.play.coordinator().roll_back(to, run=f"back {len(self.story)}", by="ann")
         gone = [made for made in self.history if made.id > to]
         self.history = [made for made in self.history if made.id <= to]
         self.waiting = [row for made in gone for row in made.rows] + self.waiting
         self._note(f"back to {to}")
 
     def _name(self) -> None:
-        self.play.coordinator.publish()
+        self.play.coordinator().publish()
         made = savepoint.create(self.play.ledger, f"s{len(self.story)}", None, "ann")
         self._note(f"name {made.entry}")
 
@@ -152,7 +152,7 @@ class Life:
 
     def _fork(self, named: bool = False) -> None:
         """From anything that is kept; named: from a savepoint."""
-        self.play.coordinator.publish() if not named else None
+        self.play.coordinator().publish() if not named else None
         ledger = self.play.ledger
         there = [made for made in self.history if ledger.is_kept(made.id)]
         if named:
@@ -168,7 +168,7 @@ class Life:
             wrong = verify(copied)
             assert not wrong, wrong
             held = snapshot_at(copied.ledger, made.id, {}, by="ann")
-        fork(look(held, to.coordinator), to.coordinator, copied)
+        fork(look(held, to.coordinator()), to.coordinator(), copied)
         before = sum(len(each.rows) for each in self.history if each.id <= made.id)
         self.forks.append((to, before, added([each for each in self.history if each.id <= made.id])))
         self._note(f"fork of {made.id}{', copied' if copied else ''}")
@@ -178,7 +178,7 @@ class Life:
         act: Callable[..., object] = self.dice.choice([control.stop, control.suspend, control.cancel])
         act(ledger, "ann", "a while")
         with pytest.raises(Rejected, match="by ann"):
-            self.play.coordinator.trigger("in vain")
+            self.play.coordinator().trigger("in vain")
         assert control.resume(ledger, "ann") is not None
         self._note("stop and resume")
 
@@ -192,7 +192,7 @@ class Life:
         """Somebody adds 100 to each total by hand."""
         keys = {row["k"] for made in self.history for row in made.rows}
         id = edit_state(
-            self.play.coordinator, self.spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100)
+            self.play.coordinator(), self.spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100)
         ).id
         self.history.append(Made(id, [], self.version, dict.fromkeys(keys, 100.0)))
         self._note("edit")
@@ -271,8 +271,8 @@ def told(life: Life) -> list[str]:
         sums = Counter({(k, total): 1 for k, total in totals(life.all, by_hand).items() if k in touched})
         compare(f"{play.name}: totals", shown(play, "totals", "k", "total"), sums)
     for each in savepoint.savepoints(life.play.ledger):
-        wrong += savepoint.verify(life.play.coordinator, each.name)
-    return wrong + list(recovery.look(life.play.coordinator, lambda plan: None).problems)
+        wrong += savepoint.verify(life.play.coordinator(), each.name)
+    return wrong + list(recovery.look(life.play.coordinator(), lambda plan: None).problems)
 
 
 def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
@@ -307,8 +307,8 @@ def over(life: Life) -> list[str]:
     """It is cancelled for good: what is named can still be gone on from, all else of its states is gone."""
     ledger, forks = life.play.ledger, len(life.forks)
     control.cancel(ledger, "ann", "", final=True)
-    life.play.coordinator.publish()
-    life.play.coordinator.retire()
+    life.play.coordinator().publish()
+    life.play.coordinator().retire()
     named = {each.entry for each in savepoint.savepoints(ledger)}
     kept = {made.id for made in life.history if ledger.is_kept(made.id)}
     if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named - _gone_back_to(ledger, named)]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from deltalake import DeltaTable
 
+from tests.kit.limits import Limits
+from tests.kit.world import World
 from tests.spark.changes import watch
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator, Triggered
+from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
-from tidegate.ledger import Ledger, open_ledger
+from tidegate.pipeline import Graph
 from tidegate.pipeline.graph.graph import OperatorNode
-from tidegate.records.place import Place
 from tidegate.records.records import Ack, Drain, Json
 from tidegate.sources import Files
 from tidegate.state import StateTable
@@ -28,53 +28,31 @@ from tidegate.state import StateTable
 __all__ = ["Play", "put_in_jobs", "sources"]
 
 
-class Limits:
-    """Settings of the pipeline under test."""
-
-    timeout = 600.0
-    max_concurrent_checkpoints = 1
-    max_unpublished = 10
-    num_retained = 3
-    tolerable_failed_checkpoints = 1_000_000
-    min_pause = 0.0
-
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings
-
-    def record(self) -> Json:
-        return self.settings
-
-
-class Play:
+class Play(World):
     """One pipeline below one folder. `build` declares it, anew for each checkpoint, as every process does."""
 
     def __init__(
         self, root: Path, spark: Any, build: Callable[[Pipeline], object], name: str = "play", **settings: Any
     ) -> None:
         self.root, self.spark, self.build, self.name = root, spark, build, name
-        self.limits = Limits(**settings)
+        self.limits = Limits(num_retained=3, recorded=settings)
         self.files = 0
         self.in_jobs = False
         """Whether operators are in jobs of their own: nothing may depend on that."""
         self.watched = False
         """Whether each stream that replaces rows has a table of all that it gives and takes back."""
 
-    @property
-    def coordinator(self) -> Coordinator:
+    def pipeline(self) -> Pipeline:
         pipeline = Pipeline(self.name)
         self.build(pipeline)
         if self.in_jobs:
             put_in_jobs(pipeline)
-        place = Place(str(self.root))
         if self.watched:
-            watch(pipeline, pipeline.graph(place, self.limits.settings.get("mode")))
-        graph = pipeline.graph(place, self.limits.settings.get("mode"))
-        return Coordinator(graph, self.ledger, self.limits, place)
+            watch(pipeline, pipeline.graph(self.place, self.limits.recorded.get("mode")))
+        return pipeline
 
-    @property
-    def ledger(self) -> Ledger:
-        """What counts of it."""
-        return open_ledger(str(self.root / "ledger"), self.name)
+    def graph(self) -> Graph:
+        return self.pipeline().graph(self.place, self.limits.recorded.get("mode"))
 
     def feed(self, rows: Sequence[Json], source: str = "rows") -> None:
         """Let one file with these rows land."""
@@ -85,7 +63,7 @@ class Play:
 
     def checkpoint(self, drain: Drain | None = None) -> int:
         """One checkpoint of all that has landed, to its end."""
-        coordinator = self.coordinator
+        coordinator = self.coordinator()
         triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}", drain=drain)
         assert isinstance(triggered, Triggered)
         id = triggered.plan.id
@@ -103,21 +81,15 @@ class Play:
             self.feed(rows, source)
             self.checkpoint()
 
-    def rows(self, table: str) -> list[Json]:
-        """The rows of a sink's table (`tables/…`) or a state's (`ledger/play/state/…`)."""
-        path = self.root / table
-        there = (path / "_delta_log").exists()
-        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if there else []
-
     def ack(self, id: int, job: str = "main") -> Ack:
         """What the job said of checkpoint `id`."""
-        found = self.coordinator.ledger.ack(id, job)
+        found = self.coordinator().ledger.ack(id, job)
         assert found is not None
         return found.ack
 
     def state(self, name: str, id: int | None = None) -> StateTable:
         """A keyed state as of a checkpoint, by default the last."""
-        ledger = self.coordinator.ledger
+        ledger = self.coordinator().ledger
         payload = self.ack(id or ledger.view().last_id).states[f"state.{name}"]
         return msgspec.convert(ledger.unpack(payload), StateTable)
 

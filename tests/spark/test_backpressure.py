@@ -30,7 +30,7 @@ def test_a_backlog_is_taken_in_parts_that_last_as_long_as_they_should(tmp_path: 
     clock = seams.Seams(now=lambda: datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=elapsed))
     with seams.installed(clock):
         while sum(len(row) for row in [play.rows("tables/all")]) < 12:
-            coordinator = play.coordinator
+            coordinator = play.coordinator()
             plan = coordinator.trigger(f"run {len(told)}").plan  # type: ignore[union-attr]
             count = len(play.ledger.unpack(plan.sources["rows"].splits)["files"])
             elapsed += SECONDS_ANYWAY + SECONDS_PER_FILE * count

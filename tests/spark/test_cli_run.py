@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from jobs import orders_feed
-from tests.example import Expected, sent, two_files_each_time
-from tests.jvm import QUICK_TOML
+from tests.kit.example import Expected, sent, two_files_each_time
+from tests.kit.jvm import QUICK_TOML
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60

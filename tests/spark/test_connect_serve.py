@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.jvm import QUICK_TOML
-from tests.waiting import eventually
+from tests.kit.jvm import QUICK_TOML
+from tests.kit.waiting import eventually
 from tidegate.cli.main import main
 from tidegate.cli.up.home import any_port
 from tidegate.errors import TidegateError

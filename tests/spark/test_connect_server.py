@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.server import client as connect_client
 from tidegate.spark.server import server as connect_server

@@ -72,7 +72,7 @@ def play(root: Path, spark: Any, sink: type[DeltaAppend] = DeltaAppend, **policy
 
 def checkpoint(play: Play) -> tuple[Ack, Any]:
     """One checkpoint to its end, whichever that is."""
-    coordinator = play.coordinator
+    coordinator = play.coordinator()
     triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
     assert isinstance(triggered, Triggered)
     ack = run_job(coordinator, triggered.plan.id, "main", play.spark)
@@ -99,7 +99,7 @@ def test_bad_rows_go_to_quarantine_in_the_same_decision_as_the_good_ones(spark, 
         ("positive", "quarantine", 1),
     ]
     assert verdict.policy["suite"] == "rows"
-    results = played.coordinator.ledger.unpack(verdict.results)
+    results = played.coordinator().ledger.unpack(verdict.results)
     assert results["statistics"]["evaluated_expectations"] == 4
     assert results["results"][1]["result"]["partial_unexpected_list"] == ["-4.0"]
 
@@ -218,7 +218,7 @@ def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark,
         played.feed(BAD)
         ack, _ = checkpoint(played)
         verdict = ack.gates["checked"]
-        results = played.coordinator.ledger.unpack(verdict.results)
+        results = played.coordinator().ledger.unpack(verdict.results)
         for each in results["results"]:
             each["result"]["partial_unexpected_list"] = set(each["result"].get("partial_unexpected_list", ()))
         verdicts.append((verdict.outcome, verdict.rows, verdict.quarantined, verdict.broken, results))
@@ -290,7 +290,7 @@ def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path
     requests = cli("quarantine", "list", "play")[1]["gates"]["checked"]["requests"]
     assert [(each["number"], each["rows"]) for each in requests] == [(1, 1), (2, 1)]
 
-    coordinator = played.coordinator
+    coordinator = played.coordinator()
     id = coordinator.trigger("dies", only_if_new=True).plan.id  # nothing but the requests is new
     run_job(coordinator, id, "main", spark)
     coordinator.abort(id, "RUN_GONE")
@@ -321,9 +321,9 @@ def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path
     taken_up = "It takes up request 1, 2 for rows in quarantine of gate checked."
     assert taken_up in cli("explain", "play", "3")[1]["events"]
     played.feed(GOOD)
-    played.limits.num_retained = 1
+    played.limit(num_retained=1)
     checkpoint(played)
-    played.coordinator.retire()
+    played.coordinator().retire()
     assert live == {str(path.relative_to(table)) for path in table.rglob("*.parquet")}, "and goes with the last of them"
 
 
@@ -345,11 +345,11 @@ def test_rows_are_not_released_without_the_values_that_they_have(spark, tmp_path
     gate = ("play", "checked")
     for number, correction in ((1, ()), (2, ("--set", "v=0.5"))):
         assert cli("quarantine", "release", *gate, "--rule", "positive", *correction)[1]["request"] == 2 * number - 1
-        id = played.coordinator.trigger(f"loses {number}").plan.id
+        id = played.coordinator().trigger(f"loses {number}").plan.id
         with pytest.raises(Invalid, match="releases rows of gate 'checked' with values in v") as caught:
-            run_job(played.coordinator, id, "main", spark)
+            run_job(played.coordinator(), id, "main", spark)
         assert caught.value.reason == "VALUES_LOST"
-        played.coordinator.abort(id, "JOB_FAILED")
+        played.coordinator().abort(id, "JOB_FAILED")
         assert f"tidegate quarantine withdraw PIPELINE checked {2 * number - 1}" in caught.value.help
         assert cli("quarantine", "withdraw", *gate, str(2 * number - 1))[0] == 0
 
@@ -386,7 +386,7 @@ def test_what_was_rejected_is_set_aside_as_a_whole_if_somebody_chooses_so(spark,
     played.feed(BAD)
     ack, outcome = checkpoint(played)
     assert (outcome.state, outcome.reason, ack.gates["checked"].outcome) == ("open", "HELD", "hold")
-    coordinator = played.coordinator
+    coordinator = played.coordinator()
     answer(coordinator.ledger, 1, None, approve=False, by="ann")
     assert coordinator.complete(1).reason == "GATE_REJECTED"
     coordinator.resume("ann", set_aside=True)
@@ -457,7 +457,7 @@ def test_a_broken_suite_declines_the_checkpoint_before_anything_is_planned(spark
     (tmp_path / "include/expectations/rows.yaml").write_text("expectations: []")
     with pytest.raises(Invalid, match="rows.yaml:1: expectations is empty"):
         checkpoint(played)
-    assert played.coordinator.ledger.ids() == []
+    assert played.coordinator().ledger.ids() == []
 
 
 class AtLeast(Gate):

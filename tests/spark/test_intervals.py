@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable as Table
 
+from tests.kit.limits import Limits
+from tests.kit.world import World
 from tidegate import Pipeline
-from tidegate.coordinator import AlreadyCovered, Coordinator
+from tidegate.coordinator import AlreadyCovered
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
-from tidegate.ledger import open_ledger
-from tidegate.records.place import Place
-from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable, Files
 
@@ -27,23 +26,12 @@ BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HOURS = 10
 
 
-class Limits:
-    timeout = 600.0
-    max_concurrent_checkpoints = 3
-    max_unpublished = 10
-    num_retained = 3
-    tolerable_failed_checkpoints = 1_000_000
-    min_pause = 0.0
-
-    def record(self) -> Json:
-        return {}
-
-
-class World:
+class Hourly(World):
     """Hourly files (or a table), two sinks, and a reference in plain Python."""
 
     def __init__(self, root: Path, spark: Any, **sink: Any) -> None:
-        self.root, self.spark, self.sink = root, spark, sink
+        self.root, self.spark, self.sink, self.name = root, spark, sink, "hourly"
+        self.limits = Limits(max_concurrent_checkpoints=3, num_retained=3)
         self.reference: dict[int, list[int]] = {}
         self.source: Any = Files("landing/{start:%Y-%m-%d}/{start:%H}-*.json", schema="id long, at timestamp")
 
@@ -59,8 +47,8 @@ class World:
     def interval(self, hour: int, hours: int = 1) -> tuple[datetime, datetime]:
         return BEGIN + timedelta(hours=hour), BEGIN + timedelta(hours=hour + hours)
 
-    def coordinator(self) -> Coordinator:
-        pipeline = Pipeline("hourly")
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline(self.name)
         rows = pipeline.source("rows", self.source)
         rows.sink("all", DeltaAppend("tables/all", **self.sink))
 
@@ -69,8 +57,7 @@ class World:
             return rows.where("id % 2 = 0")
 
         even.sink("even", DeltaAppend("tables/even", **self.sink))
-        place = Place(str(self.root))
-        return Coordinator(pipeline.graph(place), open_ledger(str(self.root / "ledger"), "hourly"), Limits(), place)
+        return pipeline
 
     def make(self, run: str, hour: int, **options: Any) -> int | None:
         """One run, with all its tasks; waits for a free place as Airflow's trigger does."""
@@ -90,14 +77,14 @@ class World:
         coordinator.retire()
         return triggered.plan.id
 
-    def rows(self, table: str) -> list[int]:
-        return sorted(row["id"] for row in Table(str(self.root / "tables" / table)).to_pyarrow_table().to_pylist())
+    def ids(self, table: str) -> list[int]:
+        return sorted(row["id"] for row in self.table(table))
 
     def exact(self, *foreign: int) -> None:
         """Both tables hold each hour's rows as they are now; `foreign` ids are in the table `all` beside them."""
         wanted = [id for ids in self.reference.values() for id in ids]
-        assert self.rows("all") == sorted([*wanted, *foreign])
-        assert self.rows("even") == sorted(id for id in wanted if id % 2 == 0)
+        assert self.ids("all") == sorted([*wanted, *foreign])
+        assert self.ids("even") == sorted(id for id in wanted if id % 2 == 0)
 
     def add_foreign(self, *ids: int, at: datetime = BEGIN) -> None:
         import pyarrow as pa
@@ -110,13 +97,13 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, spark: Any) -> World:
-    world = World(tmp_path, spark)
+    world = Hourly(tmp_path, spark)
     for hour in range(HOURS):
         world.write(hour, range(100 * hour, 100 * hour + 7))
     return world
 
 
-def test_in_random_order_then_backwards_again_with_other_rows(world: World) -> None:
+def test_in_random_order_then_backwards_again_with_other_rows(world: Hourly) -> None:
     order = list(range(HOURS))
     random.Random(3).shuffle(order)
     for hour in order:
@@ -134,7 +121,7 @@ def test_in_random_order_then_backwards_again_with_other_rows(world: World) -> N
     assert len(history) == 2 * HOURS, "one commit per checkpoint"
 
 
-def test_three_at_once_backwards_and_made_again_at_the_same_time(world: World) -> None:
+def test_three_at_once_backwards_and_made_again_at_the_same_time(world: Hourly) -> None:
     def worker(number: int, suffix: str, **options: Any) -> None:
         try:
             for hour in reversed(range(number, HOURS, 3)):
@@ -156,7 +143,7 @@ def test_three_at_once_backwards_and_made_again_at_the_same_time(world: World) -
     assert world.coordinator().ledger.view().last_id == 2 * HOURS
 
 
-def test_rows_of_a_table_by_its_time_column(world: World) -> None:
+def test_rows_of_a_table_by_its_time_column(world: Hourly) -> None:
     """A table that is not written in order of time; each run reads exactly its hour, from a pinned version."""
     rows = [(id, BEGIN + timedelta(minutes=7 * id)) for id in range(40)]
     source = str(world.root / "source")
@@ -174,7 +161,7 @@ def test_rows_of_a_table_by_its_time_column(world: World) -> None:
     assert entry.plan.sources["rows"].summary.startswith("version 1: 2 of 4 files")
 
 
-def test_a_compacted_table_is_refused_with_what_to_do_and_a_column_helps(world: World) -> None:
+def test_a_compacted_table_is_refused_with_what_to_do_and_a_column_helps(world: Hourly) -> None:
     for hour in range(3):
         world.make(f"run {hour}", hour)
     world.add_foreign(-1, at=world.interval(1)[0] - timedelta(days=1))
@@ -196,7 +183,7 @@ def test_a_compacted_table_is_refused_with_what_to_do_and_a_column_helps(world: 
     world.exact(-1)
 
 
-def test_rows_outside_of_their_interval_are_refused_where_a_column_tells_it(world: World) -> None:
+def test_rows_outside_of_their_interval_are_refused_where_a_column_tells_it(world: Hourly) -> None:
     world.sink = {"interval_column": "at"}
     folder = world.root / "landing" / "2026-03-01"
     (folder / "00-late.json").write_text(json.dumps({"id": 1, "at": "2026-03-01T01:00:00Z"}))
@@ -204,7 +191,7 @@ def test_rows_outside_of_their_interval_are_refused_where_a_column_tells_it(worl
         world.make("run", 0)
 
 
-def test_a_partitioned_table_with_a_new_column(world: World, tmp_path: Path) -> None:
+def test_a_partitioned_table_with_a_new_column(world: Hourly, tmp_path: Path) -> None:
     world.sink = {"partition_by": "id", "schema_evolution": "add"}
     for hour in range(2):
         world.write(hour, [100 * hour, 100 * hour + 1])
@@ -216,9 +203,9 @@ def test_a_partitioned_table_with_a_new_column(world: World, tmp_path: Path) -> 
     world.exact()
 
 
-def test_an_interval_without_files_is_empty_or_not_ready_by_choice(world: World) -> None:
+def test_an_interval_without_files_is_empty_or_not_ready_by_choice(world: Hourly) -> None:
     world.make("run", 11)
-    assert world.rows("all") == []
+    assert world.ids("all") == []
     world.source = Files("landing/{end:%Y-%m-%d}/{start:%H}-*.json", schema="id long, at timestamp", required=True)
     with pytest.raises(Unavailable, match="has no files yet") as error:
         world.make("not yet", 12)

@@ -64,7 +64,7 @@ def rows(play: Play) -> dict[str, Any]:
 
 
 def planned(play: Play) -> int:
-    triggered = play.coordinator.trigger(f"run {play.ledger.view().last_id + 1}")
+    triggered = play.coordinator().trigger(f"run {play.ledger.view().last_id + 1}")
     assert isinstance(triggered, Triggered)
     return triggered.plan.id
 
@@ -84,7 +84,7 @@ def _interpreted(spark: Any) -> Iterator[None]:
 def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) -> None:
     one, four = Play(tmp_path / "one", spark, shop(ONE)), Play(tmp_path / "four", spark, shop(FOUR))
     for play in (one, four):
-        play.limits.num_retained = 1
+        play.limit(num_retained=1)
         for source in ("orders", "payments"):
             (play.root / "landing" / source).mkdir(parents=True)
     for batch in (1, 2):  # the first has payments only
@@ -92,7 +92,7 @@ def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) 
             feed(play, batch)
             id = play.checkpoint()
         assert rows(one) == rows(four), f"after checkpoint {id}"
-    assert [job.name for job in four.coordinator.graph.jobs] == ["main", "paying", "hours", "totals"]
+    assert [job.name for job in four.coordinator().graph.jobs] == ["main", "paying", "hours", "totals"]
     assert {stream for stream, _ in channels(four)} == {"clean", "paid", "hours"}
     assert {checkpoint for _, checkpoint in channels(four)} == {2}, "what is retired is gone"
 
@@ -132,29 +132,29 @@ def _a_checkpoint_that_is_aborted_between_its_jobs(one: Play, four: Play) -> Non
         feed(play, 3)
     id = planned(four)
     with pytest.raises(Rejected, match="takes what job 'main' makes, which has not acked") as caught:
-        run_job(four.coordinator, id, "paying", four.spark)
+        run_job(four.coordinator(), id, "paying", four.spark)
     assert caught.value.reason == "UPSTREAM_MISSING"
-    run_job(four.coordinator, id, "main", four.spark)
-    run_job(four.coordinator, id, "paying", four.spark)
+    run_job(four.coordinator(), id, "main", four.spark)
+    run_job(four.coordinator(), id, "paying", four.spark)
     assert {stream for stream, checkpoint in channels(four) if checkpoint == id} == {"clean", "paid"}
-    four.coordinator.abort(id, "TEST")
+    four.coordinator().abort(id, "TEST")
     assert id not in {checkpoint for _, checkpoint in channels(four)}
     with pytest.raises(Fenced):
-        run_job(four.coordinator, id, "hours", four.spark)
+        run_job(four.coordinator(), id, "hours", four.spark)
 
     id = planned(four)
-    run_job(four.coordinator, id, "main", four.spark)
+    run_job(four.coordinator(), id, "main", four.spark)
     lost = next(path for path in (four.root / "ledger/play/channels/clean").rglob(f"{id:08d}/**/*.parquet"))
     kept = lost.read_bytes()
     lost.unlink()
     with pytest.raises(Corrupt, match="channel 'clean' has lost") as damaged:
-        run_job(four.coordinator, id, "paying", four.spark)
+        run_job(four.coordinator(), id, "paying", four.spark)
     assert damaged.value.reason == "CHANNEL_DAMAGED"
     lost.write_bytes(kept)
     for job in ("paying", "hours", "totals"):
-        run_job(four.coordinator, id, job, four.spark)
-    assert four.coordinator.complete(id).state == "completed"
-    four.coordinator.publish()
+        run_job(four.coordinator(), id, job, four.spark)
+    assert four.coordinator().complete(id).state == "completed"
+    four.coordinator().publish()
     one.checkpoint()
     assert rows(one) == rows(four)
 
@@ -183,19 +183,19 @@ def totalled(pipeline: Pipeline) -> None:
 
 def test_at_least_once_a_job_takes_what_is_there_and_what_fails_comes_twice(tmp_path: Path, spark: Any) -> None:
     play = Play(tmp_path, spark, totalled, mode="at_least_once")
-    play.limits.max_concurrent_checkpoints = 2
+    play.limit(max_concurrent_checkpoints=2)
     ids = []
     for batch in ([{"id": 1, "k": "a"}, {"id": 2, "k": "b"}], [{"id": 3, "k": "a"}]):
         play.feed(batch)
         ids.append(planned(play))
-        run_job(play.coordinator, ids[-1], "main", spark)
+        run_job(play.coordinator(), ids[-1], "main", spark)
     both = [{"k": "a", "n": 2}, {"k": "b", "n": 1}]
     for id in ids:
-        run_job(play.coordinator, id, "totals", spark)
+        run_job(play.coordinator(), id, "totals", spark)
         assert counted(play.rows("tables/totals")) == counted(both), "of both, once"
     assert [[each.entry for each in play.ack(id, "totals").inputs["main"]] for id in ids] == [ids, []]
-    assert play.coordinator.complete(ids[0]).state == "completed"
-    play.coordinator.abort(ids[1], "TEST")
+    assert play.coordinator().complete(ids[0]).state == "completed"
+    play.coordinator().abort(ids[1], "TEST")
     play.checkpoint()
     assert sorted(row["id"] for row in play.rows("tables/kept")) == [1, 2, 3, 3]
     assert counted(play.rows("tables/totals")) == counted([*both, {"k": "a", "n": 3}]), "taken, and again"

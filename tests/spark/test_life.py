@@ -46,7 +46,7 @@ def shown(played: Play) -> dict[str, Counter[tuple[Any, ...]]]:
 def test_a_fork_and_its_parent_both_go_on_and_both_are_right(spark: Any, tmp_path: Path) -> None:
     parent, trial = Play(tmp_path, spark, build), Play(tmp_path, spark, build, "trial")
     parent.play([FIRST, SECOND])
-    fork(look(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator), trial.coordinator)
+    fork(look(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator())
     parent.play([THIRD])
     assert trial.checkpoint() == 2
 
@@ -109,7 +109,7 @@ def test_at_the_end_of_time_all_that_waits_fires_and_it_can_be_taken_back(spark:
     }
     with pytest.raises(Rejected, match="was finished by ann"):
         played.checkpoint()
-    played.coordinator.roll_back(1, run="back", by="ann")
+    played.coordinator().roll_back(1, run="back", by="ann")
     assert told(played) == {"hours": {}, "pairs": {}, "gone": {}}
     played.feed([{"id": 1, "at": "2026-01-01T00:11:00Z"}], "paid")
     played.play([THIRD])

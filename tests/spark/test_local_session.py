@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jvm import QUICK
+from tests.kit.jvm import QUICK
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
 from tidegate.spark.session import SparkSettings, session, translated

@@ -41,9 +41,9 @@ def test_history_that_an_operator_is_given_counts_as_if_it_had_come_before(tmp_p
     play = Play(tmp_path, spark, totals)
     history = spark.createDataFrame([("a", 5), ("a", 6), ("b", 7)], "k string, v long")
     play.feed([row("a", 1), row("c", 2)])
-    assert editing.bootstrap(play.coordinator, spark, "totals", {"rows": history}).id == 1
+    assert editing.bootstrap(play.coordinator(), spark, "totals", {"rows": history}).id == 1
     assert held(play) == {"a": (2, 11), "b": (1, 7)}, "what replaces rows is given on"
-    plan = play.coordinator.ledger.view().get(1).plan  # type: ignore[union-attr]
+    plan = play.coordinator().ledger.view().get(1).plan  # type: ignore[union-attr]
     assert plan.sources["rows"].empty
     play.checkpoint()
     assert held(play) == {"a": (3, 12), "b": (1, 7), "c": (1, 2)}, "input that had landed is not skipped"
@@ -58,7 +58,7 @@ def test_state_can_be_changed_by_hand_and_what_follows_goes_on_from_there(
     def change(rows: Any) -> Any:
         return rows.where("k <> 'b'").withColumn("sum", rows["sum"] * 2)
 
-    assert editing.edit_state(play.coordinator, spark, "totals", change).state == "completed"
+    assert editing.edit_state(play.coordinator(), spark, "totals", change).state == "completed"
     assert held(play) == {"a": (2, 22), "c": (1, 6)}, "a customer who is removed is removed from the table"
     play.play([[row(key, 100) for key in "abc"]])
     assert held(play) == {"a": (3, 122), "b": (1, 100), "c": (2, 106)}
@@ -82,7 +82,7 @@ def test_a_change_that_cannot_be_leaves_everything_as_it_was(tmp_path: Path, spa
     play = Play(tmp_path, spark, totals)
     empty = spark.createDataFrame([], "k string, v long")
     with pytest.raises(Invalid, match="'totals' has not remembered anything yet"):
-        editing.edit_state(play.coordinator, spark, "totals", lambda rows: rows)
+        editing.edit_state(play.coordinator(), spark, "totals", lambda rows: rows)
     play.play([[row("a", 1)]])
     for change, said in (
         (lambda rows: rows.drop("n"), "has columns k string, sum bigint"),
@@ -90,12 +90,12 @@ def test_a_change_that_cannot_be_leaves_everything_as_it_was(tmp_path: Path, spa
         (lambda rows: rows.selectExpr("k", "n / 0 AS n", "sum"), "has columns k string, n double"),
     ):
         with pytest.raises(Invalid, match=said):
-            editing.edit_state(play.coordinator, spark, "totals", change)
+            editing.edit_state(play.coordinator(), spark, "totals", change)
     with pytest.raises(Invalid, match="no operator 'total'"):
-        editing.bootstrap(play.coordinator, spark, "total", {"rows": empty})
+        editing.bootstrap(play.coordinator(), spark, "total", {"rows": empty})
     with pytest.raises(Invalid, match="'totals' has no input 'row'"):
-        editing.bootstrap(play.coordinator, spark, "totals", {"row": empty})
-    assert play.coordinator.suspended() is None
+        editing.bootstrap(play.coordinator(), spark, "totals", {"row": empty})
+    assert play.coordinator().suspended() is None
     play.play([[row("a", 1)]])
     assert held(play) == {"a": (2, 2)}
 
@@ -111,7 +111,9 @@ def test_an_edit_that_is_killed_before_its_ack_has_changed_nothing(tmp_path: Pat
     play = Play(tmp_path, spark, totals)
     play.play([[row("a", 1)]])
     with pytest.raises(Killed), seams.installed(seams.Seams(fault=die)):
-        editing.edit_state(play.coordinator, spark, "totals", lambda rows: rows.selectExpr("k", "n", "sum + 1 AS sum"))
+        editing.edit_state(
+            play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n", "sum + 1 AS sum")
+        )
     play.play([[row("a", 1)]])
     assert held(play) == {"a": (2, 2)}
 
@@ -188,7 +190,7 @@ def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: P
     play.feed([{"k": key, "name": name} for key, name in names.items()], "names")
     play.feed([row("c", 9)])
     with interpreted(spark):
-        editing.bootstrap(play.coordinator, spark, "totals", {"rows": history})
+        editing.bootstrap(play.coordinator(), spark, "totals", {"rows": history})
         assert tables(play) == behind({"a": (2, 11), "b": (1, 7), "d": (1, 1)}, {})
         play.checkpoint()
         play.in_jobs = True
@@ -199,22 +201,22 @@ def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: P
             doubled = rows.where("k <> 'b'").selectExpr("k", "n", "IF(k = 'c', sum * 2, sum) AS sum")
             return doubled.unionAll(spark.sql("SELECT 'e' AS k, 2L AS n, 40L AS sum"))
 
-        editing.edit_state(play.coordinator, spark, "totals", change)
+        editing.edit_state(play.coordinator(), spark, "totals", change)
         known = {"a": (2, 11), "c": (1, 18), "d": (1, 1), "e": (2, 40)}
         assert tables(play) == behind(known, names)
-        editing.edit_state(play.coordinator, spark, "top", lambda rows: rows.where("k <> 'e'"))
+        editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows.where("k <> 'e'"))
         assert ("e", 2, 40, 1) not in tables(play)["top"]
-        editing.edit_state(play.coordinator, spark, "top", lambda rows: rows)
-        editing.edit_state(play.coordinator, spark, "named", lambda rows: rows.where("k = 'a'"), "right")
+        editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows)
+        editing.edit_state(play.coordinator(), spark, "named", lambda rows: rows.where("k = 'a'"), "right")
         names = {"a": "Ann"}
-        editing.edit_state(play.coordinator, spark, "bands", lambda rows: rows.where("true"))
+        editing.edit_state(play.coordinator(), spark, "bands", lambda rows: rows.where("true"))
         with pytest.raises(Invalid, match="takes 'totals', which replaces rows that it gave before"):
             editing.bootstrap(
-                play.coordinator, spark, "most", {"totals": spark.sql("SELECT 'x' AS k, 1L AS n, 2L AS sum")}
+                play.coordinator(), spark, "most", {"totals": spark.sql("SELECT 'x' AS k, 1L AS n, 2L AS sum")}
             )
         with pytest.raises(Rejected, match="which changes operator 'totals', was aborted"):
             editing.edit_state(
-                play.coordinator, spark, "totals", lambda rows: rows.selectExpr("k", "n - 90L AS n", "sum")
+                play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n - 90L AS n", "sum")
             )
         play.feed([row("a", 1), row("b", 7), row("c", -18)])
         play.checkpoint()
@@ -240,7 +242,7 @@ def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiri
         expiring.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
 
     play, start = Play(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
-    play.limits.num_retained = 10
+    play.limit(num_retained=10)
 
     def at(minutes: int) -> Any:
         return seams.installed(seams.Seams(now=lambda: start + timedelta(minutes=minutes)))
@@ -258,11 +260,11 @@ def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiri
             play.play([[row("kept", 1), row("young", 1)]])
         before = play.state("totals")
         with at(70):
-            editing.edit_state(play.coordinator, spark, "totals", looked_at)
+            editing.edit_state(play.coordinator(), spark, "totals", looked_at)
             assert seen == [{"kept", "young"}], "what has expired is gone for whoever changes the rest"
             assert play.state("totals") == before, "a change that changes nothing writes nothing"
             twice = "CASE WHEN k = 'young' THEN sum + 100 ELSE sum END AS sum"
-            editing.edit_state(play.coordinator, spark, "totals", lambda rows: rows.selectExpr("k", "n", twice))
+            editing.edit_state(play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n", twice))
         with at(115):  # "kept" was written more than an hour ago, "young" was changed in between
             play.play([[row("old", 1), row("kept", 1), row("young", 1)]])
     assert held(play) == {"old": (1, 1), "kept": (1, 1), "young": (2, 102)}

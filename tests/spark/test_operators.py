@@ -223,7 +223,7 @@ def test_state_goes_on_with_changed_code_or_is_refused_before_anything_runs(tmp_
         with pytest.raises(Invalid) as caught:
             play.checkpoint()
         assert text in str(caught.value)
-        assert play.coordinator.ledger.ids() == [1], "nothing was planned"
+        assert play.coordinator().ledger.ids() == [1], "nothing was planned"
     play.build = code(by=["k", "v"], s="max(v)", n=3)
     with pytest.raises(Invalid, match=r"(?s)by is k, v.*s is max\(v\).*n is 3"):
         play.checkpoint()

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.jvm import QUICK
+from tests.kit.jvm import QUICK
+from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 from tests.spark.play import Play, sources
-from tests.waiting import eventually
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -311,7 +311,7 @@ for asks in (True, False):
     except TidegateError as error:
         print("refused", error.reason, error.what, flush=True)
     assert play.ledger.ack(play.ledger.view().last_id, "main") is None
-    play.coordinator.abort(play.ledger.view().last_id, "TEST")
+    play.coordinator().abort(play.ledger.view().last_id, "TEST")
 assert play.rows("tables/out") == []
 spark.stop()
 """

@@ -65,15 +65,15 @@ class Story:
         for play in (self.play, self.other):
             play.feed(batch(self.batches))
         self.other.checkpoint()
-        triggered = self.play.coordinator.trigger(f"run {self.play.ledger.view().last_id + 1}", **options)
+        triggered = self.play.coordinator().trigger(f"run {self.play.ledger.view().last_id + 1}", **options)
         assert isinstance(triggered, Triggered)
-        run_job(self.play.coordinator, triggered.plan.id, "main", self.play.spark)
+        run_job(self.play.coordinator(), triggered.plan.id, "main", self.play.spark)
         return triggered.plan.id
 
     def work(self, id: int, job: str, meanwhile: Any = lambda: None) -> None:
         """The job's task. meanwhile: what happens before it acknowledges."""
         run_job(
-            self.play.coordinator,
+            self.play.coordinator(),
             id,
             job,
             self.play.spark,
@@ -87,9 +87,9 @@ class Story:
 
     def end(self, *ids: int) -> None:
         for id in ids:
-            assert self.play.coordinator.complete(id).state == "completed", id
-        self.play.coordinator.publish()
-        self.play.coordinator.retire()
+            assert self.play.coordinator().complete(id).state == "completed", id
+        self.play.coordinator().publish()
+        self.play.coordinator().retire()
 
     def in_flight(self, id: int, job: str) -> list[tuple[str, int]]:
         entry = self.play.ledger.entry(id)
@@ -124,10 +124,10 @@ def _while_it_is_at_work(story: Story) -> None:
 
     def meanwhile() -> None:
         third = story.planned()
-        assert play.coordinator.complete(second).state == "open", "nothing has gone past it yet"
+        assert play.coordinator().complete(second).state == "open", "nothing has gone past it yet"
         story.is_passed(third, "slow")
         story.is_passed(third, "later")
-        assert play.coordinator.complete(third).state == "open", "in their order"
+        assert play.coordinator().complete(third).state == "open", "in their order"
         story.end(second, third)
         fourth = story.planned()
         story.is_passed(fourth, "slow")
@@ -148,7 +148,7 @@ def _it_catches_up(story: Story) -> None:
     assert [each.entry for each in play.ack(fifth, "slow").inputs["main"]] == [3, 4, fifth]
     story.is_passed(fifth, "later")  # for all that anybody knows, it is at work on what slow has sent in 2
     play.ledger.store.delete(f"checkpoints/{fifth:08d}/overtaken/later.json")
-    run_job(play.coordinator, fifth, "later", play.spark, at_work=lambda plan, job: False)
+    run_job(play.coordinator(), fifth, "later", play.spark, at_work=lambda plan, job: False)
     assert [each.entry for each in play.ack(fifth, "later").inputs["slow"]] == [2, fifth]
     story.end(fifth)
     entry = play.ledger.entry(fifth)
@@ -169,12 +169,12 @@ def _going_back_to_what_had_rows_in_flight(story: Story) -> None:
         story.end(sixth, seventh)
 
     story.work(sixth, "slow", meanwhile)
-    done = play.coordinator.roll_back(sixth + 1, run="back", by="mia")
+    done = play.coordinator().roll_back(sixth + 1, run="back", by="mia")
     assert done.error is None
     back = tables(play)
     play.build = lambda pipeline: build(pipeline, "other")
     with pytest.raises(Invalid, match="job 'slow' is behind"):
-        play.coordinator.trigger("renamed")
+        play.coordinator().trigger("renamed")
     play.build = build
     next_id = story.planned()
     story.work(next_id, "slow")
@@ -198,7 +198,7 @@ def _the_end_of_time_waits_for_it(story: Story) -> None:
         with pytest.raises(Rejected) as told:
             story.work(last[0], "slow")
         assert told.value.reason == "BASE_IN_PROGRESS"
-        assert story.play.coordinator.complete(eighth).state == "open"
+        assert story.play.coordinator().complete(eighth).state == "open"
 
     story.work(eighth, "slow", meanwhile)
     for id, job in ((eighth, "later"), (last[0], "slow"), (last[0], "later")):

@@ -71,14 +71,14 @@ def test_a_run_that_was_rolled_back_and_goes_on_ends_like_one_that_never_was(spa
         correct={"v": "0.5"},
         by="ann",
     )
-    ask(played.coordinator.ledger, wanted)
+    ask(played.coordinator().ledger, wanted)
     played.play([THIRD])
     after = shown(played)
     assert after["tables/kept"] == {(1, 1.0): 1, (2, 2.0): 1, (3, 0.5): 1, (4, 4.0): 1}
     assert after["ledger/play/quarantine/checked"] == {(3, -3.0, "released"): 1, (5, -5.0, None): 1}
     assert Counter(k for _, k, n in after["tables/hours"]) == {"a": 1, "b": 1}, "the first hour is complete now"
 
-    done = played.coordinator.roll_back(2, run="back", by="ann")
+    done = played.coordinator().roll_back(2, run="back", by="ann")
     assert done.error is None
     assert shown(played) == before, "outputs and quarantine are as they were"
     assert played.checkpoint() == 5

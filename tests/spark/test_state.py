@@ -51,7 +51,7 @@ def test_totals_follow_their_input_however_it_is_cut_and_old_files_go(tmp_path: 
 
     assert len(play.state("totals").files) < 18, "runs are merged"
     held = {path.name for path in (tmp_path / "ledger/play/state/totals").rglob("*.parquet")}
-    kept = play.coordinator.ledger.ids()
+    kept = play.coordinator().ledger.ids()
     assert held == {Path(f.file.path).name for id in kept for f in play.state("totals", id).files}, (
         "retention removes what compaction has replaced, and nothing else"
     )
@@ -123,7 +123,7 @@ def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path
         assert set(duckdb.sql(f"SELECT {shown} FROM ({rows})").fetchall()) == expected[id]
     assert "sum" not in DeltaTable(str(path)).schema().to_arrow().names, "what was left out is gone"
 
-    play.limits.settings["max_parallelism"] = 32
+    play.limits.recorded["max_parallelism"] = 32
     with pytest.raises(Invalid, match=r"max_parallelism is 32, but the state of pipeline 'play' was begun with 16"):
         play.play([[row("a", 1)]])
 

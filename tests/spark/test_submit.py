@@ -17,8 +17,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from tests.dags import by_hand
 from tests.dags.processes import alive, children
 from tests.dags.project import Made, Project
+from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
-from tests.waiting import eventually
 
 STAGE = """
 if (HERE / "broken").exists():

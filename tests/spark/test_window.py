@@ -122,7 +122,7 @@ def test_windows_are_the_same_however_the_rows_are_cut_into_checkpoints(tmp_path
         assert expected, f"{kind}: the test shows something"
     assert told(play.rows("tables/live")) == KINDS["tumbling"][1](rows), "all windows as of now"
 
-    stats = play.ack(play.coordinator.ledger.view().last_id).stats
+    stats = play.ack(play.coordinator().ledger.view().last_id).stats
     assert stats.counts == {}, "nothing was late"
     assert {datetime.fromisoformat(at) for at in stats.watermarks.values()} == {complete}
     assert 1 not in {each.checkpoint for each in play.state("tumbling").files}, (
@@ -167,7 +167,7 @@ def test_a_break_exactly_as_long_as_the_gap_is_within_a_session_as_in_spark(tmp_
     last = {(minutes(99), minutes(103), "b"): (1, 16)}
     assert told(play.rows("tables/live")) == expected | last
     assert told(play.rows("tables/again")) == expected
-    assert [play.ack(id).stats.counts for id in play.coordinator.ledger.ids()] == [{}] * 3, "nothing was late"
+    assert [play.ack(id).stats.counts for id in play.coordinator().ledger.ids()] == [{}] * 3, "nothing was late"
 
 
 # -- late rows ---------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_late_rows_are_counted_or_given_out_or_taken_for_a_while(tmp_path: Path,
     }
     assert sorted(r["v"] for r in play.rows("tables/late")) == [4, 8, 128]
     assert sorted(r["v"] for r in play.rows("tables/hops_late")) == [4, 128], "a row is late if all its windows are"
-    counts = [play.ack(id).stats.counts for id in play.coordinator.ledger.ids()]
+    counts = [play.ack(id).stats.counts for id in play.coordinator().ledger.ids()]
     assert counts[-1]["dropped"] == counts[-1]["again"] == counts[-1]["other"] == {"late": 1}
     assert play.ack(2).stats.counts["dropped"] == {"late": 1}
     assert "again" not in play.ack(2).stats.counts

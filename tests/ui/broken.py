@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.dags.project import HELD, Made
 from tests.dags.server import WARM, Airflow
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 SUITE = """
 name: bad_rows

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.dags import conftest as dags  # sets Airflow's environment before anything imports Airflow
 from tests.dags.server import migrate
+from tests.kit.toy_world import ToyWorld
 from tests.ui.known import put_dag
-from tests.unit.checkpoint.kit import World
 
 ROLES = ("viewer", "user", "op", "admin")
 
@@ -26,15 +26,15 @@ def app() -> Any:
 
 
 @pytest.fixture(scope="session")
-def world(app: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(app: Any, tmp_path_factory: pytest.TempPathFactory) -> ToyWorld:
     """Pipeline `orders`, with a DAG that Airflow knows, and no checkpoint yet."""
     root = tmp_path_factory.mktemp("root")
     put_dag(root)
-    return World(root)
+    return ToyWorld(root)
 
 
 @pytest.fixture(scope="session")
-def client(app: Any, world: World) -> Any:
+def client(app: Any, world: ToyWorld) -> Any:
     """Talks to the whole web app, as nobody."""
     from starlette.testclient import TestClient
 

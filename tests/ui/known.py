@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tests.unit.checkpoint.test_asking import Aside
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.table import QuarantineSink
@@ -66,7 +66,7 @@ def put_dag(root: Path) -> None:
         SerializedDagModel.write_dag(lazy, bundle_name="dags-folder", session=session)
 
 
-def set_aside(world: World, values: dict[str, list[Any]], rules: Sequence[str]) -> list[str]:
+def set_aside(world: ToyWorld, values: dict[str, list[Any]], rules: Sequence[str]) -> list[str]:
     """Rows in quarantine of the gate `enough`, each of which broke these rules; answers with their ids."""
     from deltalake import write_deltalake
 
@@ -86,7 +86,7 @@ def set_aside(world: World, values: dict[str, list[Any]], rules: Sequence[str]) 
     return ids
 
 
-def sets_aside(world: World) -> None:
+def sets_aside(world: ToyWorld) -> None:
     """By the code of its newest checkpoint, gate `enough` sets rows aside: so what is asked of it is taken up."""
     world.gates = {"enough": Aside(quarantines=True)}
     world.coordinator().abort(world.trigger("airflow:orders:aside"), "CANCELLED", "by hand")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_world import ToyWorld
 from tests.ui.known import set_aside, sets_aside
 from tests.ui.test_access import flat, routes
-from tests.unit.checkpoint.kit import World
 from tidegate.checkpoint import control
 from tidegate.history.table import remember
 from tidegate.ui import quarantined, views
@@ -18,7 +18,7 @@ ORDERS = "/tidegate/api/v1/dags/orders"
 
 
 @pytest.fixture(scope="module")
-def ids(world: World) -> list[int]:
+def ids(world: ToyWorld) -> list[int]:
     """Three completed checkpoints, and one that failed; the first one is only in the history."""
     if control.suspended(world.ledger.view(), 10**6) is not None:
         control.resume(world.ledger, "somebody", "")
@@ -168,7 +168,7 @@ def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, w
     )
 
 
-def assert_written_down(world: World, run_id: str, action: str, words: dict[str, Any]) -> None:
+def assert_written_down(world: ToyWorld, run_id: str, action: str, words: dict[str, Any]) -> None:
     """The run is told nothing but where it finds what it is to do; that is for no other run."""
     written, acted = world.ledger.acts(1)[0]
     assert acted is not None

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_world import ToyWorld
+from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
 from tests.ui.known import set_aside
-from tests.unit.checkpoint.kit import World
-from tests.waiting import eventually
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
@@ -75,7 +75,7 @@ PAYLOADS = [
 
 
 @pytest.fixture(scope="module")
-def served(app: Any, world: World) -> Iterator[str]:
+def served(app: Any, world: ToyWorld) -> Iterator[str]:
     """The web app on a port of this machine."""
     import uvicorn
 
@@ -100,7 +100,7 @@ def page(served: str, tokens: dict[str, str]) -> Iterator[Page]:
         yield opened
 
 
-def hostile(world: World, payload: str) -> int:
+def hostile(world: ToyWorld, payload: str) -> int:
     """A checkpoint in whose records everything that is free text is the payload. Held, so that it asks a person."""
     ledger = world.ledger
     ledger.start()
@@ -154,12 +154,12 @@ def hostile(world: World, payload: str) -> int:
     return id
 
 
-def end(world: World, id: int, payload: str) -> None:
+def end(world: ToyWorld, id: int, payload: str) -> None:
     decided = Decision(**stamp(payload), id=id, outcome="aborted", reason=payload, detail=payload)
     world.ledger.create_decision(decided)
 
 
-def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: World):
+def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: ToyWorld):
     """Each payload everywhere; then every page is looked at, and everything on it is opened."""
     ids = [hostile(world, PAYLOADS[0])]
     end(world, ids[0], PAYLOADS[0])
@@ -202,7 +202,7 @@ def test_the_content_policy_is_in_force(page: Page, served: str):
     page.wrong.clear()
 
 
-def test_a_dialog_shows_what_people_have_written_as_text(page: Page, served: str, world: World):
+def test_a_dialog_shows_what_people_have_written_as_text(page: Page, served: str, world: ToyWorld):
     control.resume(world.ledger, "somebody", "")
     world.checkpoint("fine", rows=3)
     savepoint.create(world.ledger, "named", None, PAYLOADS[1], PAYLOADS[0])
@@ -217,7 +217,7 @@ def test_a_dialog_shows_what_people_have_written_as_text(page: Page, served: str
     assert page.wrong == []
 
 
-def test_rows_in_quarantine_are_shown_as_text(page: Page, served: str, world: World):
+def test_rows_in_quarantine_are_shown_as_text(page: Page, served: str, world: ToyWorld):
     set_aside(world, {PAYLOADS[2]: PAYLOADS}, rules=PAYLOADS)
     page.goto(f"{served}/tidegate/dag/orders#/quarantine")
     for payload in PAYLOADS[:3]:
@@ -228,7 +228,7 @@ def test_rows_in_quarantine_are_shown_as_text(page: Page, served: str, world: Wo
     assert page.wrong == []
 
 
-def test_samples_are_few_and_short(client: Any, tokens: dict[str, str], world: World):
+def test_samples_are_few_and_short(client: Any, tokens: dict[str, str], world: ToyWorld):
     id = hostile(world, "x" * 200)
     client.cookies.set("_token", tokens["viewer"])
     told = client.get(f"/tidegate/api/v1/dags/orders/checkpoints/{id}/gates/enough").json()
@@ -236,7 +236,7 @@ def test_samples_are_few_and_short(client: Any, tokens: dict[str, str], world: W
     end(world, id, "x")
 
 
-def test_settings_are_told_with_their_origins(client: Any, tokens: dict[str, str], world: World):
+def test_settings_are_told_with_their_origins(client: Any, tokens: dict[str, str], world: ToyWorld):
     client.cookies.set("_token", tokens["viewer"])
     told = client.get("/tidegate/api/v1/dags/orders/configuration").json()
     origins = {each["key"]: each["origin"] for each in told["settings"]}

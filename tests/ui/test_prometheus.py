@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tests.unit.history.test_metrics import parsed
 
 
@@ -16,7 +16,9 @@ def scraped(client: Any, token: str) -> dict[Any, float]:
     return parsed(answer.text)
 
 
-def test_a_script_with_a_token_gets_all_that_it_may_see(client: Any, tokens: dict[str, str], world: World, monkeypatch):
+def test_a_script_with_a_token_gets_all_that_it_may_see(
+    client: Any, tokens: dict[str, str], world: ToyWorld, monkeypatch
+):
     of_orders = (("pipeline", "orders"),)
     before = scraped(client, tokens["viewer"])
     assert before["readable", of_orders] == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.kit.limits import Limits
+from tests.kit.toy_world import ToyWorld
 from tests.ui.known import CANARY, set_aside
 from tests.ui.test_access import HOST, flat, path_of, routes
-from tests.unit.checkpoint.kit import Limits, World
 from tidegate.history.table import remember
 
 QUERIES = {"/compare": "?before={0}&after={1}", "/rollback": "?to={0}"}
@@ -22,7 +23,7 @@ class Earlier(Limits):
         return {"num_retained": 1, "spark.conf": conf, "root": f"https://host/x?sig={CANARY}"}
 
 
-def test_no_route_shows_a_secret(client: Any, tokens: dict[str, str], world: World):
+def test_no_route_shows_a_secret(client: Any, tokens: dict[str, str], world: ToyWorld):
     earlier = replace(world, limits=Earlier())
     ids = [earlier.checkpoint(f"airflow:orders:secret {n}", rows=1) for n in range(2)]
     failed = earlier.trigger("airflow:orders:secret 2")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_world import ToyWorld
 from tests.ui.known import set_aside
-from tests.unit.checkpoint.kit import World
 from tidegate.lifecycle import savepoint
 
 PATHS = {
@@ -33,7 +33,7 @@ ELSEWHERE = {"gate"}
 
 
 @pytest.fixture(scope="module")
-def ids(world: World) -> dict[str, int]:
+def ids(world: ToyWorld) -> dict[str, int]:
     """Two checkpoints, one of them with a name, and rows that wait."""
     first = world.checkpoint("airflow:orders:shaped", rows=3)
     last = world.checkpoint("airflow:orders:shaped too", rows=3)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from jobs import orders_feed
-from tests.example import Expected
+from tests.kit.example import Expected
 from tidegate import seams
 
 ROOT = Path(__file__).resolve().parents[2]

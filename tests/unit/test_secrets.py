@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline
 from tidegate.checkpoint import troubles
 from tidegate.config import Settings, load_settings
@@ -59,7 +59,7 @@ def test_values_are_shown_of_keys_that_are_known_to_be_harmless_only(settings: S
 
 def test_no_record_holds_what_logs_in_somewhere(settings: Settings, tmp_path: Path):
     """Not the plan, not the reason of an abort, not what is left beside the log."""
-    world = World(tmp_path / "ledger", limits=settings)
+    world = ToyWorld(tmp_path / "ledger", limits=settings)
     world.checkpoint("one", rows=2)
     failed = world.trigger("two")
     said = f"GET https://a.blob.core.windows.net/x?sv=2&sig={CANARY}: 403, with Authorization: Bearer {CANARY}"

@@ -10,9 +10,10 @@ from unittest import mock
 
 import pytest
 
+from tests.kit.limits import AT_LEAST_ONCE
+from tests.kit.toy_world import ToyWorld, quietly, toy_limits
+from tests.kit.toys import ToySink, ToySource
 from tests.unit.checkpoint import test_passed_lives as lives
-from tests.unit.checkpoint.kit import World, quietly
-from tests.unit.checkpoint.test_at_least_once import AtLeastOnce
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Corrupt, Unavailable
@@ -20,7 +21,6 @@ from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.records.place import Place
 from tidegate.records.records import Ack
 from tidegate.sinks.channel import Channel
-from tidegate.testing.toys import ToySink, ToySource
 
 JOBS = ("main", "left", "right", "last")
 TABLES = {"main": "a", "left": "b", "right": "c", "last": "d"}
@@ -32,7 +32,7 @@ def _toy_channels() -> Iterator[None]:
         yield
 
 
-class Several(World):
+class Several(ToyWorld):
     """Four jobs: what the first one reads goes to three others, each with a table."""
 
     def coordinator(self) -> Coordinator:
@@ -57,7 +57,7 @@ class Several(World):
 
 @pytest.fixture
 def world(tmp_path: Path) -> Several:
-    return Several(tmp_path, AtLeastOnce(max_concurrent_checkpoints=3))
+    return Several(tmp_path, toy_limits(recorded=AT_LEAST_ONCE, max_concurrent_checkpoints=3))
 
 
 def three(world: Several) -> list[int]:
@@ -209,6 +209,6 @@ def test_killed_at_every_step_nothing_is_missing_and_much_is_there_twice(
 
 
 def fed(root: Path, at_once: int) -> Several:
-    world = Several(root, AtLeastOnce(max_concurrent_checkpoints=at_once, num_retained=2))
+    world = Several(root, toy_limits(recorded=AT_LEAST_ONCE, max_concurrent_checkpoints=at_once, num_retained=2))
     world.feed_more(at_once + 1)
     return world

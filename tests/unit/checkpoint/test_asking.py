@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
 from tidegate.gates import Gate, GateContext, Judgement
@@ -33,7 +33,7 @@ class Aside(Gate):
         return Judgement(0)
 
 
-class AskedWorld(World):
+class AskedWorld(ToyWorld):
     def planned(self, run: str, **gates: Gate) -> None:
         """A checkpoint by code with these gates. How it ends is no matter."""
         self.gates = gates

@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from tests.unit.checkpoint.kit import Limits, World, quietly
+from tests.kit.faults import Fault
+from tests.kit.limits import AT_LEAST_ONCE
+from tests.kit.toy_world import ToyWorld, quietly, toy_limits
+from tests.kit.toys import ToySink
 from tidegate import seams
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.lifecycle.rollback_proposal import examine
-from tidegate.records.records import Json
-from tidegate.testing.faults import Fault
-from tidegate.testing.toys import ToySink
-
-
-@dataclass(frozen=True)
-class AtLeastOnce(Limits):
-    """The settings of such a pipeline."""
-
-    mode: str = "at_least_once"
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained, "mode": self.mode}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, AtLeastOnce())
+def world(tmp_path: Path) -> ToyWorld:
+    return ToyWorld(tmp_path, toy_limits(recorded=AT_LEAST_ONCE))
 
 
-def nothing_is_missing(world: World) -> None:
+def nothing_is_missing(world: ToyWorld) -> None:
     """Each table holds each row that completed checkpoints have read; readers find every file that the tables name."""
     last = world.ledger.view().last_completed
     assert last is not None
@@ -44,11 +33,11 @@ def nothing_is_missing(world: World) -> None:
         assert set(world.offsets(table)) >= set(range(1, upto + 1)), table
 
 
-def twice(world: World, table: str = "a") -> list[int]:
+def twice(world: ToyWorld, table: str = "a") -> list[int]:
     return [offset for offset, times in Counter(world.offsets(table)).items() if times > 1]
 
 
-def test_rows_are_visible_before_the_decision(world: World) -> None:
+def test_rows_are_visible_before_the_decision(world: ToyWorld) -> None:
     world.feed_more(3)
     id = world.trigger("one")
     world.work(id)
@@ -60,13 +49,13 @@ def test_rows_are_visible_before_the_decision(world: World) -> None:
 
 
 def test_exactly_once_shows_nothing_before_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.feed_more(3)
     world.work(world.trigger("one"))
     assert world.offsets("a") == []
 
 
-def test_a_checkpoint_says_where_its_tables_stood(world: World) -> None:
+def test_a_checkpoint_says_where_its_tables_stood(world: ToyWorld) -> None:
     world.sinks = {"a": 0, "b": 2}  # b takes no even row
     world.bound = 1
     for number in range(3):
@@ -93,7 +82,7 @@ POINTS = {
 
 @pytest.mark.parametrize("who", ["retried", "another"])
 @pytest.mark.parametrize(("point", "nth"), POINTS)
-def test_a_process_that_dies_anywhere_loses_no_row(world: World, point: str, nth: int, who: str) -> None:
+def test_a_process_that_dies_anywhere_loses_no_row(world: ToyWorld, point: str, nth: int, who: str) -> None:
     world.checkpoint("one", 2)
     world.feed_more(2)
     no_clean_up = mock.patch("tidegate.execution.job.run_job.Attempt.release")
@@ -108,7 +97,7 @@ def test_a_process_that_dies_anywhere_loses_no_row(world: World, point: str, nth
     assert bool(twice(world)) == (who in POINTS[point, nth])
 
 
-def test_a_second_attempt_writes_the_rows_once_more(world: World) -> None:
+def test_a_second_attempt_writes_the_rows_once_more(world: ToyWorld) -> None:
     world.feed_more(2)
     id = world.trigger("one")
     world.half_work(id)
@@ -119,7 +108,7 @@ def test_a_second_attempt_writes_the_rows_once_more(world: World) -> None:
     nothing_is_missing(world)
 
 
-def test_what_an_attempt_has_written_outlives_its_abort_and_its_retirement(world: World) -> None:
+def test_what_an_attempt_has_written_outlives_its_abort_and_its_retirement(world: ToyWorld) -> None:
     world.limit(num_retained=1)
     world.feed_more(2)
     lost = world.trigger("one")
@@ -132,7 +121,7 @@ def test_what_an_attempt_has_written_outlives_its_abort_and_its_retirement(world
     assert twice(world) == [1, 2]
 
 
-def test_one_that_was_ended_meanwhile_writes_nothing(world: World) -> None:
+def test_one_that_was_ended_meanwhile_writes_nothing(world: ToyWorld) -> None:
     world.feed_more(2)
     id = world.trigger("one")
     world.weather.then["stage 1 on a"] = lambda: world.coordinator().abort(id, "TEST")
@@ -142,7 +131,7 @@ def test_one_that_was_ended_meanwhile_writes_nothing(world: World) -> None:
     assert world.staged("a") == set(), "what no table can have is removed"
 
 
-def test_one_that_has_slept_does_not_write_over_what_came_later(world: World) -> None:
+def test_one_that_has_slept_does_not_write_over_what_came_later(world: ToyWorld) -> None:
     """It was past its last look when its checkpoint was ended: the table itself tells it."""
     world.feed_more(2)
     slow = world.trigger("one")
@@ -158,13 +147,13 @@ def test_one_that_has_slept_does_not_write_over_what_came_later(world: World) ->
 
 
 @pytest.mark.parametrize("moment", ["head of a", "commit 1 on a"])
-def test_one_that_has_slept_does_not_write_over_what_was_published_exactly_once(world: World, moment: str) -> None:
+def test_one_that_has_slept_does_not_write_over_what_was_published_exactly_once(world: ToyWorld, moment: str) -> None:
     world.feed_more(2)
     slow = world.trigger("one")
 
     def meanwhile() -> None:
         world.coordinator().abort(slow, "TEST")
-        world.limits = Limits()
+        world.limits = toy_limits()
         world.checkpoint("two")
 
     world.weather.then[moment] = meanwhile
@@ -173,7 +162,7 @@ def test_one_that_has_slept_does_not_write_over_what_was_published_exactly_once(
     assert world.offsets("a") == [1, 2]
 
 
-def test_a_race_for_the_tables_next_version_is_run_again(world: World) -> None:
+def test_a_race_for_the_tables_next_version_is_run_again(world: ToyWorld) -> None:
     world.feed_more(2)
     one = world.trigger("one")
     world.weather.then["commit 1 on a"] = lambda: world.work(one)
@@ -181,7 +170,7 @@ def test_a_race_for_the_tables_next_version_is_run_again(world: World) -> None:
     assert world.offsets("a") == [1, 2, 1, 2]
 
 
-def test_a_commit_whose_answer_is_lost_keeps_its_files(world: World) -> None:
+def test_a_commit_whose_answer_is_lost_keeps_its_files(world: ToyWorld) -> None:
     """The attempt fails and lets go of what it staged; but the table may have that."""
     world.feed_more(2)
     id = world.trigger("one")
@@ -195,7 +184,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(world: World) -> None:
     assert twice(world) == [1, 2]
 
 
-def test_several_at_once_each_write_when_they_have_rows(world: World) -> None:
+def test_several_at_once_each_write_when_they_have_rows(world: ToyWorld) -> None:
     world.limit(max_concurrent_checkpoints=3)
     world.bound = 1
     world.feed_more(3)
@@ -217,8 +206,16 @@ def test_several_at_once_each_write_when_they_have_rows(world: World) -> None:
 
 
 def test_from_exactly_once_and_back(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    for number, limits in enumerate([Limits(), AtLeastOnce(), AtLeastOnce(), Limits(), Limits()]):
+    world = ToyWorld(tmp_path)
+    for number, limits in enumerate(
+        [
+            toy_limits(),
+            toy_limits(recorded=AT_LEAST_ONCE),
+            toy_limits(recorded=AT_LEAST_ONCE),
+            toy_limits(),
+            toy_limits(),
+        ]
+    ):
         world.limits = limits
         world.checkpoint(f"run {number}", 1)
     world.bound = 1
@@ -228,11 +225,11 @@ def test_from_exactly_once_and_back(tmp_path: Path) -> None:
 
 def test_what_is_owed_exactly_once_comes_first(tmp_path: Path) -> None:
     """Else an upsert would put its older rows over those that a job has written meanwhile."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("one", 1)
     world.decided("two", 1)
     world.weather.stuck = {"a"}
-    world.limits = AtLeastOnce()
+    world.limits = toy_limits(recorded=AT_LEAST_ONCE)
     world.feed_more(1)
     with pytest.raises(Rejected):
         world.trigger("three")
@@ -242,11 +239,11 @@ def test_what_is_owed_exactly_once_comes_first(tmp_path: Path) -> None:
 
 
 def test_no_mode_begins_on_an_open_checkpoint_of_the_other(tmp_path: Path) -> None:
-    world = World(tmp_path).limit(max_concurrent_checkpoints=2)
+    world = ToyWorld(tmp_path).limit(max_concurrent_checkpoints=2)
     world.feed_more(2)
     world.bound = 1
     open_one = world.trigger("one")
-    world.limits = AtLeastOnce(max_concurrent_checkpoints=2)
+    world.limits = toy_limits(recorded=AT_LEAST_ONCE, max_concurrent_checkpoints=2)
     with pytest.raises(Rejected):
         world.trigger("two")
     world.work(open_one)
@@ -255,7 +252,7 @@ def test_no_mode_begins_on_an_open_checkpoint_of_the_other(tmp_path: Path) -> No
     assert world.offsets("a") == [1, 2]
 
 
-def test_a_rollback_leaves_what_was_written_and_says_so(world: World) -> None:
+def test_a_rollback_leaves_what_was_written_and_says_so(world: ToyWorld) -> None:
     world.bound = 1
     for number in range(3):
         world.checkpoint(f"run {number}", 1)
@@ -273,7 +270,7 @@ def test_a_rollback_leaves_what_was_written_and_says_so(world: World) -> None:
     assert twice(world) == [2, 3]
 
 
-def test_a_rollback_cannot_take_out_what_was_written(world: World) -> None:
+def test_a_rollback_cannot_take_out_what_was_written(world: ToyWorld) -> None:
     world.checkpoint("one", 1)
     world.checkpoint("two", 1)
     with pytest.raises(Rejected, match="jobs wrote to it at least once"):
@@ -281,16 +278,16 @@ def test_a_rollback_cannot_take_out_what_was_written(world: World) -> None:
 
 
 def test_a_rollback_to_exactly_once_takes_all_of_it_back(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("one", 1)
-    world.limits = AtLeastOnce()
+    world.limits = toy_limits(recorded=AT_LEAST_ONCE)
     world.checkpoint("two", 1)
     world.coordinator().roll_back(1, run="back", by="mia")
     shown = world.tables["a"]
     assert [offset for name in shown.live() for offset, _ in shown.files[name]] == [1]
 
 
-def test_a_sink_that_cannot_write_through_is_published_after_the_decision(world: World) -> None:
+def test_a_sink_that_cannot_write_through_is_published_after_the_decision(world: ToyWorld) -> None:
     with mock.patch.object(ToySink, "writes_through", False):
         world.feed_more(2)
         id = world.trigger("one")
@@ -301,7 +298,7 @@ def test_a_sink_that_cannot_write_through_is_published_after_the_decision(world:
     world.exact()
 
 
-def test_a_table_that_was_dropped_is_told_not_begun_anew(world: World) -> None:
+def test_a_table_that_was_dropped_is_told_not_begun_anew(world: ToyWorld) -> None:
     """Nothing is owed to it, so nobody but the job would notice."""
     world.checkpoint("one", 2)
     dropped = world.tables.tables.pop("a")
@@ -315,7 +312,7 @@ def test_a_table_that_was_dropped_is_told_not_begun_anew(world: World) -> None:
     assert world.offsets("a") == [1, 2, 3]
 
 
-def test_a_ledger_that_was_put_back_from_an_older_copy_is_told(world: World) -> None:
+def test_a_ledger_that_was_put_back_from_an_older_copy_is_told(world: ToyWorld) -> None:
     world.checkpoint("one", 1)
     shutil.copytree(world.folder, world.root / "copy")
     for run in ("two", "three"):

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from tests.contract.broken_disk import BrokenDisk
+from tests.kit.faults import lose_answers
 from tidegate.errors import Fenced, Unavailable
 from tidegate.ledger import LocalStore
-from tidegate.testing.faults import lose_answers
 
 
 def test_completing_twice_or_too_late_changes_nothing(world):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint.control import resume, suspend
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -18,25 +18,25 @@ from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.pipeline.hooks import Suspension, make_hook
 
 
-def refused(world: World, run: str, **options: object) -> Rejected:
+def refused(world: ToyWorld, run: str, **options: object) -> Rejected:
     with pytest.raises(Rejected) as caught:
         world.trigger(run, **options)
     return caught.value
 
 
-def shown(world: World) -> list[int]:
+def shown(world: ToyWorld) -> list[int]:
     """Offsets on table a, in order."""
     table = world.tables["a"]
     return [offset for commit in table.commits for offset, _ in table.rows(commit)]
 
 
-def fail(world: World, run: str, *, counts: bool = True) -> int:
+def fail(world: ToyWorld, run: str, *, counts: bool = True) -> int:
     id = world.trigger(run)
     world.coordinator().abort(id, "JOB_FAILED" if counts else "CANCELLED", "the disk is full", counts=counts)
     return id
 
 
-def test_nobody_plans_while_it_is_suspended_and_the_input_waits(world: World) -> None:
+def test_nobody_plans_while_it_is_suspended_and_the_input_waits(world: ToyWorld) -> None:
     world.checkpoint("r1", rows=3)
     world.coordinator().suspend("mia", "the feed is broken")
     world.feed_more(3)
@@ -49,7 +49,7 @@ def test_nobody_plans_while_it_is_suspended_and_the_input_waits(world: World) ->
     assert shown(world) == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_planned_already_goes_on_and_its_run_is_not_refused(world: World) -> None:
+def test_what_is_planned_already_goes_on_and_its_run_is_not_refused(world: ToyWorld) -> None:
     world.feed_more(3)
     id = world.trigger("r1")
     world.coordinator().suspend("mia", "")
@@ -61,7 +61,7 @@ def test_what_is_planned_already_goes_on_and_its_run_is_not_refused(world: World
     assert refused(world, "r2").reason == "SUSPENDED"
 
 
-def test_a_pipeline_can_be_suspended_before_its_first_checkpoint(world: World) -> None:
+def test_a_pipeline_can_be_suspended_before_its_first_checkpoint(world: ToyWorld) -> None:
     assert world.coordinator().suspend("mia", "not yet") == 1
     assert refused(world, "r1").reason == "SUSPENDED"
     assert world.coordinator().resume("mia") == 2
@@ -69,7 +69,7 @@ def test_a_pipeline_can_be_suspended_before_its_first_checkpoint(world: World) -
 
 
 @pytest.mark.parametrize("tolerable", [0, 2])
-def test_one_failure_more_than_is_tolerable_suspends(world: World, tolerable: int) -> None:
+def test_one_failure_more_than_is_tolerable_suspends(world: ToyWorld, tolerable: int) -> None:
     world.limit(tolerable_failed_checkpoints=tolerable)
     world.feed_more(3)
     failed = [fail(world, f"r{number}") for number in range(tolerable + 1)]
@@ -83,7 +83,7 @@ def test_one_failure_more_than_is_tolerable_suspends(world: World, tolerable: in
     assert world.checkpoint("last") > failed[-1], "failures are counted from the resumption on"
 
 
-def test_a_completed_checkpoint_resets_the_count_and_only_what_counts_is_counted(world: World) -> None:
+def test_a_completed_checkpoint_resets_the_count_and_only_what_counts_is_counted(world: ToyWorld) -> None:
     world.limit(tolerable_failed_checkpoints=1)
     fail(world, "r1")
     world.checkpoint("r2", rows=1)
@@ -93,7 +93,7 @@ def test_a_completed_checkpoint_resets_the_count_and_only_what_counts_is_counted
     assert world.checkpoint("r4", rows=1)
 
 
-def test_retention_takes_old_acts_like_old_checkpoints(world: World) -> None:
+def test_retention_takes_old_acts_like_old_checkpoints(world: ToyWorld) -> None:
     world.limit(num_retained=2)
     for number in range(5):
         world.coordinator().suspend("mia", "")
@@ -106,7 +106,7 @@ def test_retention_takes_old_acts_like_old_checkpoints(world: World) -> None:
     assert refused(world, "late").reason == "SUSPENDED"
 
 
-def test_an_act_that_broke_off_is_finished_by_whoever_comes_next(world: World) -> None:
+def test_an_act_that_broke_off_is_finished_by_whoever_comes_next(world: ToyWorld) -> None:
     world.checkpoint("r1", rows=1)
     id = suspend(world.ledger, "mia", "")
     world.ledger.store.delete(f"checkpoints/{id:08d}/decision.json")
@@ -115,7 +115,7 @@ def test_an_act_that_broke_off_is_finished_by_whoever_comes_next(world: World) -
     assert world.ledger.decision(id).reason == "CONTROL"
 
 
-def test_resuming_what_is_not_suspended_writes_nothing(world: World) -> None:
+def test_resuming_what_is_not_suspended_writes_nothing(world: ToyWorld) -> None:
     world.checkpoint("r1", rows=1)
     assert world.coordinator().resume("mia") is None
     assert world.ledger.ids() == [1]
@@ -123,7 +123,7 @@ def test_resuming_what_is_not_suspended_writes_nothing(world: World) -> None:
         world.coordinator().suspend("", "nobody said so")
 
 
-def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world: World) -> None:
+def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world: ToyWorld) -> None:
     told = []
 
     class Told(Observer):
@@ -152,7 +152,7 @@ class _no_spark:
 # -- min_pause -----------------------------------------------------------------------------------------
 
 
-def test_a_scheduled_run_waits_for_the_pause_a_manual_one_does_not(world: World) -> None:
+def test_a_scheduled_run_waits_for_the_pause_a_manual_one_does_not(world: ToyWorld) -> None:
     world.limit(min_pause=500.0)
     id = world.checkpoint("r1", rows=1)
     error = refused(world, "r2", kind="scheduled")
@@ -161,7 +161,7 @@ def test_a_scheduled_run_waits_for_the_pause_a_manual_one_does_not(world: World)
     assert world.trigger("by hand") == id + 1
 
 
-def test_the_pause_is_over_when_the_store_says_so_and_a_clock_gone_back_holds_nobody(world: World) -> None:
+def test_the_pause_is_over_when_the_store_says_so_and_a_clock_gone_back_holds_nobody(world: ToyWorld) -> None:
     world.limit(min_pause=500.0)
     id = world.checkpoint("r1", rows=1)
     decision = world.folder / f"checkpoints/{id:08d}/decision.json"
@@ -171,7 +171,7 @@ def test_the_pause_is_over_when_the_store_says_so_and_a_clock_gone_back_holds_no
         world.coordinator().abort(later, "CANCELLED", "")
 
 
-def test_damage_in_the_log_is_told_before_any_suspension(world: World) -> None:
+def test_damage_in_the_log_is_told_before_any_suspension(world: ToyWorld) -> None:
     world.checkpoint("r1", rows=1)
     world.coordinator().suspend("mia", "")
     (world.folder / "checkpoints/00000001/plan.json").write_text("{}")
@@ -182,7 +182,7 @@ def test_damage_in_the_log_is_told_before_any_suspension(world: World) -> None:
 # -- who is told ---------------------------------------------------------------------------------------
 
 
-def told_by(world: World, *hooks: Callable[[Suspension], object]) -> Coordinator:
+def told_by(world: ToyWorld, *hooks: Callable[[Suspension], object]) -> Coordinator:
     coordinator = world.coordinator()
     coordinator.graph = replace(coordinator.graph, on_suspended=hooks)
     return coordinator
@@ -192,7 +192,7 @@ def end(coordinator: Coordinator, id: int) -> Finished:
     return finish(coordinator, id, ("JOB_FAILED", "the disk is full"), give_up=lambda plan: None, wait=lambda: None)
 
 
-def test_the_failure_that_suspends_tells_the_hooks_and_one_that_is_tolerated_does_not(world: World) -> None:
+def test_the_failure_that_suspends_tells_the_hooks_and_one_that_is_tolerated_does_not(world: ToyWorld) -> None:
     world.limit(tolerable_failed_checkpoints=1)
     told: list[Suspension] = []
     first = world.trigger("r1")
@@ -204,7 +204,7 @@ def test_the_failure_that_suspends_tells_the_hooks_and_one_that_is_tolerated_doe
     assert told == [suspension]
 
 
-def test_whoever_aborted_it_may_die_before_the_hooks_are_told(world: World) -> None:
+def test_whoever_aborted_it_may_die_before_the_hooks_are_told(world: ToyWorld) -> None:
     world.limit(tolerable_failed_checkpoints=0)
     told: list[Suspension] = []
     id = fail(world, "r1")
@@ -213,7 +213,7 @@ def test_whoever_aborted_it_may_die_before_the_hooks_are_told(world: World) -> N
 
 
 def test_a_hook_that_fails_changes_nothing_and_the_others_are_told(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: ToyWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(suspension: Suspension) -> None:
         raise RuntimeError("the pager is off")
@@ -227,7 +227,7 @@ def test_a_hook_that_fails_changes_nothing_and_the_others_are_told(
     assert "tidegate resume orders" in caplog.text
 
 
-def test_the_loop_tells_the_hooks_too(world: World) -> None:
+def test_the_loop_tells_the_hooks_too(world: ToyWorld) -> None:
     class Broken:
         def __call__(self) -> None:
             raise Invalid("the stage is broken")
@@ -241,7 +241,7 @@ def test_the_loop_tells_the_hooks_too(world: World) -> None:
     assert [each.failed for each in told] == [(1,)]
 
 
-def test_the_first_run_that_a_persons_suspension_keeps_from_planning_tells_the_hooks_once(world: World) -> None:
+def test_the_first_run_that_a_persons_suspension_keeps_from_planning_tells_the_hooks_once(world: ToyWorld) -> None:
     """A page and a command have none of the pipeline's code."""
     told: list[Suspension] = []
 
@@ -263,7 +263,7 @@ def test_the_first_run_that_a_persons_suspension_keeps_from_planning_tells_the_h
     assert len(told) == 3, "a hint that is lost costs another call"
 
 
-def test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated(world: World) -> None:
+def test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated(world: ToyWorld) -> None:
     """Nothing is suspended by that: the next run finds out by itself whether the cause is mended."""
 
     def away(*given: object) -> None:

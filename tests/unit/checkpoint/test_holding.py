@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.approvals import TIME_LIMIT, answer, awaits_person, pending_approvals_text, told_more
 from tidegate.coordinator import Coordinator
@@ -25,7 +26,6 @@ from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import View
 from tidegate.records.place import Place
 from tidegate.records.records import Json
-from tidegate.testing.toys import ToySink, ToySource
 
 
 class Holds(Gate):
@@ -45,7 +45,7 @@ class Holds(Gate):
         return Judgement(len(offsets), broken)
 
 
-class GatedWorld(World):
+class GatedWorld(ToyWorld):
     judges: tuple[Gate, ...] = (Holds(5),)
 
     def coordinator(self) -> Coordinator:

@@ -7,14 +7,14 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.records.place import Place
-from tidegate.testing.toys import ToySink, ToySource
 
 
 class Told:
@@ -37,7 +37,7 @@ class Told:
 
 @pytest.fixture
 def world(tmp_path):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.hooks = {}
     world.coordinator = lambda: coordinator(world)
     return world

@@ -10,7 +10,8 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
@@ -20,7 +21,6 @@ from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, Drain, Filled, JobStats
 from tidegate.sources import Files
-from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 NAIVE = DAY.replace(tzinfo=None)
@@ -30,7 +30,7 @@ def hour(number: int, hours: int = 1) -> tuple[datetime, datetime]:
     return DAY + timedelta(hours=number), DAY + timedelta(hours=number + hours)
 
 
-class Intervals(World):
+class Intervals(ToyWorld):
     """An interval pipeline: hour n has the rows 10 n + 1 to 10 n + 3 at first."""
 
     def begin(self) -> Intervals:
@@ -384,7 +384,7 @@ def test_its_time_has_no_end(world):
 
 def test_sources_by_interval_and_others_are_not_mixed():
     pipeline = Pipeline("mixed")
-    world = World(Path("/nowhere"))
+    world = ToyWorld(Path("/nowhere"))
     pipeline.source("hourly", ToyIntervals(world.feed)).sink("a", ToySink("a", world.tables))
     pipeline.source("stream", ToySource(world.feed)).sink("b", ToySink("b", world.tables))
     with pytest.raises(Invalid, match="source hourly reads by data interval, stream reads whatever is new"):
@@ -410,11 +410,11 @@ def test_a_table_that_was_made_again_is_noticed(world):
 
 
 @pytest.fixture
-def continuous(tmp_path: Path) -> World:
-    return World(tmp_path)
+def continuous(tmp_path: Path) -> ToyWorld:
+    return ToyWorld(tmp_path)
 
 
-def run(world: World, name: str, interval: tuple[datetime, datetime] | None) -> int:
+def run(world: ToyWorld, name: str, interval: tuple[datetime, datetime] | None) -> int:
     world.feed_more(1)
     coordinator: Coordinator = world.coordinator()
     triggered = coordinator.trigger(name, interval=interval)
@@ -521,7 +521,7 @@ class Rewritten(ToySink):
 @pytest.fixture
 def rewritten(world, monkeypatch):
     """Hour 1 was made again, and after that others have rewritten its rows, before it was published."""
-    monkeypatch.setattr("tests.unit.checkpoint.kit.ToySink", Rewritten)
+    monkeypatch.setattr("tests.kit.toy_world.ToySink", Rewritten)
     monkeypatch.setattr(Rewritten, "mended", False)
     world.whole("run 0", 0)
     world.whole("run 1", 1)
@@ -573,7 +573,7 @@ def test_once_the_table_is_mended_it_is_published_and_all_is_well(rewritten):
 @pytest.mark.parametrize("retained", [100, 1])
 def test_an_interval_whose_files_were_archived_is_not_replaced_with_nothing(tmp_path, retained):
     """Also once the checkpoint that made it is known from the index only."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.limit(num_retained=retained)
     landing = tmp_path / "landing"
     landing.mkdir()

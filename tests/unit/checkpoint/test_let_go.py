@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToySink
 from tidegate.errors import Invalid, Rejected
 from tidegate.lifecycle import rollback
 from tidegate.lifecycle import rollback_proposal as proposal
-from tidegate.testing.toys import ToySink
 
 
 class Dead:
@@ -41,7 +41,7 @@ def back(world, to, **choices):
 
 
 def test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out(tmp_path, dead):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.decided("run 1", rows=2)
     refused = quietly(lambda: world.trigger("run 2"))
     assert refused.reason == "NEVER"
@@ -58,7 +58,7 @@ def test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out(tm
 
 
 def test_a_sink_can_be_removed_first_and_its_table_let_go_of_then(tmp_path, dead):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.decided("run 1", rows=2)
     quietly(lambda: world.coordinator().publish())
     del world.sinks["b"]
@@ -72,7 +72,7 @@ def test_a_sink_can_be_removed_first_and_its_table_let_go_of_then(tmp_path, dead
 
 
 def test_the_sink_goes_on_where_it_is_let_go_of_once_its_table_takes_rows_again(tmp_path, monkeypatch):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("run 1", rows=2)
     dead = Dead(monkeypatch, "publish")
     world.decided("run 2", rows=2)
@@ -90,7 +90,7 @@ def test_the_sink_goes_on_where_it_is_let_go_of_once_its_table_takes_rows_again(
 
 
 def test_it_can_be_let_go_of_as_often_as_it_takes(tmp_path, dead):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     for number in (1, 2, 3):
         world.decided(f"run {number}", rows=2)
         last = world.ledger.view().last_completed.id
@@ -104,7 +104,7 @@ def test_it_can_be_let_go_of_as_often_as_it_takes(tmp_path, dead):
 
 def test_a_publisher_that_slept_meanwhile_does_no_harm(tmp_path, monkeypatch):
     """It has seen that the table is owed checkpoint 2, and wakes up once that is let go of."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("run 1", rows=2)
     world.decided("run 2", rows=2)
     dead = Dead(monkeypatch, "publish")
@@ -124,7 +124,7 @@ def test_a_publisher_that_slept_meanwhile_does_no_harm(tmp_path, monkeypatch):
 
 
 def test_with_other_tables_it_goes_back_as_far_as_one_likes(tmp_path, monkeypatch):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     for number in (1, 2):
         world.checkpoint(f"run {number}", rows=2)
     world.decided("run 3", rows=2)
@@ -139,7 +139,7 @@ def test_with_other_tables_it_goes_back_as_far_as_one_likes(tmp_path, monkeypatc
 
 
 def test_only_a_sinks_table_can_be_let_go_of(tmp_path):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.checkpoint("run 1", rows=2)
     for name in ("c", "state.count", "quarantine.gate"):
         with pytest.raises(Invalid, match="nothing to choose"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToySink
 from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
-from tidegate.testing.toys import ToySink
 
 COLUMNS = {f"column_{place}": {"type": "long", "nullable": True, "metadata": {}} for place in range(20)}
 
@@ -20,7 +20,7 @@ def test_six_hundred_tables_of_many_files_are_one_checkpoint(tmp_path, monkeypat
 
     monkeypatch.setattr(ToySink, "prepare", prepare)
     names = [f"t{place:03}" for place in range(600)]
-    world = World(tmp_path, sinks=dict.fromkeys(names, 0), bound=8)
+    world = ToyWorld(tmp_path, sinks=dict.fromkeys(names, 0), bound=8)
     id = world.checkpoint("run 1", rows=8)
     assert world.ledger.published(id) is not None
     for name in names:
@@ -30,7 +30,7 @@ def test_six_hundred_tables_of_many_files_are_one_checkpoint(tmp_path, monkeypat
 
 
 def test_a_few_tables_say_it_in_the_record_as_before(tmp_path):
-    ledger = World(tmp_path).ledger
+    ledger = ToyWorld(tmp_path).ledger
     value = {"text": "x" * (INLINE_LIMIT - 100)}
     for parts in range(1, INLINE_ALL // INLINE_LIMIT + 1):
         assert ledger.pack(value, parts).blob is None

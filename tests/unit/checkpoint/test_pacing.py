@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.pacing import WINDOW, allowed, fixed_time, last_ones, target_of
 from tidegate.coordinator import Coordinator
@@ -21,7 +22,6 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.records.place import Place
 from tidegate.records.records import Pace, Timed
 from tidegate.sources import Adaptive, Generator
-from tidegate.testing.toys import ToyIntervals, ToySink, ToySource
 
 QUICK = settings(max_examples=60, deadline=None)
 TARGET = 48.0
@@ -197,7 +197,7 @@ def test_the_target_is_a_share_of_the_interval_or_of_the_timeout(
 # -- in plans ----------------------------------------------------------------------------------------------
 
 
-class Paced(World):
+class Paced(ToyWorld):
     """A pipeline whose rows take 0.1 s each and whose checkpoints take 3 s besides, by a clock of its own."""
 
     seconds = 0.0

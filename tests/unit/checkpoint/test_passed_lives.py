@@ -13,7 +13,9 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.checkpoint.kit import Limits, Outages
+from tests.kit.limits import UNALIGNED
+from tests.kit.toy_world import Outages, toy_limits
+from tests.kit.toys import ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
 from tidegate.delta import StagedFile
@@ -22,21 +24,10 @@ from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
-from tidegate.records.records import Json
 from tidegate.sinks.channel import Channel, ChannelRows, Sent
-from tidegate.testing.toys import ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
 
 SLOW = {"slow": "b", "slower": "c"}
 """Jobs and their tables; `main` writes a."""
-
-
-class Unaligned(Limits):
-    """The settings of such a pipeline."""
-
-    unaligned = True
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained, "unaligned": self.unaligned}
 
 
 def send(self: Channel, frame: Any, replaced: Any, context: Any, staging: Any, syncing: Any) -> Sent:
@@ -78,7 +69,7 @@ class Life:
         self.root = root
         self.feed = ToyFeed()
         self.tables = ToyTables(weather=Outages())
-        self.limits = Unaligned(max_concurrent_checkpoints=3, num_retained=2)
+        self.limits = toy_limits(recorded=UNALIGNED, max_concurrent_checkpoints=3, num_retained=2)
         self.halves: list[tuple[Attempt, Any, Any]] = []
         self.runs = 0
         self.passed = 0
@@ -170,8 +161,7 @@ class Life:
         self.halves = []
         for id in self.open_ids():
             self.coordinator().abort(id, "TEST")
-        self.limits = Unaligned(max_concurrent_checkpoints=3, num_retained=2)
-        object.__setattr__(self.limits, "unaligned", False)
+        self.limits = toy_limits(recorded={"unaligned": False}, max_concurrent_checkpoints=3, num_retained=2)
         id = self.coordinator().trigger("the last").plan.id  # type: ignore[union-attr]
         for job in ("main", *SLOW):
             run_job(self.coordinator(), id, job, None, at_work=lambda plan, job: False)

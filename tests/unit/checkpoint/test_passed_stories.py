@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.ticking import TickingStore
+from tests.kit.limits import UNALIGNED, Limits
+from tests.kit.ticking import TickingStore
+from tests.kit.toy_world import toy_limits
 from tests.unit.checkpoint import test_passed_lives
-from tests.unit.checkpoint.test_passed_lives import SLOW, Life, Unaligned
+from tests.unit.checkpoint.test_passed_lives import SLOW, Life
 from tidegate import seams
 from tidegate.checkpoint.ancestry import all_below
 from tidegate.checkpoint.superseded_acks import superseded_attempts
@@ -22,7 +24,7 @@ from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import behind, create, dispose
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.protocol.progress import progress_of
-from tidegate.records.records import Ack, Handle, Json
+from tidegate.records.records import Ack, Handle
 
 _toy_channels = test_passed_lives._toy_channels
 
@@ -40,25 +42,18 @@ def clock() -> Iterator[Clock]:
         yield clock
 
 
-class Timed(Unaligned):
-    """Patient, for a minute."""
-
-    def record(self) -> Json:
-        return {**super().record(), "aligned_timeout": "1 min"}  # type: ignore[dict-item]
-
-
-class Aligned(Timed):
-    """The same timeout, and nothing that it is for."""
-
-    unaligned = False
+TIMED = UNALIGNED | {"aligned_timeout": "1 min"}
+"""Patient, for a minute."""
+ALIGNED = TIMED | {"unaligned": False}
+"""The same timeout, and nothing that it is for."""
 
 
 class Story(Life):
     """Told step by step."""
 
-    def __init__(self, root: Path, limits: Unaligned | None = None) -> None:
+    def __init__(self, root: Path, limits: Limits | None = None) -> None:
         super().__init__(root, 0)
-        self.limits = limits or Unaligned(max_concurrent_checkpoints=3, num_retained=2)
+        self.limits = limits or toy_limits(recorded=UNALIGNED, max_concurrent_checkpoints=3, num_retained=2)
 
     @property
     def ledger(self) -> Ledger:
@@ -111,7 +106,7 @@ class Story(Life):
         return [each.ack.entry for each in entry.manifest.in_flight.get(job, ())]
 
 
-def busy(tmp_path: Path, limits: Unaligned | None = None) -> tuple[Story, tuple[Attempt, Any, Handle | None]]:
+def busy(tmp_path: Path, limits: Limits | None = None) -> tuple[Story, tuple[Attempt, Any, Handle | None]]:
     """One checkpoint went well; in the second, `slow` is at work."""
     story = Story(tmp_path, limits)
     story.all_done(story.planned())
@@ -124,7 +119,7 @@ def busy(tmp_path: Path, limits: Unaligned | None = None) -> tuple[Story, tuple[
 
 
 def test_a_busy_job_is_waited_for_until_the_time_is_over_and_no_longer(tmp_path: Path, clock: Clock) -> None:
-    story, work = busy(tmp_path, Timed(max_concurrent_checkpoints=3))
+    story, work = busy(tmp_path, toy_limits(recorded=TIMED, max_concurrent_checkpoints=3))
     third = story.planned()
     story.work(third, "slower")
     clock.now += 59.9
@@ -138,7 +133,7 @@ def test_a_busy_job_is_waited_for_until_the_time_is_over_and_no_longer(tmp_path:
 
 
 def test_if_it_is_done_in_time_it_is_aligned(tmp_path: Path, clock: Clock) -> None:
-    story, work = busy(tmp_path, Timed(max_concurrent_checkpoints=3))
+    story, work = busy(tmp_path, toy_limits(recorded=TIMED, max_concurrent_checkpoints=3))
     third = story.planned()
     assert story.refused(third) == "BASE_IN_PROGRESS"
     story.ended(work)
@@ -156,7 +151,7 @@ def test_without_a_timeout_it_is_not_waited_for_at_all(tmp_path: Path) -> None:
 
 
 def test_aligned_no_timeout_ever_switches(tmp_path: Path, clock: Clock) -> None:
-    story, work = busy(tmp_path, Aligned(max_concurrent_checkpoints=3))
+    story, work = busy(tmp_path, toy_limits(recorded=ALIGNED, max_concurrent_checkpoints=3))
     third = story.planned()
     clock.now += 300
     assert story.refused(third) == "BASE_IN_PROGRESS"

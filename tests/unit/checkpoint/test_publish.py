@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.unit.checkpoint.kit import quietly
+from tests.kit.faults import Fault
+from tests.kit.toy_world import quietly
+from tests.kit.toys import ToyCommit, ToySink
 from tidegate import seams
 from tidegate.checkpoint.publishing import publish as publishing
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.records.records import LatestHint
-from tidegate.testing.faults import Fault
-from tidegate.testing.toys import ToyCommit, ToySink
 
 
 def foreign(world, table):
@@ -74,7 +74,7 @@ def test_a_table_that_somebody_commits_to_without_a_pause_is_left_for_later(worl
                 foreign(world, "a")
             return super().publish(publication, head, context)
 
-    monkeypatch.setattr("tests.unit.checkpoint.kit.ToySink", Busy)
+    monkeypatch.setattr("tests.kit.toy_world.ToySink", Busy)
     report = world.coordinator().publish()
     assert report.stuck["a"].reason == "BUSY_TABLE"
     assert len(world.tables["a"].commits) == publishing.LOST_RACES

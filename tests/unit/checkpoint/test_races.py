@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.unit.checkpoint.kit import quietly
+from tests.kit.toy_world import quietly
+from tests.kit.toys import ToySink
 from tidegate.errors import Rejected, TidegateError
-from tidegate.testing.toys import ToySink
 
 
 class LockedSink(ToySink):
@@ -22,7 +22,7 @@ class LockedSink(ToySink):
 
 @pytest.fixture(autouse=True)
 def locked(monkeypatch):
-    monkeypatch.setattr("tests.unit.checkpoint.kit.ToySink", LockedSink)
+    monkeypatch.setattr("tests.kit.toy_world.ToySink", LockedSink)
 
 
 def all_at_once(count, do):

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.faults import Fault
+from tests.kit.toy_world import ToyWorld, quietly
 from tidegate import seams
 from tidegate.errors import Corrupt, Rejected
-from tidegate.testing.faults import Fault
 
 
 def test_scenario_3_completed_and_killed_before_publish_the_next_run_arrives_first(world):
@@ -95,7 +95,7 @@ def test_scenario_15_a_ledger_that_lost_its_log_is_no_fresh_pipeline(world):
 
 def test_scenario_18_pipelines_whose_names_are_prefixes_of_one_another(tmp_path):
     """orders and orders1, below one root; ids 1 to 10; the tables are told apart too."""
-    one, other = World(tmp_path, sinks={"a": 0}), Other(tmp_path, sinks={"a1": 0})
+    one, other = ToyWorld(tmp_path, sinks={"a": 0}), Other(tmp_path, sinks={"a1": 0})
     other.tables = one.tables
     for n in range(10):
         one.checkpoint(f"run{n}", rows=3)
@@ -111,7 +111,7 @@ def test_scenario_18_pipelines_whose_names_are_prefixes_of_one_another(tmp_path)
     assert one.ledger.run_ids("run") == []
 
 
-class Other(World):
+class Other(ToyWorld):
     """The pipeline with the longer name."""
 
     name = "orders1"

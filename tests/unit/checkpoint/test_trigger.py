@@ -5,14 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToyFeed, ToySource
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.records.records import Restart
-from tidegate.testing.toys import ToyFeed, ToySource
 
 
 def test_runs_in_a_row_read_each_row_once_and_in_order(world):
@@ -105,7 +105,7 @@ def test_two_runs_that_plan_at_the_same_moment_get_different_ids(world):
     """The second plans while the first has planned and not created yet: its own create loses, it looks again."""
     world.feed_more(9)
     world.limit(max_concurrent_checkpoints=2)
-    between = [lambda: other.append(World.trigger(world, "other"))]
+    between = [lambda: other.append(ToyWorld.trigger(world, "other"))]
     other = []
 
     def act():
@@ -298,10 +298,10 @@ class Renamed(ToySource):
 
 
 def test_a_source_under_another_name_is_another_source(world, monkeypatch):
+    from tests.kit.toys import ToySink
     from tidegate import Pipeline
     from tidegate.coordinator import Coordinator
     from tidegate.records.place import Place
-    from tidegate.testing.toys import ToySink
 
     world.checkpoint("one", rows=3)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.cli.up.home import Home
 from tidegate.cli.up.processes import Processes, last_error

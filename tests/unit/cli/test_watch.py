@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tests.unit.cli.test_rollback import Shop
 from tidegate import seams
 from tidegate.cli import main as cli
@@ -151,7 +151,7 @@ def test_a_process_that_is_gone_is_told(project, tidegate):
 @pytest.fixture
 def long_ago(folder, tidegate):
     """Ten checkpoints, of which the ledger has one left; every third failed."""
-    world = World(folder / "ledger").limit(num_retained=1, tolerable_failed_checkpoints=99)
+    world = ToyWorld(folder / "ledger").limit(num_retained=1, tolerable_failed_checkpoints=99)
     world.name = "orders"
     for n in range(10):
         if n % 3 == 1:

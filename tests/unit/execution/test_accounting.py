@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToySink
 from tests.unit.delta.kit import KV, kv, table_at
 from tidegate.delta import stage
 from tidegate.errors import Unavailable
 from tidegate.sinks.base import Prepared
-from tidegate.testing.toys import ToySink
 
 
 def test_what_was_written_and_lies_in_another_folder_is_missed(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ class Elsewhere(ToySink):
 def test_a_checkpoint_of_which_rows_are_elsewhere_is_not_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.checkpoint.kit.ToySink", Elsewhere)
-    world = World(tmp_path)
+    monkeypatch.setattr("tests.kit.toy_world.ToySink", Elsewhere)
+    world = ToyWorld(tmp_path)
     world.feed_more(3)
     id = world.trigger("run")
     with pytest.raises(Unavailable, match="of 'in', source in has 3, staged for a 3, staged for b 1") as missed:

@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToySource
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger import LocalStore
-from tidegate.testing.toys import ToySource
 
 DEAD = f"process:{os.uname().nodename}:999999999::0011"
 
@@ -56,7 +56,7 @@ class Loop:
     """A world, a loop in it, and time that passes only by sleeping."""
 
     def __init__(self, root):
-        self.world = World(root)
+        self.world = ToyWorld(root)
         self.session = Session()
         self.told = Told()
         self.slept = []

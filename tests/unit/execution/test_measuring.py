@@ -9,8 +9,10 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.checkpoint.kit import Limits
-from tests.unit.checkpoint.test_passed_lives import Unaligned, send, take_all
+from tests.kit.limits import UNALIGNED, Limits
+from tests.kit.toy_world import toy_limits
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tests.unit.checkpoint.test_passed_lives import send, take_all
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
@@ -22,7 +24,6 @@ from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Amount, sum_of
 from tidegate.sinks.channel import Channel
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -34,7 +35,7 @@ class Shop:
         self.root, self.seconds, self.bound = root, 0.0, 3
         self.feeds = {"first": ToyFeed(), "second": ToyFeed()}
         self.tables = ToyTables()
-        self.limits: Limits = Unaligned(max_concurrent_checkpoints=3)
+        self.limits: Limits = toy_limits(recorded=UNALIGNED, max_concurrent_checkpoints=3)
 
     @property
     def ledger(self) -> Ledger:

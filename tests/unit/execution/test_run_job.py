@@ -2,17 +2,17 @@
 
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToyFeed, ToySink, ToySource
 from tidegate import seams
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource
 
 
 @pytest.fixture
 def world(tmp_path):
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.feed_more(3)
     world.trigger("run")
     return world

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.execution.job.gates import GateRunner
 from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.records.place import Place
-from tidegate.testing.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 
 NOON = "2026-03-01T12:00:00+00:00"
 MICROS = 1_772_366_400_000_000  # the same
@@ -71,7 +71,7 @@ def test_shares_are_of_the_number_that_is_written_not_of_the_nearest_float():
 def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path):
     gate = Expectations("orders", on_failure="quarantine", at_most=0.29)
     found = Judgement(100, (BrokenRule("r", "quarantine", rows=1),), apart=())
-    coordinator = World(tmp_path).coordinator()
+    coordinator = ToyWorld(tmp_path).coordinator()
 
     def outcome(bad: int) -> str:
         staged = {quarantine_name("checked"): SimpleNamespace(rows=bad)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tests.unit.execution.test_loop import DEAD, Loop
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
@@ -14,7 +14,7 @@ from tidegate.history.health import condition, look, told
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path)
+    return ToyWorld(tmp_path)
 
 
 def seen(world, tolerable=0):

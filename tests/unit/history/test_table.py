@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.delta.journal import to_merge
 from tidegate.delta.log.active_files import LiveFile
@@ -19,19 +19,19 @@ from tidegate.history.query import MEASURES, CheckpointHistory, HistoryFilter, _
 from tidegate.history.table import journal_of, live_row, remember, rows_table
 
 
-def past(world: World) -> CheckpointHistory:
+def past(world: ToyWorld) -> CheckpointHistory:
     return CheckpointHistory(world.ledger, {})
 
 
-def ids(world: World, **wanted: object) -> list[int]:
+def ids(world: ToyWorld, **wanted: object) -> list[int]:
     return [row["id"] for row in past(world).page(HistoryFilter(limit=200, **wanted)).rows]
 
 
-def written(world: World) -> list[int]:
+def written(world: ToyWorld) -> list[int]:
     return journal_of(world.ledger, {}).read(["id"])["id"].to_pylist()
 
 
-def lived(world: World, count: int) -> World:
+def lived(world: ToyWorld, count: int) -> ToyWorld:
     """So many checkpoints, each written down as a run would."""
     for n in range(count):
         world.checkpoint(f"run{n}", rows=3)
@@ -190,7 +190,7 @@ def test_a_reader_goes_on_while_files_are_merged(world):
     assert ids(world) == list(range(10, 0, -1))
 
 
-def lived_more(world: World, count: int) -> None:
+def lived_more(world: ToyWorld, count: int) -> None:
     for n in range(count):
         world.checkpoint(f"more{n}", rows=1)
         remember(world.ledger, {})

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.object_server import ObjectServer
-from tests.unit.checkpoint.kit import World
+from tests.kit.object_server import ObjectServer
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyFeed, ToySource
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import check_targets
 from tidegate.cli.doctor import tables as doctor_tables
@@ -18,7 +19,6 @@ from tidegate.records.place import Place
 from tidegate.records.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext
-from tidegate.testing.toys import ToyFeed, ToySource
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_pipeline_does_not_begin_on_a_store_without_conditional_puts(unsafe):
 
 
 def test_nor_does_a_run_make_a_checkpoint_there(unsafe, tmp_path):
-    class OnObjects(World):
+    class OnObjects(ToyWorld):
         def store(self):
             return ObjectStore("s3://bucket/root/orders", unsafe.options)
 
@@ -79,7 +79,7 @@ def test_a_store_with_conditional_puts_is_tried_out_once(safe):
 
 
 def test_a_pipeline_that_began_before_stores_were_tried_out_is_tried_out_once(safe, tmp_path):
-    class OnObjects(World):
+    class OnObjects(ToyWorld):
         def store(self):
             return ObjectStore("s3://bucket/root/orders", safe.options)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.unit.checkpoint.kit import Limits, World
+from tests.kit.toy_world import ToyWorld, toy_limits
 from tidegate import seams
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.ages import Ages
@@ -18,18 +18,8 @@ from tidegate.records.records import Retired
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Kept(Limits):
-    """Settings with how long things stay."""
-
-    more: dict = field(default_factory=dict)
-
-    def record(self):
-        return super().record() | self.more
-
-
 @dataclass
-class Calendar(World):
+class Calendar(ToyWorld):
     """Checkpoints at given hours, by every clock."""
 
     hours: dict[int, float] = field(default_factory=dict)
@@ -37,7 +27,7 @@ class Calendar(World):
     """By so many hours the clock of whoever decides is wrong; the store's is right."""
 
     def keep(self, num_retained=1, **more):
-        self.limits = Kept(num_retained=num_retained, more=more)
+        self.limits = toy_limits(num_retained=num_retained, recorded=more)
         return self
 
     def at(self, hour):

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import Expectations, GateContext
 from tidegate.records.place import Place
 from tidegate.sources.base import SourceContext
-from tidegate.testing.toys import ToySink, ToySource
 
 RULE = "expectations:\n  - {{type: expect_column_values_to_not_be_null, kwargs: {{column: {column}}}}}\n"
 
 
-class JudgedWorld(World):
+class JudgedWorld(ToyWorld):
     gate = Expectations("rows")
 
     @property

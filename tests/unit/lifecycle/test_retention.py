@@ -5,7 +5,10 @@ import shutil
 
 import pytest
 
-from tests.unit.checkpoint.kit import quietly
+from tests.kit.faults import Fault
+from tests.kit.toy_gate import ToyGate
+from tests.kit.toy_world import quietly
+from tests.kit.toys import ToySink
 from tidegate import seams
 from tidegate.checkpoint import quarantine_requests as asking
 from tidegate.checkpoint.references import blobs_within
@@ -15,9 +18,6 @@ from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.retention import retention_floor
 from tidegate.lifecycle.rollback_proposal import examine
 from tidegate.records.records import Request, Retired
-from tidegate.testing.faults import Fault
-from tidegate.testing.toy_gate import ToyGate
-from tidegate.testing.toys import ToySink
 
 WHO = {"attempt": "x", "created": "now"}
 
@@ -320,8 +320,8 @@ class Sharing:
     """A source whose position names one side file more with each plan, or `merge`s all into one."""
 
     def __new__(cls, feed):
+        from tests.kit.toys import ToySource
         from tidegate.sources.base import Planned
-        from tidegate.testing.toys import ToySource
 
         class Source(ToySource):
             merge = False

@@ -7,18 +7,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.unit.checkpoint.kit import World, quietly
+from tests.kit.toy_world import ToyWorld, quietly
+from tests.kit.toys import ToyCommit
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.lifecycle import rollback
 from tidegate.lifecycle import rollback_proposal as proposal
-from tidegate.testing.toys import ToyCommit
 
 
 @pytest.fixture
 def world(tmp_path):
     """Four checkpoints of two rows each are completed, and are on both tables."""
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     for number in range(1, 5):
         world.checkpoint(f"run {number}", rows=2)
     return world
@@ -281,7 +281,7 @@ def test_retention_that_has_claimed_a_pinned_target_leaves_it(world):
 
 def test_a_side_file_that_comes_back_with_the_positions_is_kept(tmp_path):
     """Splits lie in files of their own; those of the target's end are named by what goes on from it."""
-    world = World(tmp_path, padding=40_000)
+    world = ToyWorld(tmp_path, padding=40_000)
     for number in range(1, 5):
         world.checkpoint(f"run {number}", rows=2)
     back(world, 2)

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 TABLES = ToyTables()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kit.toys import ToyFeed, ToyIntervals, ToySink, ToyTables
 from tests.unit.pipeline.test_declare import Repeating, one_problem, source
 from tidegate import Pipeline
 from tidegate.config import load_settings
@@ -9,7 +10,6 @@ from tidegate.errors import Invalid
 from tidegate.gates import Expectations, Gate, Unseen, Volume
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
-from tidegate.testing.toys import ToyFeed, ToyIntervals, ToySink, ToyTables
 
 
 def judged(gate, mode="at_least_once"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tests.model.overtaking import FIRST, SLOW, Fact, Made, Work, entry_of, handle, manifest_of
 from tidegate import Pipeline
 from tidegate.checkpoint import manifests
@@ -18,7 +19,6 @@ from tidegate.protocol import rules as protocol
 from tidegate.protocol.progress import behind, missing, progress_of
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Overtaking, Payload, Position, Range
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
 
 DONE = Fact(0, sent=True, slow=Work(0, (1,)), made=Made(1, (1,), ()))
 BUSY = Fact(1, sent=True)

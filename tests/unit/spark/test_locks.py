@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.errors import Unavailable
 from tidegate.spark.server.locks import lock, try_lock
 from tidegate.spark.server.processes import lock_holders

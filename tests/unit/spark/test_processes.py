@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.errors import Invalid
 from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, wait_gone
 

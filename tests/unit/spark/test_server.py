@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.folder import ServerFolder, private_folder

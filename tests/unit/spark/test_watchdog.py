@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.server import launch as connect_launch

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.checkpoint.kit import World
+from tests.kit.toy_world import ToyWorld
 from tidegate.delta import Location, Syncing
 from tidegate.delta.files import access as files
 from tidegate.errors import Unavailable
@@ -81,7 +81,7 @@ def test_what_is_sent_to_other_jobs_is_durable_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [OperatorRunner, Exchange])
 def test_there_is_no_ack_before_all_is_durable(tmp_path: Path, part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path)
+    world = ToyWorld(tmp_path)
     world.feed_more(1)
     id = world.trigger("run")
 

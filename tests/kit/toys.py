@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tests.kit.weather import Weather
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.interval import Interval
@@ -26,7 +27,6 @@ from tidegate.sinks.base import (
     entry_folder,
 )
 from tidegate.sources.base import Planned, Source, SourceContext, least
-from tidegate.testing.weather import Weather
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

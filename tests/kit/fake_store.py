@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.kit.weather import Weather
 from tidegate.errors import Unavailable
 from tidegate.ledger.store import Store, within
-from tidegate.testing.weather import Weather
 
 __all__ = ["FakeStore"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.jvm import QUICK
+from tests.kit.jvm import QUICK
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.session import SparkSettings, session
 

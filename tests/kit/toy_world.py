@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from tests.kit.limits import Limits
+from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tests.kit.weather import Weather
+from tests.kit.world import World
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator
 from tidegate.errors import TidegateError
-from tidegate.execution.job.run_job import Attempt, run_job
+from tidegate.execution.job.run_job import Attempt
 from tidegate.gates import Gate
-from tidegate.ledger import Ledger, LocalStore, Store
 from tidegate.records.names import entry_name
 from tidegate.records.place import Place
-from tidegate.records.records import Json
-from tidegate.testing.toys import ToyFeed, ToySink, ToySource, ToyTables
-from tidegate.testing.weather import Weather
-
-NAME = "orders"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Settings, as far as the coordinator looks at them."""
-
-    timeout: float = 600.0
-    max_concurrent_checkpoints: int = 1
-    max_unpublished: int = 3
-    num_retained: int = 100
-    tolerable_failed_checkpoints: int = 1_000_000
-    min_pause: float = 0.0
-    root: str = "s3://ledger"
-    """Not on a disk of this machine: what is free there is asked for by none of these stories."""
-    data: str = "s3://data"
-
-    def record(self) -> Json:
-        return {"num_retained": self.num_retained}
+from tidegate.sources.base import Source
 
 
 class Outages(Weather):
@@ -49,7 +31,7 @@ class Outages(Weather):
         """These can be checked and staged for, but not published to."""
         self.lose_answer_of: set[str] = set()
         self.lose_locate = False
-        self.then = {}
+        self.then: dict[str, Callable[[], object]] = {}
         """What happens just before a call, once: "commit 1 on a" → function."""
         self._table = ""
 
@@ -71,24 +53,28 @@ class Outages(Weather):
         return ""
 
 
-@dataclass
-class World:
-    """The pipeline's surroundings, which outlive its processes."""
+def toy_limits(**changed: Any) -> Limits:
+    """Return the settings of a toy's world: nearly everything stays, and little may wait to be published."""
+    return replace(Limits(max_unpublished=3, num_retained=100), **changed)
 
-    root: Path
-    limits: Limits = field(default_factory=Limits)
+
+@dataclass
+class ToyWorld(World):
+    """A pipeline from a toy source to toy tables. `root` is the ledger's: there is no other data on disk."""
+
+    limits: Limits = field(default_factory=toy_limits)
     feed: ToyFeed = field(default_factory=ToyFeed)
     tables: ToyTables = field(default_factory=lambda: ToyTables(weather=Outages()))
     sinks: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
     """Name to `skip`."""
     gates: dict[str, Gate] = field(default_factory=dict)
-    source: object = None
+    source: Source | None = None
     bound: int = 3
     padding: int = 0
-    name = NAME
 
     @property
     def weather(self) -> Outages:
+        assert isinstance(self.tables.weather, Outages)
         return self.tables.weather
 
     @property
@@ -96,37 +82,22 @@ class World:
         return self.root / self.name
 
     @property
-    def ledger(self) -> Ledger:
-        return Ledger(self.store(), self.name)
+    def place(self) -> Place:
+        return Place("/")
 
-    def store(self) -> Store:
-        return LocalStore(self.folder)
-
-    def limit(self, **changed: object) -> World:
-        self.limits = replace(self.limits, **changed)
-        return self
-
-    def coordinator(self) -> Coordinator:
-        """A fresh one, as each process has; all state is on storage."""
+    def pipeline(self) -> Pipeline:
         pipeline = Pipeline(self.name)
         stream = pipeline.source("in", self.source or ToySource(self.feed, self.bound, self.padding))
         for name, gate in self.gates.items():
             stream = stream.gate(gate, name=name)
         for name, skip in self.sinks.items():
             stream.sink(name, ToySink(name, self.tables, skip))
-        return Coordinator(pipeline.graph(), self.ledger, self.limits, Place("/"))
+        return pipeline
 
     # -- what a run does -----------------------------------------------------------------------------
 
     def feed_more(self, rows: int) -> None:
         self.feed.available += rows
-
-    def trigger(self, run: str, **options: object) -> int:
-        return self.coordinator().trigger(run, **options).plan.id
-
-    def work(self, id: int) -> str:
-        """The job of a checkpoint; answers with the attempt whose ack counts."""
-        return run_job(self.coordinator(), id, "main", None).attempt
 
     def half_work(self, id: int) -> Attempt:
         """An attempt that has staged everything and not acked yet."""
@@ -135,20 +106,18 @@ class World:
         attempt.staged = attempt.stage(attempt.read(None))
         return attempt
 
-    def decided(self, run: str, rows: int = 0) -> int:
+    def decided(self, run: str, rows: int = 0, **options: Any) -> int:
         """A run up to its decision, and no further."""
         self.feed_more(rows)
-        id = self.trigger(run)
+        id = self.trigger(run, **options)
         self.work(id)
-        outcome = self.coordinator().complete(id)
-        assert outcome.state == "completed", outcome
+        self.complete(id)
         return id
 
-    def checkpoint(self, run: str, rows: int = 0) -> int:
+    def checkpoint(self, run: str, rows: int = 0, **options: Any) -> int:
         """A whole run."""
-        id = self.decided(run, rows)
-        self.coordinator().publish()
-        self.coordinator().retire()
+        id = self.decided(run, rows, **options)
+        self.publish()
         return id
 
     # -- what time and people do ---------------------------------------------------------------------
@@ -190,7 +159,7 @@ class World:
                 assert len({tag for _, tag in self.tables[table].rows(commit)}) <= 1
 
 
-def quietly(do: object) -> object:
+def quietly(do: Callable[[], Any]) -> Any:
     """Call, and answer with the error instead of raising it."""
     try:
         return do()

@@ -1,1 +1,0 @@
-"""The public test kit: a store that misbehaves, toy sources and sinks, and faults for real processes."""
