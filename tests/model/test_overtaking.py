@@ -56,7 +56,7 @@ def _whatever_it_has_taken(line: Sequence[Entry]) -> JobProgress:
         taken = [handle for acked in chain for handles in acked.ack.inputs.values() for handle in handles]
         return [each for each in sent if each.ack not in taken]
 
-    with mock.patch.object(progress, "_not_taken", left):
+    with mock.patch.object(progress, "_unread_after", left):
         return progress_of(line)
 
 

@@ -26,7 +26,7 @@ def _whatever_it_goes_on_from() -> Patches:
         return (last,)
 
     yield mock.patch.object(progress, "_chain", chain)
-    yield mock.patch.object(progress, "_not_taken", _left)
+    yield mock.patch.object(progress, "_unread_after", _left)
 
 
 def _acks_of_what_was_aborted() -> Patches:
@@ -39,7 +39,7 @@ def _acks_of_what_was_aborted() -> Patches:
         return [each for each in found if each is not None and each.id != base.id and each.control is None]
 
     yield from _line(all_below)
-    yield mock.patch.object(progress, "_not_taken", _left)
+    yield mock.patch.object(progress, "_unread_after", _left)
 
 
 def _line(all_below: Callable[..., list[Entry]]) -> Patches:

@@ -41,13 +41,13 @@ def _hint_before_the_index() -> Patches:
 
 
 def _make_one_interval_twice_at_once() -> Patches:
-    real = protocol._beside_others
+    real = protocol._conflict
 
     def beside(view: Any, wanted: Any) -> Any:
         answer = real(view, wanted)
         return None if isinstance(answer, protocol.Wait) else answer
 
-    yield mock.patch.object(protocol, "_beside_others", beside)
+    yield mock.patch.object(protocol, "_conflict", beside)
 
 
 def _leave_what_was_there() -> Patches:

@@ -1,4 +1,4 @@
-"""Acks that count nowhere: of two attempts that went on from the same one, where checkpoints may go past a busy job."""
+"""Find acks that count nowhere: where checkpoints may go past a busy job, two attempts may continue the same ack."""
 
 from __future__ import annotations
 

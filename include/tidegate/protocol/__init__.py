@@ -1,1 +1,1 @@
-"""The rules of checkpoints, as pure functions: read them beside docs/protocol.md. No store, no clock, no Spark."""
+"""The rules of checkpoints, as pure functions. Read them with docs/protocol.md. No store, no clock, no Spark."""

@@ -1,4 +1,4 @@
-"""What the protocol answers: each is one thing to do next, and says with what."""
+"""The answers of the protocol. Each one is a single next step, with the values that it needs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Adopt:
-    """The run has an entry already: go on with that one, plan nothing."""
+    """The run already has an entry: continue with that one and plan nothing."""
 
     id: int
 
 
 @dataclass(frozen=True)
 class Abort:
-    """Create the abort of `id`, read back what holds, and ask again."""
+    """Create the abort of `id`, read back which decision holds, and call again."""
 
     id: int
     reason: str
@@ -46,30 +46,30 @@ class Abort:
 
 @dataclass(frozen=True)
 class Wait:
-    """Others are at work; ask again when one of `ids` is decided."""
+    """Other entries are in progress: call again when one of `ids` is decided."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Covered:
-    """The run's interval is done already, by checkpoint `id` (None: by one below the view): plan nothing."""
+    """The run's interval is already done, by checkpoint `id` (None: by one below the view): plan nothing."""
 
     id: int | None
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """The run's interval cannot be made beside `other`, which is there already."""
+    """The run's interval conflicts with `other`, which already exists."""
 
     other: Interval
     early: bool = False
-    """True: it begins before all that the pipeline has ever been given."""
+    """True: it begins before the first interval that the pipeline was ever given."""
 
 
 @dataclass(frozen=True)
 class CreateEntry:
-    """Plan from where `base` ends, create entry `id`; if that exists, ask again."""
+    """Plan from where `base` ends and create entry `id`. If that entry exists, call again."""
 
     id: int
     base: int | None
@@ -85,23 +85,26 @@ class Stop:
 
 @dataclass(frozen=True)
 class DoneAlready:
-    """The record that the caller wanted to make exists."""
+    """The record that the caller would create already exists."""
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """Run the job; its own last snapshot is the ack `prev`."""
+    """Run the job. Its own last snapshot is the ack `prev`."""
 
     prev: Handle | None
 
 
 @dataclass(frozen=True)
 class PassedBy:
-    """Skip the job in checkpoint `id`, which does not wait for it: say so, so that it can be completed without."""
+    """Skip the job in checkpoint `id`, which does not wait for it.
+
+    Record that, so that the checkpoint can complete without the job.
+    """
 
     id: int
     busy_with: int | None
-    """What it is at work on. None: it was told before, or a job that it takes from was overtaken."""
+    """The checkpoint that the job is working on. None: recorded before, or a job upstream of it was overtaken."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Complete:
 
 @dataclass(frozen=True)
 class Publish:
-    """Commit `id` on the table, at exactly the version behind the head that was read."""
+    """Commit `id` on the table, at exactly the version after the head that was read."""
 
     id: int
     after: int | None
@@ -123,7 +126,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Nothing:
-    """The table has everything that is completed."""
+    """The table holds every completed entry."""
 
 
 @dataclass(frozen=True)

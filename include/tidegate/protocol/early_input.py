@@ -1,11 +1,13 @@
-"""At least once: which acks' channels a job takes. All that is there, not only what belongs to its checkpoint. Pure.
+"""At least once: select the channels that a job reads. Pure.
 
-    own      its own checkpoint's, unless it has taken them before, in a lower one
-    ahead    those of later checkpoints that rest on this one, as far as each maker has come
+A job reads all input that exists, not only the input of its own checkpoint:
 
-What is taken ahead is remembered in the job's ack, by the ack that it came from. So when its turn comes, it is not
-taken once more; if that later checkpoint is aborted, its input comes again under another ack, and is taken again: it is
-there twice. Nothing is lost either way: what the job's ack does not name, it has not taken.
+    own      the channels of its own checkpoint, unless it read them earlier, in a lower checkpoint
+    ahead    the channels of later checkpoints that rest on this one, as far as each producer has come
+
+The job's ack names the acks whose channels it read ahead, so these are not read again when their checkpoint comes. If
+that later checkpoint is aborted, its input returns under another ack and is read again: its rows exist twice. Nothing
+is lost either way: the job has not read anything that its ack does not name.
 """
 
 from __future__ import annotations
@@ -21,50 +23,51 @@ __all__ = ["InputSelection", "taking"]
 
 @dataclass(frozen=True)
 class InputSelection:
-    """What a job takes in one checkpoint."""
+    """The input that a job reads in one checkpoint."""
 
     now: tuple[InFlight, ...]
-    """In the order in which it does."""
+    """In the order of reading."""
     ahead: tuple[Handle, ...]
-    """For its ack: what it has taken by then of later checkpoints."""
+    """For its ack: all acks of later checkpoints that it has read by then."""
 
 
 def taking(
     entry: Entry, above: Iterable[Entry], before: Collection[Handle], streams: Mapping[str, str]
 ) -> InputSelection:
-    """above: the entries behind it, in order. before: what the ack that the job goes on from has taken ahead.
+    """Select the input of a job in `entry`.
 
-    streams: those that it takes, and the jobs that make them.
+    above: the entries after it, in order. before: the acks that the job's previous ack has read ahead.
+    streams: the streams that the job reads, and the job that produces each.
     """
     makers = list(dict.fromkeys(streams.values()))
-    found = [each for maker in makers if (each := _sent(entry, maker, streams)) is not None]
-    going = set(makers)
-    for later in _resting_on(entry, above):
-        given = {maker: _sent(later, maker, streams) for maker in makers if maker in going}
-        going = {maker for maker, each in given.items() if each is not None}
-        found += [each for each in given.values() if each is not None]
-    now = tuple(each for each in found if each.ack not in before)
-    taken = {*before, *(each.ack for each in now)}
-    ahead = sorted((handle for handle in taken if handle.entry > entry.id), key=lambda each: (each.entry, each.sha))
+    available = [sent for sent in (_sent_by(maker, entry, streams) for maker in makers) if sent is not None]
+    active = makers
+    for later in _entries_on(entry, above):
+        by_maker = {maker: _sent_by(maker, later, streams) for maker in active}
+        active = [maker for maker, sent in by_maker.items() if sent is not None]
+        available += [sent for sent in by_maker.values() if sent is not None]
+    now = tuple(sent for sent in available if sent.ack not in before)
+    read = {*before, *(sent.ack for sent in now)}
+    ahead = sorted((ack for ack in read if ack.entry > entry.id), key=lambda ack: (ack.entry, ack.sha))
     return InputSelection(now, tuple(ahead))
 
 
-def _resting_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:
-    """Those that count as far as this one does, and were planned by the same code, in the same mode."""
-    found: list[Entry] = []
-    at = entry
+def _entries_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:
+    """Return the entries that rest on this one and were planned by the same code, in the same mode."""
+    descendants: list[Entry] = []
+    tip = entry
     for later in above:
         same = later.plan.code_fingerprint == entry.plan.code_fingerprint and later.plan.through is not None
-        if later.plan.base == at.id and same and not later.aborted and later.restart is None:
-            found.append(later)
-            at = later
-    return found
+        if later.plan.base == tip.id and same and not later.aborted and later.restart is None:
+            descendants.append(later)
+            tip = later
+    return descendants
 
 
-def _sent(entry: Entry, maker: str, streams: Mapping[str, str]) -> InFlight | None:
-    """What a job has sent in an entry; None: nothing yet, or not all of these streams."""
-    wanted = [stream for stream, made_by in streams.items() if made_by == maker]
+def _sent_by(maker: str, entry: Entry, streams: Mapping[str, str]) -> InFlight | None:
+    """Return what a job has sent in an entry; None if it has sent nothing yet, or not all of these streams."""
+    names = [stream for stream, producer in streams.items() if producer == maker]
     acked = entry.acks.get(maker)
-    if acked is None or any(stream not in acked.ack.channels for stream in wanted):
+    if acked is None or any(name not in acked.ack.channels for name in names):
         return None
-    return InFlight(job=maker, ack=acked.handle, channels={stream: acked.ack.channels[stream] for stream in wanted})
+    return InFlight(job=maker, ack=acked.handle, channels={name: acked.ack.channels[name] for name in names})

@@ -1,14 +1,14 @@
-"""How far each job is, where a checkpoint may go past one that is busy (docs/protocol.md, section 7). Pure.
+"""Find how far each job is, where a checkpoint may go past a busy one (docs/protocol.md, section 7). Pure.
 
-    the line      an entry, and below it what it rests on, down to where a job's last ack may lie
-    held          what the last completed manifest of the line says: each job's ack, and what it had not taken by then
-    a chain       acks of a job, each the `prev` of the next, the first behind the one that is held
-    eligible      an ack at the end of such a chain, all of it on the line, which has taken just what was sent, in order
-    void          every other ack: two attempts went on from the same one, or something between them was aborted
+    line        an entry and the entries that it rests on, down to where a job's last ack may lie
+    held        the state in the line's last completed manifest: each job's ack, and the input it had not read by then
+    chain       acks of a job, each the `prev` of the next; the first one follows the held ack
+    eligible    an ack at the end of a chain that lies on the line and has read exactly what was sent, in order
+    void        every other ack: two attempts continued from the same ack, or an entry between them was aborted
 
 A manifest takes each job's farthest eligible ack, with all that its chain has staged; what jobs have sent since then
-is in flight. So it makes no difference whether a job that was taken to be busy is, or is gone: what it does counts
-once, or not at all.
+is in flight. So it does not matter whether a job that was taken to be busy is running or gone: its work counts once or
+not at all.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ __all__ = ["JobProgress", "allows_overtaking", "behind", "missing", "not_waited_
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far each job is as of the first entry of a line."""
+    """The progress of each job as of the first entry of a line."""
 
     chosen: Mapping[str, Handle]
-    """By job, its farthest eligible ack."""
+    """For each job, its farthest eligible ack."""
     chains: Mapping[str, tuple[Acked, ...]]
-    """By job, the acks that came to it since the last completed manifest."""
+    """For each job, its acks since the last completed manifest."""
     in_flight: Mapping[str, tuple[InFlight, ...]]
-    """By job, what it has yet to take."""
+    """For each job, the input that it has not read yet."""
 
     def is_at(self, job: str, id: int) -> bool:
-        """Whether the job has done its part of checkpoint `id`, and that counts."""
-        found = self.chosen.get(job)
-        return found is not None and found.entry == id
+        """Return whether the job's counting ack is the one of checkpoint `id`."""
+        handle = self.chosen.get(job)
+        return handle is not None and handle.entry == id
 
 
 def allows_overtaking(line: Sequence[Entry]) -> bool:
-    """Whether jobs may be at different entries here: where none may be overtaken, or is behind, each ack counts."""
+    """Return whether jobs may be at different entries here.
+
+    If no job may be overtaken and none is behind, every ack counts.
+    """
     if any(entry.plan.overtaking is not None for entry in line):
         return True
     floor = _floor(line)
@@ -49,34 +52,49 @@ def allows_overtaking(line: Sequence[Entry]) -> bool:
 
 
 def progress_of(line: Sequence[Entry]) -> JobProgress:
-    """O1, O2: `line` begins with the entry itself and goes down, at least to the last completed one."""
+    """O1, O2: compute the progress of each job. `line` goes from the entry down to at least the last completed one."""
     entry, floor = line[0], _floor(line)
-    held = dict(floor.manifest.jobs) if floor is not None and floor.manifest is not None else {}
-    before = floor.manifest.in_flight if floor is not None and floor.manifest is not None else {}
+    held_acks: Mapping[str, Handle] = {}
+    held_input: Mapping[str, Sequence[InFlight]] = {}
+    if floor is not None and floor.manifest is not None:
+        held_acks, held_input = floor.manifest.jobs, floor.manifest.in_flight
     counting = _counting(line, floor)
     chains: dict[str, tuple[Acked, ...]] = {}
     in_flight: dict[str, tuple[InFlight, ...]] = {}
+    chosen: dict[str, Handle] = {}
     for job in entry.plan.acks:
-        makers = entry.plan.takes.get(job, {})
-        sent = [*before.get(job, ()), *_sent_since(makers, chains)]
-        found = (_chain(job, acked, held.get(job), counting) for each in counting if (acked := each.acks.get(job)))
-        left = ((chain, _not_taken(chain, sent)) for chain in found if chain is not None)
-        chain, rest = next(((chain, rest) for chain, rest in left if rest is not None), ((), sent))
+        held_ack = held_acks.get(job)
+        sent = [*held_input.get(job, ()), *_sent_since(entry.plan.takes.get(job, {}), chains)]
+        chain, unread = _farthest_chain(job, held_ack, counting, sent)
         chains[job] = chain
-        if rest:
-            in_flight[job] = tuple(rest)
-    ends = {job: chain[-1].handle for job, chain in chains.items() if chain}
-    chosen = {job: end for job in entry.plan.acks if (end := ends.get(job, held.get(job))) is not None}
+        if unread:
+            in_flight[job] = tuple(unread)
+        end = chain[-1].handle if chain else held_ack
+        if end is not None:
+            chosen[job] = end
     return JobProgress(chosen, chains, in_flight)
 
 
+def _farthest_chain(
+    job: str, held_ack: Handle | None, counting: Sequence[Entry], sent: Sequence[InFlight]
+) -> tuple[tuple[Acked, ...], Sequence[InFlight]]:
+    """Return the chain to the job's farthest eligible ack (empty: it has none), and the input that it left unread."""
+    for entry in counting:
+        last = entry.acks.get(job)
+        chain = _chain(job, last, held_ack, counting) if last is not None else None
+        unread = _unread_after(chain, sent) if chain is not None else None
+        if chain is not None and unread is not None:
+            return chain, unread
+    return (), sent
+
+
 def _floor(line: Sequence[Entry]) -> Entry | None:
-    """The last completed entry below the first one: its manifest holds all that is below."""
+    """Return the last completed entry below the first one. Its manifest covers everything below."""
     return next((entry for entry in line[1:] if entry.manifest is not None), None)
 
 
 def _counting(line: Sequence[Entry], floor: Entry | None) -> list[Entry]:
-    """The entries whose acks may count, highest first. Below a rollback only what its manifest names does (R4)."""
+    """Return the entries whose acks may count, highest first. Below a rollback only acks in its manifest count (R4)."""
     counting = []
     for entry in line:
         if entry.restart is not None:
@@ -85,73 +103,73 @@ def _counting(line: Sequence[Entry], floor: Entry | None) -> list[Entry]:
     return counting
 
 
-def _chain(job: str, last: Acked, held: Handle | None, counting: Sequence[Entry]) -> tuple[Acked, ...] | None:
-    """From what is held to `last`, in order. None: it does not lead there."""
-    known = {acked.handle: acked for entry in counting if (acked := entry.acks.get(job)) is not None}
+def _chain(job: str, last: Acked, held_ack: Handle | None, counting: Sequence[Entry]) -> tuple[Acked, ...] | None:
+    """Return the acks from the held one to `last`, in order; None if `last` does not continue the held one."""
+    acks = {acked.handle: acked for entry in counting if (acked := entry.acks.get(job)) is not None}
     chain = [last]
-    while (prev := chain[-1].ack.prev) != held:
-        if prev is None or prev not in known:
+    while (prev := chain[-1].ack.prev) != held_ack:
+        if prev is None or prev not in acks:
             return None
-        chain.append(known[prev])
+        chain.append(acks[prev])
     return tuple(reversed(chain))
 
 
 def _sent_since(makers: Mapping[str, str], chains: Mapping[str, Sequence[Acked]]) -> list[InFlight]:
-    """What the jobs that one takes from have sent since the manifest, in the order in which it is taken."""
+    """Return what the upstream jobs of a job have sent since the manifest, in the order of reading."""
     sent = []
     for maker in dict.fromkeys(makers.values()):
-        streams = [stream for stream, made_by in makers.items() if made_by == maker]
+        streams = [stream for stream, producer in makers.items() if producer == maker]
         for acked in chains.get(maker, ()):
-            given = {stream: acked.ack.channels[stream] for stream in streams if stream in acked.ack.channels}
-            sent.append(InFlight(job=maker, ack=acked.handle, channels=given))
-    return sorted(sent, key=lambda each: each.ack.entry)
+            channels = {stream: acked.ack.channels[stream] for stream in streams if stream in acked.ack.channels}
+            sent.append(InFlight(job=maker, ack=acked.handle, channels=channels))
+    return sorted(sent, key=lambda part: part.ack.entry)
 
 
-def _not_taken(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFlight] | None:
-    """What is left when the chain has taken its part. None: it has taken something else."""
-    rest: list[InFlight] = list(sent)
+def _unread_after(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFlight] | None:
+    """Return the input that the chain has not read; None if it has read something else than was sent, in order."""
+    unread = list(sent)
     for acked in chain:
         for maker, handles in acked.ack.inputs.items():
-            waiting = [each for each in rest if each.job == maker]
-            if [each.ack for each in waiting[: len(handles)]] != handles:
+            read = [part for part in unread if part.job == maker][: len(handles)]
+            if [part.ack for part in read] != handles:
                 return None
-            rest = [each for each in rest if each.job != maker or each not in waiting[: len(handles)]]
-    return rest
+            unread = [part for part in unread if part not in read]
+    return unread
 
 
 def behind(entry: Entry) -> dict[str, dict[str, Any]]:
-    """For people: the jobs that a completed checkpoint went past, how far they were (None: nowhere), and from which
-    checkpoints' rows they had yet to take."""
+    """Return, for display, the jobs that a completed checkpoint went past: how far each was (None: nowhere), and the
+    checkpoints whose rows it had not read yet."""
     if entry.manifest is None or entry.restart is not None:
         return {}
-    told = {}
-    for job, left in entry.manifest.in_flight.items():
-        at = entry.manifest.jobs.get(job)
-        ids = sorted({each.ack.entry for each in left})
-        told[job] = {"at": at.entry if at is not None else None, "in_flight": ids}
-    return told
+    jobs = {}
+    for job, unread in entry.manifest.in_flight.items():
+        ack = entry.manifest.jobs.get(job)
+        ids = sorted({part.ack.entry for part in unread})
+        jobs[job] = {"at": ack.entry if ack is not None else None, "in_flight": ids}
+    return jobs
 
 
-# -- who is waited for -------------------------------------------------------------------------------------
+# -- missing acks ------------------------------------------------------------------------------------------
 
 
 def not_waited_for(entry: Entry, passed: Collection[str] = ()) -> frozenset[str]:
-    """The jobs without an ack that the entry may be completed without.
+    """Return the jobs without an ack that the entry may be completed without.
 
-    passed: the jobs that later entries have found busy. Whoever is busy there is so here; and a job that takes from one
-    that is not waited for cannot be waited for.
+    passed: the jobs that later entries have found busy. A job that is busy there is busy here; and if the entry does
+    not wait for a job, it cannot wait for the jobs downstream of it.
     """
-    found: set[str] = set()
+    skipped: set[str] = set()
     for job in entry.plan.acks:
         if job in entry.acks or job not in entry.overtakable:
             continue
         makers = set(entry.plan.takes.get(job, {}).values())
-        if job in entry.overtaken or job in passed or makers & found:
-            found.add(job)
-    return frozenset(found)
+        if job in entry.overtaken or job in passed or makers & skipped:
+            skipped.add(job)
+    return frozenset(skipped)
 
 
 def missing(entry: Entry, passed: Collection[str] = ()) -> list[str]:
-    """The jobs whose acks the entry waits for."""
-    over = not_waited_for(entry, passed)
-    return [job for job in entry.plan.acks if job not in entry.acks and job not in over]
+    """Return the jobs whose acks the entry waits for."""
+    skipped = not_waited_for(entry, passed)
+    return [job for job in entry.plan.acks if job not in entry.acks and job not in skipped]

@@ -1,25 +1,26 @@
-"""The rules, as pure functions from (what one reader saw, what happened) to what to do next.
+"""The rules, as pure functions from a view of the log and an event to the next step.
 
-No I/O, no clock, no randomness: the coordinator carries the answers out, the model in tests/model
-explores every interleaving of them, the simulator runs them on a broken store. Read beside
-docs/protocol.md, which defines the rules by their codes (T3, D2, P2 …).
+No I/O, no clock, no randomness. The coordinator performs the answers, the model in tests/model explores every
+interleaving of them, and the simulator runs them on a broken store. docs/protocol.md defines the rules by their codes
+(T3, D2, P2 …).
 
-What must hold, and where it comes from:
+The invariants, and the rules that they follow from:
 
-  - Ids are positions of one log. An entry is created at last + 1, so whoever creates it has seen every
-    lower one; ids are never reused, not even after an abort.                                   (T5, T6)
+  - Ids are positions in one log. An entry is created at last + 1, so its creator has seen every lower entry; ids are
+    never reused, not even after an abort.                                                      (T5, T6)
   - A view may be old. So an answer is only ever "create this if absent", and after each create that
     may have lost against another, the log is read again.                                       (T3, W3)
   - A checkpoint completes only on a completed base. Aborting is always safe, for anyone.       (D1, D2)
   - A table takes the completed checkpoints in order, each once, by compare-and-swap.           (P1 to P3)
-  - A rollback to c is an entry like any other, at the end of the log, made when all lower ones are decided. Once it is
-    completed, those between c and it no longer count: what is not published of them never is, and its own publish,
-    which puts a table back as of c, comes after whatever is there.                             (R2 to R4)
+  - A rollback to c is an ordinary entry at the end of the log, created when all lower entries are decided. Once it is
+    completed, the entries between c and it no longer count: their unpublished parts are never published, and its own
+    publish, which restores a table as of c, comes after everything on the table.               (R2 to R4)
 
-In an interval pipeline (section 8) entries rest on nothing and complete in any order. Then what must hold is:
+In an interval pipeline (section 8) entries rest on nothing and complete in any order. Its invariants are:
 
-  - The intervals of all entries that are not aborted are equal or disjoint; of one interval, one is open at most.
-  - Of each interval a table shows the rows of its highest completed entry, whatever came first.
+  - The intervals of all entries that are not aborted are equal or disjoint, and each interval has at most one open
+    entry.
+  - For each interval a table shows the rows of its highest completed entry, in whatever order they arrived.
 """
 
 from __future__ import annotations
@@ -86,16 +87,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class WantedInterval:
-    """The data interval of the run that asks."""
+    """The data interval that a run requests."""
 
     interval: Interval
     independent: bool
-    """True: of an interval pipeline; its intervals do not rest on each other."""
+    """True: the pipeline is an interval pipeline, so its intervals do not rest on each other."""
     reprocess: bool = False
-    """True: make it once more, even if it is done."""
+    """True: process the interval again, even if it is done."""
     indexed: Collection[Interval] = ()
-    """Intervals that were completed below the view: all that overlap it. Read after the view: what leaves that is there
-    by then."""
+    """All overlapping intervals that were completed below the view. To be read after the view: an entry that drops
+    out of the view is indexed by then."""
 
 
 Triggering: TypeAlias = Adopt | Abort | Covered | Misfit | Wait | CreateEntry
@@ -104,49 +105,48 @@ Triggering: TypeAlias = Adopt | Abort | Covered | Misfit | Wait | CreateEntry
 def on_trigger(
     view: View, run: str, max_open: int, give_up: Mapping[int, str], wanted: WantedInterval | None = None
 ) -> Triggering:
-    """What a run that wants a checkpoint does next.
+    """Decide the next step of a run that requests a checkpoint.
 
-    give_up: open entries that somebody has reason to end (expired, its process is gone, a person says
-    so), with the reason. Such hints may be wrong: an abort loses against a completion, and costs only
-    time if it wins.
+    give_up: open entries that somebody has reason to end (expired, their process is gone, a person says so), with the
+    reason. Such hints may be wrong: an abort loses against a completion, and costs only time if it wins.
     """
-    own = own_entry(view, run)
-    if own is not None:
-        return Adopt(own)
+    own_id = own_entry(view, run)
+    if own_id is not None:
+        return Adopt(own_id)
     doomed = next_abort(view, give_up)
     if doomed is not None:
         return doomed
     independent = wanted is not None and wanted.independent
     if wanted is not None:
-        settled = _beside_others(view, wanted) if independent else _covered(view, wanted)
+        settled = _conflict(view, wanted) if independent else _covered(view, wanted)
         if settled is not None:
             return settled
-    others = tuple(entry.id for entry in view.still_open())
-    if len(others) >= max_open:
-        return Wait(others)
+    open_ids = tuple(entry.id for entry in view.still_open())
+    if len(open_ids) >= max_open:
+        return Wait(open_ids)
     base = None if independent else plan_base(view)
     generation = base.plan.generation if base else 0
     return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=generation)
 
 
 def own_entry(view: View, run: str) -> int | None:
-    """T2: the run's entry that is undecided or completed. After an abort the run may get another."""
+    """T2: return the run's entry that is undecided or completed. After an abort the run may get another one."""
     for entry in reversed(view.entries):
         if entry.plan.run == run and not entry.aborted:
             return entry.id
     for elsewhere in reversed(view.own_elsewhere):
         if isinstance(elsewhere, int):
-            return elsewhere  # retired: it was decided, and what it did stays done
+            return elsewhere  # retired: it was decided, and its effects remain
         if not elsewhere.aborted:
             return elsewhere.id
     return None
 
 
 def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
-    """A1/T3: the lowest open entry that is dead: its base is aborted, or there is reason to give it up."""
+    """A1/T3: abort the lowest open entry that is dead: its base is aborted, or there is a reason to give it up."""
     for entry in view.entries:
         if entry.control is not None and entry.decision is None:
-            return Abort(entry.id, CONTROL, "", counts=False)  # whoever made it stopped in between
+            return Abort(entry.id, CONTROL, "", counts=False)  # its creator stopped before deciding it
     for entry in view.still_open():
         if base_aborted(view, entry):
             return Abort(entry.id, "BASE_ABORTED", f"checkpoint {entry.plan.base}, its base, was aborted", False)
@@ -157,8 +157,11 @@ def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
 
 
 def on_rollback(view: View) -> Abort | CreateEntry:
-    """R2: what somebody does next who rolls back. Everything below is decided before the entry is created: nothing
-    that it leaves behind can be completed any more, and whatever is has a lower id."""
+    """R2: decide the next step of a rollback.
+
+    Every lower entry is decided before the rollback's entry is created, so nothing between can be completed later, and
+    every completed entry has a lower id.
+    """
     for entry in view.entries:
         if entry.decision is None:
             reason = CONTROL if entry.control is not None else ROLLED_BACK
@@ -168,31 +171,33 @@ def on_rollback(view: View) -> Abort | CreateEntry:
     return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=generation + 1)
 
 
-def _beside_others(view: View, wanted: WantedInterval) -> Covered | Misfit | Wait | None:
-    """Section 8: whether the interval can be made beside those that are there. What is open is waited for."""
-    interval, open_ones, done = wanted.interval, [], None
+def _conflict(view: View, wanted: WantedInterval) -> Covered | Misfit | Wait | None:
+    """Section 8: find an existing interval that the requested one repeats, overlaps or must wait for."""
+    interval = wanted.interval
+    open_ids: list[int] = []
+    covered = None
     for entry in view.entries:
-        other = entry.interval
-        if entry.aborted or other is None or not other.overlaps(interval):
+        existing = entry.interval
+        if entry.aborted or existing is None or not existing.overlaps(interval):
             continue
         if entry.open:
-            open_ones.append(entry.id)
-        elif other != interval:
-            return Misfit(other)
+            open_ids.append(entry.id)
+        elif existing != interval:
+            return Misfit(existing)
         else:
-            done = Covered(entry.id)
-    for other in wanted.indexed:
-        if other.overlaps(interval) and other != interval:
-            return Misfit(other)
-    if done is None and interval in wanted.indexed:
-        done = Covered(None)
-    if done is not None and not wanted.reprocess:
-        return done
-    return Wait(tuple(open_ones)) if open_ones else None
+            covered = Covered(entry.id)
+    for existing in wanted.indexed:
+        if existing.overlaps(interval) and existing != interval:
+            return Misfit(existing)
+    if covered is None and interval in wanted.indexed:
+        covered = Covered(None)
+    if covered is not None and not wanted.reprocess:
+        return covered
+    return Wait(tuple(open_ids)) if open_ids else None
 
 
 def _covered(view: View, wanted: WantedInterval) -> Covered | Misfit | None:
-    """Whether checkpoints that build on each other have gone past the interval."""
+    """Find whether a continuous pipeline has already gone past the interval, or starts after it."""
     last = view.last_completed
     if last is None or last.plan.reach is None:
         return None
@@ -203,28 +208,28 @@ def _covered(view: View, wanted: WantedInterval) -> Covered | Misfit | None:
 
 
 CONTROL = "CONTROL"
-"""The reason in the decision of an entry that is no checkpoint."""
+"""The reason in the decision of an entry that is not a checkpoint."""
 
 ROLLED_BACK = "ROLLED_BACK"
-"""The reason of an abort that a rollback makes: what is still open is not waited for."""
+"""The reason of an abort by a rollback, which does not wait for open entries."""
 
 VOID = "ACK_VOID"
-"""The reason of an abort of what rests on an attempt that does not count, and waits for no other."""
+"""The reason for aborting an entry that rests on an attempt that does not count, and that waits for no other one."""
 
 ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
-"""The reason of an abort that is not the pipeline's fault: there was no Spark to work with."""
+"""The reason of an abort that is not the pipeline's fault: no Spark was available."""
 
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 
 
 def plan_base(view: View) -> Entry | None:
-    """T5: the highest entry that is not aborted, decided or not. Positions go on where its plan ends."""
+    """T5: return the highest entry that is not aborted, decided or not. Positions continue where its plan ends."""
     return next((entry for entry in reversed(view.entries) if not entry.aborted), None)
 
 
 def base_aborted(view: View, entry: Entry) -> bool:
-    """Whether the entry rests on one that will never count. (A base below the view is settled: completed.)"""
+    """Return whether the entry's base is aborted. (A base below the view is settled, so it is completed.)"""
     base = view.get(entry.plan.base)
     return base is not None and base.aborted
 
@@ -243,10 +248,11 @@ def on_job(
     time_up: bool = True,
     beyond: bool = False,
 ) -> Stop | DoneAlready | PassedBy | Wait | RunJob:
-    """What a job of `entry` does before it touches anything, and again before it acks.
+    """Decide the next step of a job of `entry`. To be called before the job touches anything, and again before it acks.
 
-    after: the jobs whose channels it takes. If it waits for `entry` itself, it is for one of these.
-    below, and the rest: where checkpoints may go past a busy job (protocol/overtaking.py); what the base rests on.
+    after: the jobs whose channels it reads. An answer to wait for `entry` itself means to wait for one of these.
+    below: what the base rests on. It and the remaining arguments matter only where a checkpoint may go past a busy job
+    (protocol/overtaking.py).
     """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
@@ -260,15 +266,16 @@ def on_job(
     loose = bool(after) and allows_overtaking(line)
     if entry.decision is not None and not (loose and entry.completed):
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
-    if dead := next((each for each in line[1:] if each.aborted), None):
-        what = "the base of" if dead is base else "on which rests"
-        return Stop(f"checkpoint {dead.id}, {what} {entry.id}, was aborted")
+    dead = next((below_entry for below_entry in line[1:] if below_entry.aborted), None)
+    if dead is not None:
+        relation = "the base of" if dead is base else "an ancestor of"
+        return Stop(f"checkpoint {dead.id}, {relation} {entry.id}, was aborted")
     if after and (refused := gate_failure(entry)):
         return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
     waits_for_rollback = base is not None and base.restart is not None and base.open
     if loose and not waits_for_rollback:
         return on_job_behind(line, job, after, gone, time_up=time_up, beyond=beyond)
-    if any(other not in entry.acks for other in after):
+    if any(maker not in entry.acks for maker in after):
         return Wait((entry.id,))
     if base is None:
         return RunJob(prev=None)
@@ -280,7 +287,7 @@ def on_job(
 
 
 def last_ack(base: Entry, job: str) -> Handle | None:
-    """J2: the snapshot that the job continues: the ack that its base holds for it."""
+    """J2: return the ack from which the job continues: the one that its base holds for it."""
     if base.manifest is not None:
         return base.manifest.jobs.get(job)
     acked = base.acks.get(job)
@@ -297,25 +304,26 @@ def on_completion(
     below: Sequence[Entry] = (),
     passed: Collection[str] = (),
 ) -> Abort | Complete | DoneAlready | Undecided | Wait:
-    """Whether `entry` can be decided. `failure`: (reason, detail) if one of its jobs failed for good.
+    """Decide whether `entry` can be completed or must be aborted.
 
-    below: what the base rests on, where jobs may be behind. passed: jobs that later entries have found busy.
-    All facts that this rests on are write-once, so no check can go stale.
+    failure: (reason, detail) if one of its jobs failed for good. below: what the base rests on, where jobs may be
+    behind. passed: jobs that later entries have found busy. Every fact used here is write-once, so no check can go
+    stale.
     """
     if entry is None or not entry.open:
         return DoneAlready()
-    if entry.restart is not None:  # whoever rolls back decides it at once; others can only end it
+    if entry.restart is not None:  # the rollback decides it at once; others can only abort it
         return Abort(entry.id, *failure, counts=False) if failure is not None else Wait((entry.id,))
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
     if refused := gate_failure(entry):
         return Abort(entry.id, "GATE_FAILED", refused, counts=True)
-    if said_no := rejection(entry):
-        return Abort(entry.id, REJECTED, said_no, counts=False)
+    if refused := rejection(entry):
+        return Abort(entry.id, REJECTED, refused, counts=False)
     lacking = missing(entry, passed)
     if lacking and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)
-    if holding := unanswered(entry):  # D5: whatever its other jobs have done, or have been passed by
+    if holding := unanswered(entry):  # D5: even if other jobs are not done, or were overtaken
         return Undecided(entry.id, holding)
     if lacking:
         return Wait((entry.id,))
@@ -327,7 +335,7 @@ def on_completion(
     chosen = progress_of(line).chosen
     for job, acked in entry.acks.items():
         if chosen.get(job) != acked.handle and job not in entry.overtakable:
-            why = f"two attempts at job {job!r} went on from the same checkpoint, and the other one counts"
+            why = f"two attempts at job {job!r} continued from the same checkpoint, and the other attempt counts"
             return Abort(entry.id, VOID, why, counts=False)
     return Complete(entry.id, base, chosen)
 
@@ -336,29 +344,30 @@ def on_completion(
 
 
 def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | Damaged:
-    """What the table takes next. `last` was read from the table *before* the view was read from the log."""
-    left = left_by(view, table)
-    completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= left]
+    """Decide what the table takes next. `last` was read from the table *before* the view was read from the log."""
+    abandoned_by = left_by(view, table)
+    completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= abandoned_by]
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
-    anything = left and (last is None or last < left)  # whoever slept meanwhile may still have published some of it
+    # A process that was paused may still publish entries below the rollback, so the table's position proves nothing.
+    any_position = abandoned_by and (last is None or last < abandoned_by)
     for manifest in completed:
         part = manifest.tables.get(table)
         if part is None or not has_unpublished(part) or (last is not None and manifest.id <= last):
             continue
         if view.rolled_back_by(manifest.id) is not None:
             continue
-        if part.restore is None and part.after != last and not anything:
+        if part.restore is None and part.after != last and not any_position:
             return Damaged(f"checkpoint {manifest.id} goes on top of {part.after}, the table holds {last}")
         return Publish(manifest.id, last)
     expected = after_publish(completed, table)
-    if last != expected and not anything:
+    if last != expected and not any_position:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
     return Nothing()
 
 
 def left_by(view: View, table: str) -> int:
-    """The last rollback that has let go of the table: what was owed to it before is owed no more. 0: none has."""
+    """Return the last rollback that let go of the table; 0 if none did. Earlier entries owe it nothing any more."""
     for entry in reversed(view.entries):
         if entry.restart is not None and entry.completed and table in entry.restart.left:
             return entry.id
@@ -366,28 +375,27 @@ def left_by(view: View, table: str) -> int:
 
 
 def still_owed(view: View, table: str) -> list[int]:
-    """The completed entries of the view that owe the table a commit, as far as the log tells."""
-    left = left_by(view, table)
-    return [
-        entry.id
-        for entry in view.entries
-        if entry.id > max(left, view.settled)
-        and entry.manifest is not None
-        and (part := entry.manifest.tables.get(table)) is not None
-        and has_unpublished(part)
-        and view.rolled_back_by(entry.id) is None
-    ]
+    """Return the completed entries of the view that owe the table a commit, as far as the log shows."""
+    floor = max(left_by(view, table), view.settled)
+    ids = []
+    for entry in view.entries:
+        part = entry.manifest.tables.get(table) if entry.manifest is not None else None
+        if entry.id <= floor or part is None or not has_unpublished(part):
+            continue
+        if view.rolled_back_by(entry.id) is None:
+            ids.append(entry.id)
+    return ids
 
 
 def on_publish_interval(
-    view: View, table: str, last: int | None, held: Callable[[int], bool], blocked: Collection[int] = ()
+    view: View, table: str, last: int | None, has_commit: Callable[[int], bool], blocked: Collection[int] = ()
 ) -> Publish | Nothing | Damaged:
-    """What the table takes next, in an interval pipeline (section 8): per interval its highest completed entry.
+    """Decide what the table takes next in an interval pipeline (section 8): per interval its highest completed entry.
 
-    last: the highest entry that was ever published on the table. held: whether the table has the commit of an entry.
-    Both as of a version that was read *before* the view. The answer's `after` is the entry of the interval that the
-    table shows now; None: that is no entry of this view. blocked: entries that the table does not take as it is; the
-    others do not wait for them.
+    last: the highest entry that was ever published on the table. has_commit: whether the table has the commit of an
+    entry. Both are as of a version that was read *before* the view. The answer's `after` is the entry of the interval
+    that the table shows now; None: it is not in this view. blocked: entries that the table does not accept as it is;
+    the others do not wait for them.
     """
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
@@ -398,19 +406,19 @@ def on_publish_interval(
             if entry.id <= view.settled and (last is None or last < entry.id):
                 return Damaged(f"the table should hold checkpoint {entry.id}, the last one that it holds is {last}")
     for ids in parts.values():
-        shown = next((id for id in reversed(ids) if id <= view.settled or held(id)), None)
-        if shown != ids[-1] and ids[-1] not in blocked:
-            return Publish(ids[-1], shown)
+        visible = next((id for id in reversed(ids) if id <= view.settled or has_commit(id)), None)
+        if visible != ids[-1] and ids[-1] not in blocked:
+            return Publish(ids[-1], visible)
     return Nothing()
 
 
 def has_unpublished(part: TablePart) -> bool:
-    """Whether an entry makes a commit on the table."""
+    """Return whether an entry makes a commit on the table."""
     return bool(part.committables) or part.restore is not None
 
 
 def after_publish(completed: Sequence[Manifest], table: str) -> int | None:
-    """The last entry that the table holds once these are all published on it."""
+    """Return the last entry that the table holds once all of these are published on it."""
     for manifest in reversed(completed):
         part = manifest.tables.get(table)
         if part is not None:

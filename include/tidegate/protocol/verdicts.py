@@ -1,4 +1,4 @@
-"""What gates' verdicts, and the answers to those that hold, mean for a checkpoint. Pure, like protocol.py."""
+"""Gates' verdicts, the answers to those that hold, and what both mean for a checkpoint. Pure, like rules.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.records.records import Answer, Handle, Verdict
 __all__ = ["REJECTED", "Holding", "Undecided", "gate_failure", "rejection", "unanswered"]
 
 REJECTED = "GATE_REJECTED"
-"""The reason of an abort that a person, or the time limit in their place, has chosen."""
+"""The reason of an abort that a person has chosen, or the time limit in their place."""
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,28 @@ class Undecided:
 
 
 def gate_failure(entry: Entry) -> str:
-    """D1: which verdicts say that the entry must not complete, and why; "" if none does."""
-    told = []
+    """D1: return the verdicts that forbid the entry to complete, with their reasons; "" if none does."""
+    failures = []
     for acked in entry.acks.values():
         for gate, verdict in acked.ack.gates.items():
             if verdict.outcome == "abort":
-                whys = [*(f"{each.rule}: {each.why}" for each in verdict.broken if each.policy == "abort"), verdict.why]
-                told.append(f"gate {gate!r}: " + "; ".join(filter(None, whys)))
-    return "; ".join(told)[:2000]
+                reasons = [f"{rule.rule}: {rule.why}" for rule in verdict.broken if rule.policy == "abort"]
+                reasons.append(verdict.why)
+                failures.append(f"gate {gate!r}: " + "; ".join(filter(None, reasons)))
+    return "; ".join(failures)[:2000]
 
 
 def unanswered(entry: Entry) -> tuple[Holding, ...]:
-    """The verdicts that hold the entry."""
-    return tuple(each for each in _holding(entry) if _answer(entry, each) is None)
+    """Return the verdicts that hold the entry and have no answer yet."""
+    return tuple(holding for holding in _holding(entry) if _answer(entry, holding) is None)
 
 
 def rejection(entry: Entry) -> str:
-    """Who said no to it, and why; "" if nobody did."""
-    for each in _holding(entry):
-        answer = _answer(entry, each)
+    """Return who rejected the entry, and why; "" if nobody did."""
+    for holding in _holding(entry):
+        answer = _answer(entry, holding)
         if answer is not None and not answer.approve:
-            return f"gate {each.gate!r}: rejected by {answer.by}" + (f": {answer.note}" if answer.note else "")
+            return f"gate {holding.gate!r}: rejected by {answer.by}" + (f": {answer.note}" if answer.note else "")
     return ""
 
 
@@ -66,6 +67,6 @@ def _holding(entry: Entry) -> list[Holding]:
 
 
 def _answer(entry: Entry, holding: Holding) -> Answer | None:
-    """The answer to exactly what is held: under a number that is used anew there may be another's."""
+    """Return the answer to exactly this verdict. Under a reused id there may be an answer to another one."""
     answer = entry.answers.get(holding.gate)
     return answer if answer is not None and answer.ack == holding.ack else None

@@ -1,5 +1,6 @@
-"""What the protocol decides on: the end of the log as one reader saw it. Facts in it never change,
-but newer ones may exist; every action that rests on a view is settled by a create.
+"""The input of the protocol: the end of the log as one reader saw it.
+
+Facts in a view never change, but newer ones may exist. Every action that rests on a view is settled by a create.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ class Acked:
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint: its plan and what has been written about it so far."""
+    """One entry of the log: its plan, and the other records of it so far."""
 
     plan: Plan
     acks: Mapping[str, Acked] = field(default_factory=dict)
     decision: Decision | None = None
     manifest: Manifest | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    """What was said to the gates that hold it."""
+    """The answers to the gates that hold it, by gate."""
     overtaken: frozenset[str] = frozenset()
-    """The jobs that it went past."""
+    """The jobs that the checkpoint went past."""
 
     @property
     def id(self) -> int:
@@ -40,24 +41,30 @@ class Entry:
 
     @property
     def interval(self) -> Interval | None:
-        """The data interval of the run that made it, if it has one."""
+        """The data interval of its run, if the run has one."""
         return Interval.of_record(self.plan.interval) if self.plan.interval else None
 
     def owns(self, attempt: str) -> bool:
-        """Whether an attempt at a job was made for this plan. One of the same id that was retired may have been
-        another's (see Coordinator.counts), and what it staged may be live in a table."""
+        """Return whether an attempt at a job was made for this plan.
+
+        A retired entry with the same id may have had another plan (see PipelineContext.counts), and the files that its
+        attempts staged may be live in a table.
+        """
         return attempt.startswith(f"{self.plan.attempt}-")
 
     @property
     def acks_agree(self) -> bool:
-        """Whether the manifest was made from these acks. One who slept while the id was retired may have completed
-        what is under it now with the manifest of what was there before."""
+        """True if the manifest was made from these acks.
+
+        A process that was paused while the id was retired may have completed the new entry with the manifest of the old
+        one.
+        """
         made_from = self.manifest.jobs if self.manifest is not None else {}
-        own = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
-        late = set(self.overtakable)  # such a job may ack behind the decision, or not at all
-        there = {job: acked.handle for job, acked in self.acks.items() if job in own or job not in late}
-        # That of a rollback names none of its own.
-        return own == there and own.keys() >= set(self.plan.acks) - late
+        # The manifest of a rollback names no acks of its own entry.
+        named = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
+        late = set(self.overtakable)  # such a job may ack after the decision, or not at all
+        existing = {job: acked.handle for job, acked in self.acks.items() if job in named or job not in late}
+        return named == existing and named.keys() >= set(self.plan.acks) - late
 
     @property
     def overtakable(self) -> tuple[str, ...]:
@@ -66,17 +73,17 @@ class Entry:
 
     @property
     def control(self) -> Control | None:
-        """What the entry does, if it is no checkpoint."""
+        """The act that the entry records, if it is not a checkpoint."""
         return self.plan.control
 
     @property
     def restart(self) -> Restart | None:
-        """Where the entry goes back to, if it is a rollback."""
+        """The target of the entry, if it is a rollback."""
         return self.plan.restart
 
     @property
     def open(self) -> bool:
-        """A checkpoint that is not decided yet."""
+        """True if this is a checkpoint that is not decided yet."""
         return self.decision is None and self.plan.control is None
 
     @property
@@ -85,15 +92,16 @@ class Entry:
 
     @property
     def aborted(self) -> bool:
-        """Never counts: so it is with every entry that is no checkpoint, too."""
+        """True if the entry never counts. That includes every entry that is not a checkpoint."""
         decided = self.decision is not None and self.decision.outcome == "aborted"
         return decided or self.plan.control is not None
 
 
 def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
-    """The rollback that has gone back behind entry `id`, of all completed ones: (entry, its target), ascending.
+    """Return the rollback that undid entry `id`; None: the entry counts.
 
-    A rollback may itself be gone back behind: then what it had cancelled up to the new target counts again.
+    rollbacks: all completed ones, as (entry, its target), ascending.
+    A rollback may itself be undone: then the entries that it had undone, up to the new target, count again.
     """
     below = None
     for rollback, target in reversed(rollbacks):
@@ -106,24 +114,24 @@ def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
 
 @dataclass(frozen=True)
 class View:
-    """Entries from the last settled one on, ascending and without holes; the first is the oldest that matters."""
+    """The entries from the last settled one on, ascending and without holes. The first is the oldest that matters."""
 
     entries: tuple[Entry, ...]
     settled: int = 0
-    """The hint that the view starts from: everything up to this id is decided and published."""
+    """The hint from which the view starts: everything up to this id is decided and published."""
     own_elsewhere: tuple[Entry | int, ...] = ()
-    """Entries of the asking run below the view; just the id of one that is retired."""
+    """Entries of the calling run below the view; for a retired one only its id."""
 
     def get(self, id: int | None) -> Entry | None:
-        """The entry with this id, if the view reaches it."""
+        """Return the entry with this id, if it is in the view."""
         if id is None or not self.entries or not self.entries[0].id <= id <= self.entries[-1].id:
             return None
         return self.entries[id - self.entries[0].id]
 
     def rolled_back_by(self, id: int) -> int | None:
-        """The rollback that has gone back behind entry `id`; None: the entry counts, as far as this view tells."""
-        found = [(e.id, e.restart.target) for e in self.entries if e.restart is not None and e.completed]
-        return rolled_back_by(id, found)
+        """Return the rollback that undid entry `id`; None: the entry counts, as far as this view shows."""
+        rollbacks = [(e.id, e.restart.target) for e in self.entries if e.restart is not None and e.completed]
+        return rolled_back_by(id, rollbacks)
 
     @property
     def last_id(self) -> int:
@@ -135,5 +143,5 @@ class View:
         return next((entry for entry in reversed(self.entries) if entry.completed), None)
 
     def still_open(self) -> Iterator[Entry]:
-        """Undecided entries, lowest first."""
+        """Return the undecided entries, lowest first."""
         return (entry for entry in self.entries if entry.open)

@@ -1,4 +1,4 @@
-"""Records to bytes and back: strict, versioned, bounded, readable with `cat`."""
+"""Encode records as bytes and decode them: strict, versioned, bounded, readable with `cat`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records.records import FORMAT, Json, Record
 
 RECORD_LIMIT = 1 << 20
-"""No record is larger. What is longer lies in a file of its own and is named by hash (Payload)."""
+"""The maximum size of a record. Longer content goes to a file of its own, named by hash (Payload)."""
 
 INLINE_LIMIT = 32 << 10
 """A payload above this size goes to a file of its own."""
 
 INLINE_ALL = 128 << 10
-"""What the payloads of one kind, of all parts of a pipeline, have in a record together: so it stays below its limit,
-however many parts there are, and however much each has to say. With indentation it is up to twice as much."""
+"""The inline budget that the payloads of one kind share across all parts of a pipeline.
+
+It keeps a record below its limit, however many parts there are and however long each payload is. Indentation can double
+the size."""
 
 R = TypeVar("R", bound=Record)
 
 
 class _Format(msgspec.Struct):
-    """Just the field that says how to read the rest."""
+    """Only the field that says how to read the other ones."""
 
     format: int
 
 
 def encode(record: Record) -> bytes:
-    """The record as indented JSON. Refuses one that could not be read back: it would be damage for ever."""
+    """Encode the record as indented JSON. Raise Invalid if it could not be read back: the damage would be permanent."""
     plain = _json(record, record.title)
     try:
         flaw = msgspec.json.decode(plain, type=type(record)).flaw()
@@ -40,9 +42,9 @@ def encode(record: Record) -> bytes:
         flaw = str(error)
     if flaw is not None:
         raise Invalid(
-            f"{record.title} would not be a record: {flaw}",
-            expected="each field of the type that its record gives it",
-            help="look at what the source, the sink or the caller gave for that field",
+            f"{record.title} would not be a valid record: {flaw}",
+            expected="each field to have the type that the record declares",
+            help="check the value that the source, the sink or the caller passed for that field",
             reason="NOT_A_RECORD",
         )
     data = msgspec.json.format(plain, indent=1) + b"\n"
@@ -57,25 +59,25 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes, kind: type[R], path: str) -> R:
-    """The record in `data`, or Corrupt with the path and the first thing that is wrong with it."""
+    """Decode the record in `data`. Raise Corrupt with the path and the first flaw."""
     if not data:
         raise _corrupt(path, "it is empty (torn by a crash or a full disk?)")
     if len(data) > RECORD_LIMIT:
         raise _corrupt(path, f"it has {len(data):,} bytes, more than the {RECORD_LIMIT:,} that tidegate ever writes")
     try:
-        found = msgspec.json.decode(data, type=_Format).format
+        version = msgspec.json.decode(data, type=_Format).format
     except _UNREADABLE as error:
         raise _corrupt(path, f"it is not a record: {error}") from None
-    if found != FORMAT:
+    if version != FORMAT:
         raise Corrupt(
-            f"{path}: record format {found} is unknown to this version",
+            f"{path}: record format {version} is unknown to this version",
             expected=f"format {FORMAT}",
             help="run the version of tidegate that wrote it, or a newer one",
             reason="UNKNOWN_FORMAT",
         )
     try:
         record = msgspec.json.decode(data, type=kind)
-        json.loads(data, object_pairs_hook=_each_once)
+        json.loads(data, object_pairs_hook=_refuse_duplicates)
     except _UNREADABLE as error:
         raise _corrupt(path, str(error)) from None
     if (flaw := record.flaw()) is not None:
@@ -84,12 +86,12 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
 
 
 def encode_json(value: Json) -> bytes:
-    """A payload as bytes: always the same for equal values."""
+    """Encode a payload: equal values give equal bytes."""
     return _json(value, "a payload", order="sorted")
 
 
 def decode_json(data: bytes, path: str) -> Json:
-    """A payload's bytes as a JSON object."""
+    """Decode the bytes of a payload as a JSON object."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except _UNREADABLE as error:
@@ -97,35 +99,36 @@ def decode_json(data: bytes, path: str) -> Json:
 
 
 def sha256(data: bytes) -> str:
-    """The hash by which records and payloads are named."""
+    """Return the hash by which records and payloads are named."""
     return hashlib.sha256(data).hexdigest()
 
 
 def fingerprint(value: object) -> str:
-    """A short hash of anything that is JSON: settings, a graph."""
+    """Return a short hash of a JSON value, such as settings or a graph."""
     return sha256(msgspec.json.encode(value, order="sorted"))[:16]
 
 
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What decoding raises on bytes that tidegate has not written (a UnicodeDecodeError is a ValueError)."""
+"""Errors of decoding bytes that tidegate has not written (a UnicodeDecodeError is a ValueError)."""
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object that has a field twice: which of the two would count?"""
-    seen: set[str] = set()
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a duplicate field: it is not clear which of the two would count."""
+    names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in names:
             raise ValueError(f"field {name!r} is there twice")
-        seen.add(name)
+        names.add(name)
 
 
 def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON of `value`. Refuses what JSON cannot hold; msgspec would write NaN as null without a word."""
+    """Encode `value` as JSON. Raise Invalid if JSON cannot hold it; msgspec would silently write NaN as null."""
     try:
         plain = msgspec.to_builtins(value)
         data = msgspec.json.encode(plain)
-        if msgspec.json.decode(data) != plain and (found := _not_json(plain)):
-            raise ValueError(found)
+        flaw = _not_json(plain) if msgspec.json.decode(data) != plain else ""
+        if flaw:
+            raise ValueError(flaw)
         return data if order is None else msgspec.json.encode(plain, order=order)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Invalid(
@@ -137,13 +140,17 @@ def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> 
 
 
 def _not_json(value: object) -> str:
-    """The first NaN, infinity or key that is no text in `value`; empty if there is none."""
+    """Describe the first NaN, infinity or key that is not a string in `value`; empty if there is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value!r} is not finite"
     if isinstance(value, dict):
-        odd = [key for key in value if not isinstance(key, str)]
-        return f"key {odd[0]!r} is no text" if odd else next(filter(None, map(_not_json, value.values())), "")
-    return next(filter(None, map(_not_json, value)), "") if isinstance(value, list | tuple) else ""
+        for key in value:
+            if not isinstance(key, str):
+                return f"key {key!r} is no text"
+    if isinstance(value, dict | list | tuple):
+        members = value.values() if isinstance(value, dict) else value
+        return next(filter(None, map(_not_json, members)), "")
+    return ""
 
 
 def _corrupt(path: str, why: str) -> Corrupt:

@@ -14,19 +14,19 @@ _KEY = "%Y%m%dT%H%M%S"
 
 @dataclass(frozen=True, order=True)
 class Interval:
-    """Two moments. Equal moments of other time zones make an equal interval."""
+    """Two moments. The time zones that they were given in make no difference to equality."""
 
     start: datetime
     end: datetime
 
     @staticmethod
     def of(start: object, end: object) -> Interval:
-        """The interval between two moments that know their time zone; Invalid for anything else."""
+        """Return the interval between two moments with a time zone. Raise Invalid for anything else."""
         if not isinstance(start, datetime) or not isinstance(end, datetime):
             raise _bad(f"{start!r} to {end!r}", "two moments (datetime)")
         if start.utcoffset() is None or end.utcoffset() is None:
             raise _bad(f"{start.isoformat()} to {end.isoformat()}", "moments with a time zone")
-        # Through the offset: subclasses such as pendulum's would stay subclasses.
+        # Convert through text: an instance of a subclass, such as pendulum's, would stay one.
         begin, finish = (datetime.fromisoformat(moment.isoformat()).astimezone(UTC) for moment in (start, end))
         if finish < begin:
             raise _bad(f"{start.isoformat()} to {end.isoformat()}", "a start that is not after the end")
@@ -34,12 +34,12 @@ class Interval:
 
     @staticmethod
     def of_record(texts: tuple[str, str]) -> Interval:
-        """From a plan."""
+        """Return the interval that a plan holds."""
         return Interval.of(*map(datetime.fromisoformat, texts))
 
     @staticmethod
     def is_record(texts: tuple[str, str]) -> bool:
-        """Whether a plan can hold these texts: moments with a time zone, in order."""
+        """Return whether a plan can hold these texts: moments with a time zone, in order."""
         try:
             Interval.of_record(texts)
         except (ValueError, OverflowError, Invalid):
@@ -48,12 +48,12 @@ class Interval:
 
     @property
     def record(self) -> tuple[str, str]:
-        """For a plan."""
+        """The form in a plan."""
         return self.start.isoformat(), self.end.isoformat()
 
     @staticmethod
     def of_key(key: str) -> Interval | None:
-        """What a folder's name stands for; None: it is no interval's."""
+        """Return the interval that a folder name stands for; None if it stands for none."""
         try:
             start, end = (datetime.strptime(part, f"{_KEY}.%fZ").replace(tzinfo=UTC) for part in key.split("_"))
         except ValueError:
@@ -62,16 +62,16 @@ class Interval:
 
     @property
     def key(self) -> str:
-        """As a folder's name: names sort as intervals do."""
+        """The interval as a folder name. Names sort as intervals do."""
         return f"{moment_key(self.start)}_{moment_key(self.end)}"
 
     @property
     def empty(self) -> bool:
-        """No time lies in it: what a schedule without data intervals gives."""
+        """True if it contains no time, as with a schedule without data intervals."""
         return self.start == self.end
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether some moment lies in both."""
+        """Return whether some moment lies in both."""
         return self.start < other.end and other.start < self.end
 
     def __str__(self) -> str:
@@ -79,21 +79,21 @@ class Interval:
 
 
 def moment_key(moment: datetime) -> str:
-    """How the keys of intervals begin that begin then."""
+    """Return the prefix of the keys of all intervals that start at this moment."""
     return f"{moment:{_KEY}}.{moment.microsecond:06d}Z"
 
 
 def _short(moment: datetime) -> str:
-    """As people write it, and as `tidegate run --interval` reads it: UTC, without what is zero at its end."""
+    """Format a moment as `tidegate run --interval` reads it: UTC, without trailing zeros."""
     text = f"{moment:%Y-%m-%dT%H:%M}"
     if moment.second or moment.microsecond:
         text += f":{moment:%S}" + (f".{moment:%f}".rstrip("0") if moment.microsecond else "")
     return text
 
 
-def _bad(given: str, expected: str) -> Invalid:
+def _bad(text: str, expected: str) -> Invalid:
     return Invalid(
-        f"the interval {given} is not allowed",
+        f"the interval {text} is not allowed",
         expected=expected,
         help="give the run's data interval, such as 2026-01-01T00:00/2026-01-02T00:00 (UTC unless it says otherwise)",
         reason="BAD_INTERVAL",

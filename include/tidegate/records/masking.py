@@ -1,7 +1,7 @@
-"""What may be shown of settings and texts. Everybody who may look at a DAG reads its plans, its pages and its docs.
+"""Mask secrets in settings and texts. Everybody who may view a DAG can read its plans, its pages and its docs.
 
-A value is shown if its key is known to be harmless, never because its key does not sound like a secret: there is no end
-to names of secrets. Logins inside texts (addresses, what an error quotes) are masked wherever they are written down.
+A value is shown only if its key is known to be harmless, never because its key does not sound like a secret: no list of
+secret names is complete. Logins inside texts (addresses, quotes in errors) are masked before a text is recorded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _HARMLESS = (
     "spark.ui.enabled",
     "spark.ui.port",
 )
-"""Spark's settings whose values tell nothing but how it runs. With a dot at the end: all that begin so."""
+"""Settings of Spark whose values reveal only how it runs. A trailing dot: all settings with this prefix."""
 _EXACT = frozenset(name for name in _HARMLESS if not name.endswith("."))
 _GROUPS = tuple(name for name in _HARMLESS if name.endswith("."))
 
@@ -88,34 +88,34 @@ _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.I)
 
 
 def is_harmless(name: str) -> bool:
-    """Whether a value under this name of Spark's may be shown."""
+    """Return whether the value of this setting of Spark may be shown."""
     return (name in _EXACT or name.startswith(_GROUPS)) and not _SOUNDS_SECRET.search(name)
 
 
 def has_login(url: str) -> bool:
-    """Whether an address says how to log in there."""
-    return _ADDRESS.sub(_address, url) != url
+    """Return whether an address contains a login."""
+    return _ADDRESS.sub(_mask_address, url) != url
 
 
 def without_logins(text: str) -> str:
-    """A text as it may be shown: what logs in somewhere is masked, in addresses, pairs and headers."""
-    text = _ADDRESS.sub(_address, text)
+    """Return the text with logins masked, in addresses, pairs and headers."""
+    text = _ADDRESS.sub(_mask_address, text)
     text = _NAMED.sub(rf"\1={MASK}", text)
     text = _QUOTED.sub(rf'\1"{MASK}"', text)
     return _BEARER.sub(rf"\1 {MASK}", text)
 
 
-def _address(found: re.Match[str]) -> str:
-    scheme, rest = found[1], found[2]
-    if _ADDRESS.match(rest):  # k8s://https://…
-        return f"{scheme}://{_ADDRESS.sub(_address, rest)}"
-    at = rest.rfind("@")
-    before = rest[: at + 1]
-    container = _STORE.fullmatch(scheme) and ":" not in before  # container@account: no login, but a place
-    if at >= 0 and "/" not in before.split(":")[0] and not container:
-        rest = f"{MASK}@{rest[at + 1 :]}"
-    return f"{scheme}://{_PART.sub(_parameter, rest)}"
+def _mask_address(match: re.Match[str]) -> str:
+    scheme, target = match[1], match[2]
+    if _ADDRESS.match(target):  # k8s://https://…
+        return f"{scheme}://{_ADDRESS.sub(_mask_address, target)}"
+    at_sign = target.rfind("@")
+    login = target[: at_sign + 1]
+    container = _STORE.fullmatch(scheme) and ":" not in login  # container@account: no login, but a place
+    if at_sign >= 0 and "/" not in login.split(":")[0] and not container:
+        target = f"{MASK}@{target[at_sign + 1 :]}"
+    return f"{scheme}://{_PART.sub(_mask_parameter, target)}"
 
 
-def _parameter(found: re.Match[str]) -> str:
-    return found[0] if found[1].lower() in _PLAIN_PARTS else f"{found[1]}={MASK}"
+def _mask_parameter(match: re.Match[str]) -> str:
+    return match[0] if match[1].lower() in _PLAIN_PARTS else f"{match[1]}={MASK}"

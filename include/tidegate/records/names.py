@@ -12,53 +12,53 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ENTRY = re.compile(r"[0-9]{8,18}")
 
 AIRFLOW = "airflow"
-"""What the ledger's names of Airflow's runs begin with."""
+"""The prefix of the ledger's names of Airflow runs."""
 RUN_LIMIT = 1000
-"""Run ids are kept in the plan; Airflow's are at most 250 long."""
+"""The maximum length of a run id, which plans hold. Airflow's are at most 250 long."""
 
 
-def check_name(what: str, name: object) -> str:
-    """Return `name` if it may name a pipeline, source, stage, sink or job; otherwise refuse it."""
+def check_name(kind: str, name: object) -> str:
+    """Return `name` if it may name a pipeline, source, stage, sink or job; otherwise raise Invalid."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Invalid(
-            f"{what} name {name!r} is not allowed",
+            f"{kind} name {name!r} is not allowed",
             expected="1 to 63 lower-case letters, digits, '_' or '-', starting with a letter or digit",
-            help=f"rename the {what}; what people read can go into the documentation instead",
+            help=f"rename the {kind}; a title for people can go into the documentation instead",
             reason="BAD_NAME",
         )
     return name
 
 
 def entry_name(id: int) -> str:
-    """The folder name of entry `id`: zero-padded, so that names sort as ids do."""
+    """Return the folder name of entry `id`: zero-padded, so that names sort as ids do."""
     return f"{id:08d}"
 
 
 def entry_id(name: str) -> int | None:
-    """The id that a folder name stands for, or None if it is no entry's folder."""
+    """Return the id that a folder name stands for, or None if it is not the folder of an entry."""
     return int(name) if _ENTRY.fullmatch(name) and entry_name(int(name)) == name else None
 
 
 def airflow_run(dag_id: str, run_id: str, cleared: int = 0) -> str:
-    """The ledger's name for a run of a DAG: the same one for all its tasks, tries and clears.
+    """Return the ledger's name for a run of a DAG: the same one for all its tasks, tries and clears.
 
-    cleared: how often it was, if each time is a run of its own. So it is in interval pipelines, where clearing means
-    to make the interval again.
+    cleared: how often the run was cleared, if each time counts as a run of its own. That is the case in interval
+    pipelines, where clearing means to process the interval again.
     """
     return f"{AIRFLOW}:{dag_id}:{run_id}" + (f" (cleared {cleared})" if cleared else "")
 
 
 def run_key(run: str) -> str:
-    """A run id as a file name. Run ids come from outside and may hold anything: hashed, never a path."""
+    """Return a run id as a file name: hashed, because run ids come from outside and may contain anything."""
     return hashlib.sha256(run.encode()).hexdigest()
 
 
 def check_run(run: object) -> str:
-    """Return `run` if it may be a run id: any text that a record can hold."""
+    """Return `run` if it may be a run id: any text that a record can hold. Otherwise raise Invalid."""
     if not isinstance(run, str) or not run.strip() or len(run) > RUN_LIMIT or not _is_unicode(run):
-        shown = repr(run) if len(repr(run)) <= 100 else f"{repr(run)[:100]}…"
+        excerpt = repr(run) if len(repr(run)) <= 100 else f"{repr(run)[:100]}…"
         raise Invalid(
-            f"run id {shown} is not allowed",
+            f"run id {excerpt} is not allowed",
             expected=f"1 to {RUN_LIMIT} characters of Unicode text",
             help="give each run an id of its own, such as Airflow's run_id",
             reason="BAD_RUN",
@@ -67,7 +67,7 @@ def check_run(run: object) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text can be written: half a surrogate pair cannot."""
+    """Return whether the text can be encoded. Half a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -76,13 +76,15 @@ def _is_unicode(text: str) -> bool:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's SQL takes it, whatever is in it."""
+    """Quote the name of a column for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
-    """Names that the user may give as one or as several. Of anything but a list the order may be another each time, or
-    a part would be lost."""
+    """Return names that the user passes as one name or as a list.
+
+    Raise Invalid for any other collection: its order may change, or it may drop duplicates.
+    """
     if isinstance(names, str):
         return [names]
     if not isinstance(names, list | tuple):

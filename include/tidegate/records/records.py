@@ -1,28 +1,28 @@
 """Every record of the ledger, written once and never changed (docs/protocol.md, section 1).
 
-    pipeline.json            PipelineRecord   uid of the pipeline, made at its first start
+    pipeline.json            PipelineRecord   uid of the pipeline, generated at its first start
     forking.json             PipelineRecord   the same, while the pipeline is being forked from another one
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
-      acks/<job>.json        Ack              a job's one effect: names everything that it staged
+      acks/<job>.json        Ack              a job's only effect: names everything that it staged
       overtaken/<job>.json   Overtaken        the checkpoint went past the job, which was still busy with another
-      manifest-<sha>.json    Manifest         what the decision will make true, self-contained
+      manifest-<sha>.json    Manifest         all that the decision will make true, self-contained
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
-      holds/<gate>.json      Answer           what a person, or the time limit, says to a verdict that holds
-    asked/<gate>/<number>.json Request        what is to become of rows in the gate's quarantine
-    pins/<owner>.json        Pin              what retention must spare: a checkpoint that somebody refers to
+      holds/<gate>.json      Answer           the answer of a person, or of the time limit, to a verdict that holds
+    asked/<gate>/<number>.json Request        a person's request about rows in the gate's quarantine
+    pins/<owner>.json        Pin              spares a checkpoint that somebody refers to from retention
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
-    beginnings/<source>/<id>.json Beginning where a source begins that says "from now on", whatever becomes of <id>
+    beginnings/<source>/<id>.json Beginning where a "from now on" source begins, whatever becomes of <id>
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
-    latest.json              Latest           a hint: an entry up to which all is decided and published
-    kept.json                Kept             a hint: how many completed entries there are from one to another
-    audit/<time>-<attempt>.json Act           what somebody has done from the pages; .done.json: Acted
-    trouble.json             Trouble          a hint: the last error that no checkpoint tells of
-    told.json                Told             a hint: the last suspension that the pipeline's hooks were told of
+    latest.json              Latest           a hint: an entry up to which everything is decided and published
+    kept.json                Kept             a hint: the number of completed entries in a range of ids
+    audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
+    trouble.json             Trouble          a hint: the last error that no checkpoint records
+    told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
 
-`format` comes first. An unknown field is an error, not ignored: a newer tidegate may have meant something by it.
+`format` comes first. An unknown field is an error and not ignored: it may matter to a newer tidegate.
 """
 
 from __future__ import annotations
@@ -95,20 +95,21 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     format: int = FORMAT
     attempt: str
-    """Fresh random id of the writer: tells an own write from somebody else's after an unclear answer."""
+    """Fresh random id of the writer: distinguishes its own write from another one's after an unclear answer."""
     created: str
-    """Wall-clock time in UTC, for people. Nothing is decided by it."""
+    """Wall-clock time in UTC, for display. No decision depends on it."""
 
     def flaw(self) -> str | None:
-        """What is wrong with the fields together, each by itself being right. Asked after reading."""
+        """Return a contradiction between fields that are valid one by one; None if there is none. Called after
+        decoding."""
         return None
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """A long list that lies beside its record: where, and what it must hash to."""
+    """A long list in a file next to its record: where it is, and its expected hash."""
 
     path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
-    """Below the ledger. Retention deletes by it, so it can name nothing but a side file."""
+    """Below the ledger. Retention deletes by this path, so it can name nothing but a side file."""
     sha: Sha
     size: Annotated[int, msgspec.Meta(ge=0)]
 
@@ -146,32 +147,33 @@ class Handle(Struct, frozen=True, kw_only=True):
 
 
 class Overtaking(Struct, frozen=True, kw_only=True):
-    """Which jobs the checkpoint may go past while they are busy with an earlier one."""
+    """The jobs that the checkpoint may go past while they are busy with an earlier one."""
 
     jobs: list[str]
     after_s: float
-    """So long it waits for them first."""
+    """How long it waits for them first."""
 
 
 class InFlight(Struct, frozen=True, kw_only=True):
-    """What a job has sent, and another one has not taken."""
+    """Rows that one job has sent and another one has not read yet."""
 
     job: str
-    """Who has sent it."""
+    """The sender."""
     ack: Handle
     channels: dict[str, Payload]
-    """Of its channels those that the other one takes."""
+    """Those of its channels that the other job reads."""
 
 
 class Overtaken(Record, frozen=True, kw_only=True):
-    """Checkpoint `id` does not wait for `job`: its last ack stands for it, and what it has not taken is in flight."""
+    """Checkpoint `id` does not wait for `job`: the job's last ack counts, and the input that it has not read is in
+    flight."""
 
     title: ClassVar[str] = "overtaken"
 
     id: Id
     job: str
     busy_with: Id | None
-    """The checkpoint that it was at work on. None: a job that it takes from was overtaken."""
+    """The checkpoint that it was working on. None: a job upstream of it was overtaken."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -186,7 +188,7 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Copy(Record, frozen=True, kw_only=True):
-    """What a folder is that holds a savepoint."""
+    """Describes a folder that holds the copy of a savepoint."""
 
     title: ClassVar[str] = "savepoint.json"
 
@@ -195,11 +197,11 @@ class Copy(Record, frozen=True, kw_only=True):
     files: Payload
     """The size and sha256 of every other file: {"files": {path: [size, sha256]}}."""
     states: dict[str, Payload] = {}
-    """States that are in the folder as one file instead of those that the checkpoint's own records name."""
+    """States that the folder holds as one file, instead of the files that the checkpoint's own records name."""
 
 
 class Claimed(Record, frozen=True, kw_only=True):
-    """The pipeline with this uid owns the folder, and removes it."""
+    """Claims a folder: the pipeline with this uid owns it, and removes it."""
 
     title: ClassVar[str] = "claimed.json"
 
@@ -207,7 +209,7 @@ class Claimed(Record, frozen=True, kw_only=True):
 
 
 class PipelineRecord(Record, frozen=True, kw_only=True):
-    """Identity of a pipeline, made at its first start. A new uid means a new pipeline to every table."""
+    """Identity of a pipeline, generated at its first start. To every table, a new uid is a new pipeline."""
 
     title: ClassVar[str] = "pipeline.json"
 
@@ -217,7 +219,7 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
 
 
 class Timed(Struct, frozen=True, kw_only=True):
-    """A completed checkpoint: what it read of the source, and how long it took, by its writers' clocks."""
+    """A completed checkpoint: the amount that it read of the source, and its duration by its writers' clocks."""
 
     id: Id
     amount: int
@@ -228,22 +230,22 @@ class Pace(Struct, frozen=True, kw_only=True):
     """One source's pace in one plan."""
 
     unit: str
-    """What amounts are counted in: bytes or rows."""
+    """The unit of amounts: bytes or rows."""
     at_most: int | None
-    """None: nothing is known yet, so only the source's own bounds hold."""
+    """None: nothing is known yet, so only the source's own bounds apply."""
     taken: int
     target_s: float
-    """So long a checkpoint should take."""
+    """How long a checkpoint should take."""
     fixed_s: float = 0.0
-    """So long it takes whatever it reads, as far as that was ever seen."""
+    """How long it takes regardless of its input, as far as that was ever observed."""
     seen: list[Timed] = []
-    """What it goes by, oldest first."""
+    """The checkpoints on which the pace is based, oldest first."""
     why: str
-    """For people."""
+    """For display."""
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """How much it is. None: nobody knows."""
+    """An amount of data. None: not known."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -251,12 +253,12 @@ class Amount(Struct, frozen=True, kw_only=True):
 
 
 def sum_of(amounts: Iterable[Amount]) -> Amount:
-    """All of them together; not known, if it is not known of one."""
-    found = list(amounts)
+    """Return the total. A figure that one amount does not know is not known of the total."""
+    parts = list(amounts)
     return Amount(
-        rows=_sum(each.rows for each in found),
-        bytes=_sum(each.bytes for each in found),
-        files=_sum(each.files for each in found),
+        rows=_sum(part.rows for part in parts),
+        bytes=_sum(part.bytes for part in parts),
+        files=_sum(part.files for part in parts),
     )
 
 
@@ -270,110 +272,113 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 class JobStats(Struct, frozen=True, kw_only=True):
-    """What a job measured of itself; shown, never asked."""
+    """Measurements that a job took of itself. They are shown, and no decision depends on them."""
 
     started: str = ""
-    """When the attempt began, by the clock of its machine; empty: written before that was kept."""
+    """The start of the attempt, by the clock of its machine. Empty: written by a version that did not record it."""
     seconds: dict[str, float] = {}
-    """How long each step took."""
+    """The duration of each step."""
     aligned_s: float | None = None
     sync_s: float | None = None
     async_s: float | None = None
     taken: dict[str, Amount] = {}
-    """What it has read, by source."""
+    """The amount read, by source."""
     received: dict[str, Amount] = {}
-    """What it has taken from other jobs, by stream."""
+    """The amount read from channels of other jobs, by stream."""
     sent: dict[str, Amount] = {}
-    """What it has put into channels for other jobs, by stream."""
+    """The amount written to channels for other jobs, by stream."""
     processed: Amount | None = None
-    """What of that was in flight: sent in older checkpoints."""
+    """The part of `received` that was in flight: sent in older checkpoints."""
     rows: dict[str, int] = {}
-    """By sink, what it has staged; bytes and files likewise."""
+    """The number of rows staged, by sink; bytes and files likewise."""
     bytes: dict[str, int] = {}
     files: dict[str, int] = {}
     watermarks: dict[str, str] = {}
-    """How far event time has come, by source and operator."""
+    """The watermarks, by source and operator."""
     idle: list[str] = []
-    """Sources that event time did not wait for."""
+    """Idle sources, for which event time did not wait."""
     counts: dict[str, dict[str, int]] = {}
-    """What operators counted, such as late rows."""
+    """Counters of operators, such as late rows."""
 
 
 class RecordedRule(Struct, frozen=True, kw_only=True):
-    """A gate's rule that failed, and what follows from it."""
+    """A rule of a gate that failed, and the consequence."""
 
     rule: str
     policy: Literal["abort", "hold", "quarantine", "warn"]
     severity: str
     rows: int | None
-    """How many rows broke it; None if it speaks of no rows."""
+    """The number of rows that broke it; None if the rule is not about rows."""
     why: str
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """How long a verdict waits for a person, and what counts if nobody answers."""
+    """How long a verdict waits for a person, and the answer that counts if nobody gives one."""
 
     limit_s: float | None
     default: Literal["approve", "reject"]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What a gate found in exactly what the ack names. `abort`: the checkpoint cannot complete; `hold`: not before
-    somebody approves."""
+    """A gate's judgement of exactly the rows that the ack names.
+
+    With outcome `abort` the checkpoint cannot complete; with `hold` it cannot complete before somebody approves.
+    """
 
     outcome: Literal["pass", "warn", "quarantine", "hold", "abort"]
     rows: int
     quarantined: int
     released: int = 0
-    """Rows from quarantine that went on with those that passed."""
+    """Rows released from quarantine that continued with those that passed."""
     hold: Hold | None = None
     why: str = ""
-    """What beside its rules led to the outcome."""
+    """The cause of the outcome other than its rules."""
     broken: list[RecordedRule]
     policy: Json
     results: Payload
-    """All that was found, for people: of expectations it is Great Expectations' own result."""
+    """The full findings, for display: for expectations, the result of Great Expectations itself."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """How far a source has been read. `at` is the source's own business; None is the beginning."""
+    """How far a source has been read. Only the source interprets `at`; None is the beginning."""
 
     kind: str
     at: Json | None
 
 
 class Unread(Struct, frozen=True, kw_only=True):
-    """Input that lies at a source, and that no run will ever read by itself."""
+    """Input that exists at a source, and that no run will ever read by itself."""
 
     count: int
     what: str
-    """How many, why, and the names of a few."""
+    """The number, the reason, and a few names."""
     help: str
-    """How to have it read after all, or how to be rid of it."""
+    """How to have it read after all, or how to get rid of it."""
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and what lies between."""
+    """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and the input between them."""
 
     kind: str
     start: Json | None
     end: Json | None
     splits: Payload
-    """What to read, with fingerprints: enough to read the same rows again, or to notice that one cannot."""
+    """The input to read, with fingerprints: enough to read the same rows again, or to notice that this is
+    impossible."""
     empty: bool
-    """True: nothing new; the checkpoint may still be made."""
+    """True: there is nothing new; a checkpoint may still be planned."""
     more: bool = False
-    """True: a bound cut this range short, more is waiting already."""
+    """True: a bound cut this range short, and more input is already waiting."""
     summary: str = ""
-    """For people: "3 of 9 files, 1.2 MB"."""
+    """For display: "3 of 9 files, 1.2 MB"."""
     unread: Unread | None = None
-    """What the source has passed by for good, as of this plan."""
+    """The input that the source has skipped for good, as of this plan."""
     pace: Pace | None = None
-    """Of a source whose bound follows from how long checkpoints take."""
+    """For a source whose bound follows from the duration of checkpoints."""
 
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
-    """Where a table stood right after this checkpoint was published on it."""
+    """The state of a table right after this checkpoint was published on it."""
 
     uri: str
     version: int
@@ -382,29 +387,29 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
 
 
 class Control(Struct, frozen=True, kw_only=True):
-    """An act of a person, or of a rule, that takes its place among the checkpoints."""
+    """An action of a person, or of a rule, with a place of its own among the checkpoints."""
 
     action: Literal["suspend", "resume", "stop", "cancel"]
     by: str
     reason: str = ""
     final: bool = False
-    """Of a cancellation: for good. Nothing comes behind it, and what nobody has named is removed."""
+    """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
     set_aside: bool = False
-    """Of resume: the next checkpoint sets aside what a gate would hold again."""
+    """For resume: the next checkpoint quarantines rows that a gate would hold again."""
 
 
 class Restored(Struct, frozen=True, kw_only=True):
-    """What a rollback does to one table."""
+    """The effect of a rollback on one table."""
 
     how: Literal["restore", "discard", "retract", "keep"]
-    """Back to the version, unless others have committed since; back, whatever others have committed; back with this
-    pipeline's own rows only; or leave the rows as they are."""
+    """restore: back to the version, unless others have committed since. discard: back to it, whatever others have
+    committed. retract: take back only this pipeline's own rows. keep: leave the rows as they are."""
     to: PublishedTable | None
-    """Where the table stood as of the target; None: it was made after that, and is to be empty."""
+    """The state of the table as of the target. None: the table was created later, and becomes empty."""
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """A rollback: positions, state and outputs go back to checkpoint `target`. What lies between no longer counts."""
+    """A rollback: positions, state and outputs return to checkpoint `target`. Entries in between no longer count."""
 
     target: Id
     manifest: Sha
@@ -412,20 +417,20 @@ class Restart(Struct, frozen=True, kw_only=True):
     reason: str = ""
     tables: dict[str, Restored]
     left: list[str] = []
-    """Tables that somebody has let go of: what was owed to them is never published, and nothing is put back there."""
+    """Tables that somebody has let go of: nothing owed to them is ever published, and they are not restored."""
     suspended: Control | None = None
-    """Because of whom no checkpoint is planned behind it until somebody resumes: it answers no suspension."""
+    """The suspension that was in force. It stays in force after the rollback, until somebody resumes."""
 
 
 class Drain(Struct, frozen=True, kw_only=True):
-    """The checkpoint at the end of time: whatever waits for event time is over with it. It is the last one."""
+    """The last checkpoint: event time ends with it, so nothing waits for event time any more."""
 
     by: str
     reason: str = ""
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """What checkpoint `id` is about. Its creation is the creation of the entry."""
+    """The plan of checkpoint `id`. Creating it creates the entry."""
 
     title: ClassVar[str] = "plan.json"
 
@@ -435,35 +440,37 @@ class Plan(Record, frozen=True, kw_only=True):
     generation: int = 0
     base: Id | None
     control: Control | None = None
-    """What the entry does instead of being a checkpoint."""
+    """The action that the entry records, if it is not a checkpoint."""
     restart: Restart | None = None
-    """Where the entry goes back to instead of reading something."""
+    """The rollback that the entry is, if it is one; it reads no input."""
     drain: Drain | None = None
-    """Of the last checkpoint: event time comes to its end. Of a rollback: it goes back to such a one."""
+    """For the last checkpoint: event time ends with it. For a rollback: its target is such a checkpoint."""
     draining: Drain | None = None
-    """The end was asked for, and more input waits than this checkpoint takes: those behind it read on, and the one
-    that leaves nothing is the last."""
+    """A drain was requested, and more input waits than this checkpoint reads. Later ones read on; the one that leaves
+    no input is the last."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
-    """True: an interval pipeline's. It rests on nothing, and replaces what its interval has put into the tables."""
+    """True: the plan of an interval pipeline. It rests on nothing, and replaces the rows of its interval in the
+    tables."""
     set_aside: bool = False
-    """Rows that a gate would hold go to its quarantine: a person has chosen so after a rejection."""
+    """True: rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
     reach: tuple[str, str] | None = None
-    """From where to where the intervals reach that this checkpoint and those below it were given."""
+    """The span of the intervals of this checkpoint and all below it."""
     sources: dict[str, Range]
     pins: dict[str, Payload] = {}
-    """What operators read beside their streams, such as a table's version, by uid: the same for every attempt."""
+    """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
+    attempts."""
     hooks: dict[str, Json] = {}
-    """What the pipeline's hooks keep with the checkpoint, by name; of a rollback what they kept with its target."""
+    """Data that the pipeline's hooks store with the checkpoint, by name; for a rollback, the data of its target."""
     triggers: list[str]
     acks: list[str]
     takes: dict[str, dict[str, str]] = {}
-    """By job, the streams that it takes, and the jobs that make them."""
+    """For each job, the streams that it reads, and the job that produces each."""
     overtaking: Overtaking | None = None
     commits: list[str]
     through: list[str] | None = None
-    """At least once: the sinks whose rows jobs commit to their tables before the decision. None: exactly once."""
+    """At least once: the sinks to whose tables jobs commit before the decision. None: exactly once."""
     timeout_s: float
     config: Json
     config_fingerprint: str
@@ -473,9 +480,9 @@ class Plan(Record, frozen=True, kw_only=True):
         if self.base is not None and self.base >= self.id:
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
-            return "a control entry says what it does, a checkpoint does not"
+            return "a control entry names its action, a checkpoint does not"
         if (self.kind == "restart") != (self.restart is not None):
-            return "a rollback says where it goes back to, a checkpoint does not"
+            return "a rollback names its target, a checkpoint does not"
         if self.restart is not None and self.restart.target >= self.id:
             return f"entry {self.id} cannot go back to {self.restart.target}"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
@@ -486,7 +493,8 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Ack(Record, frozen=True, kw_only=True):
-    """ "Everything that job did for checkpoint `id` is durable, and this is all of it." First one wins, whole."""
+    """ "Everything that `job` did for checkpoint `id` is durable, and this is all of it." The first ack counts,
+    whole."""
 
     title: ClassVar[str] = "ack"
 
@@ -497,37 +505,38 @@ class Ack(Record, frozen=True, kw_only=True):
     states: dict[str, Payload] = {}
     """Every keyed state as of this checkpoint, changed or not (state/record.py)."""
     memory: dict[str, Json] = {}
-    """What is small and remembered, per operator and source: watermarks, counters."""
+    """Small state of operators and sources, by name: watermarks, counters."""
     gates: dict[str, Verdict] = {}
     inputs: dict[str, list[Handle]] = {}
-    """By job whose channels it takes, the acks that it has taken: all since its own last one, in their order."""
+    """For each upstream job, the acks whose channels it has read: all since its own last ack, in order."""
     ahead: list[Handle] = []
-    """At least once: what it has taken, in this checkpoint or before, of later ones."""
+    """At least once: acks of later checkpoints that it has read, in this checkpoint or before."""
     channels: dict[str, Payload] = {}
-    """What it has sent to other jobs, by stream (sinks/channel.py)."""
+    """The rows that it has sent to other jobs, by stream (sinks/channel.py)."""
     through: dict[str, PublishedTable] = {}
-    """At least once: where the tables stood once it had written to them."""
+    """At least once: the state of each table after it had written there."""
     stats: JobStats
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """The answer to a verdict that holds checkpoint `id`. The first one counts: a person's, or the time limit's."""
+    """The answer to a verdict that holds checkpoint `id`: a person's, or the time limit's. The first one counts."""
 
     title: ClassVar[str] = "answer"
 
     id: Id
     gate: str
     ack: Handle
-    """Of what exactly."""
+    """The ack that holds the verdict."""
     approve: bool
     by: str
     note: str = ""
 
 
 class Request(Record, frozen=True, kw_only=True):
-    """What is to become of rows in quarantine. The next plan takes up all that are there, in their order.
+    """A person's request about rows in quarantine. The next plan takes up all requests that exist, in order.
 
-    It is about rows that wait there, were set aside by checkpoint `seen` or before, and meet all that is given.
+    It applies to rows that wait there, were quarantined by checkpoint `seen` or before, and match every condition
+    given.
     """
 
     title: ClassVar[str] = "request"
@@ -535,36 +544,38 @@ class Request(Record, frozen=True, kw_only=True):
     number: Id
     gate: str
     action: Literal["release", "discard", "withdraw"]
-    """Let them go on from where the gate stands; keep them out for good; or, take back an earlier request."""
+    """release: let them continue from the gate. discard: keep them out for good. withdraw: cancel an earlier
+    request."""
     seen: int = 0
     ids: list[str] = []
     checkpoints: list[int] = []
     rules: list[str] = []
     correct: dict[str, str | None] = {}
-    """Values, as texts, that columns get on release."""
+    """Values, as text, for columns to be corrected on release."""
     withdraws: Id | None = None
     by: str
     note: str = ""
 
     def flaw(self) -> str | None:
         if (self.action == "withdraw") != (self.withdraws is not None):
-            return "a withdrawal names a request, all else none"
+            return "a withdrawal names a request, other actions name none"
         return None
 
 
 class TablePart(Struct, frozen=True, kw_only=True):
-    """What checkpoint `id` publishes on one table, and which entry must be the last one there before it."""
+    """The part that checkpoint `id` publishes on one table, and the entry that must be the last one there before it."""
 
     after: Id | None
     committables: list[Payload]
     restore: Restored | None = None
-    """Of a rollback. It comes after whatever is there, and is always committed: so it fences what was cancelled."""
+    """For a rollback. It follows whatever the table holds, and always makes a commit: that fences the undone
+    entries."""
     through: PublishedTable | None = None
-    """At least once: where the table stood once jobs had written to it, up to this checkpoint."""
+    """At least once: the state of the table after jobs had written to it, up to this checkpoint."""
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What a completed decision makes true. Self-contained: recovery needs no older record."""
+    """Everything that a completed decision makes true. Self-contained: recovery needs no older record."""
 
     title: ClassVar[str] = "manifest"
 
@@ -575,11 +586,11 @@ class Manifest(Record, frozen=True, kw_only=True):
     jobs: dict[str, Handle]
     tables: dict[str, TablePart]
     in_flight: dict[str, list[InFlight]] = {}
-    """By job that was overtaken, what it has yet to take, in the order in which it will."""
+    """For each job that was overtaken, the input that it has not read yet, in the order of reading."""
 
 
 class Decision(Record, frozen=True, kw_only=True):
-    """The commit point. Created once; whoever reads it, obeys it."""
+    """The commit point. Created once; every reader obeys it."""
 
     title: ClassVar[str] = "decision.json"
 
@@ -589,7 +600,7 @@ class Decision(Record, frozen=True, kw_only=True):
     reason: str = ""
     detail: str = ""
     counts: bool = False
-    """Whether an abort counts towards the tolerable failures."""
+    """True: the abort counts towards the tolerable failures."""
 
     def flaw(self) -> str | None:
         if (self.outcome == "completed") != (self.manifest is not None):
@@ -605,9 +616,9 @@ class Published(Record, frozen=True, kw_only=True):
     id: Id
     tables: dict[str, PublishedTable]
     home: str | None = None
-    """The pipeline's own folder when this was written. Elsewhere by now: the project was moved, or copied."""
+    """The pipeline's own folder when this was written. If it is elsewhere now, the project was moved or copied."""
     paths: dict[str, str] = {}
-    """By sink, the path of its table, where that starts from the setting `data`: it moves with the project."""
+    """By sink, the path of its table, if it is relative to the setting `data`: it moves with the project."""
 
 
 class Retired(Record, frozen=True, kw_only=True):
@@ -619,7 +630,7 @@ class Retired(Record, frozen=True, kw_only=True):
 
 
 class Discarded(Record, frozen=True, kw_only=True):
-    """What the last checkpoint `id` of a pipeline names is removed: entry `control` has cancelled it for good."""
+    """The files of the last checkpoint, `id`, are removed: entry `control` has cancelled the pipeline for good."""
 
     title: ClassVar[str] = "discarded.json"
 
@@ -637,33 +648,35 @@ class Pin(Record, frozen=True, kw_only=True):
     entry: Id
     manifest: Sha
     restart: Id | None = None
-    """Of a rollback: the entry that it was going to be. When that is retired, or is another's, the pin is of no use."""
+    """For a rollback: its planned entry. If that is retired, or belongs to somebody else, the pin is of no use."""
     by: str = ""
     note: str = ""
 
     def flaw(self) -> str | None:
         if (self.kind == "rollback") != (self.restart is not None):
-            return "the pin of a rollback names its entry, all else none"
+            return "the pin of a rollback names its entry, other pins name none"
         return None
 
 
 class Filled(Record, frozen=True, kw_only=True):
-    """Checkpoint `id` completed an interval. Never deleted: it tells a later one what it replaces."""
+    """Checkpoint `id` completed an interval. Never deleted: a later one finds here what it replaces."""
 
     title: ClassVar[str] = "interval"
 
     id: Id
     interval: tuple[str, str]
     traces: dict[str, Json]
-    """Per sink, what the checkpoint's rows can be found by in its target."""
+    """For each sink, the data by which the checkpoint's rows can be found in its target."""
 
     def flaw(self) -> str | None:
         return None if Interval.is_record(self.interval) else f"{self.interval} is no interval"
 
 
 class Beginning(Record, frozen=True, kw_only=True):
-    """Where a source begins, if that hangs on the moment of the first look: decided once, for checkpoint `id` or
-    whichever comes in its place. Never deleted."""
+    """The beginning of a source, if it depends on the moment of the first look.
+
+    It is decided once, for checkpoint `id` or any that takes its place. Never deleted.
+    """
 
     title: ClassVar[str] = "beginning"
 
@@ -681,7 +694,8 @@ class LatestHint(Record, frozen=True, kw_only=True):
 
 
 class Tried(Record, frozen=True, kw_only=True):
-    """Object stores that were tried out, and make an object only once. A lost hint has them tried out again."""
+    """Object stores that passed the test of creating an object only once. If the hint is lost, they are tested
+    again."""
 
     title: ClassVar[str] = "tried.json"
 
@@ -689,8 +703,8 @@ class Tried(Record, frozen=True, kw_only=True):
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """Of the entries `low` to `upto`, all decided, so many are completed, and not rolled back. Any old value is true,
-    only slower."""
+    """The number of entries from `low` to `upto`, all decided, that are completed and not rolled back. Any old value is
+    right, only slower."""
 
     title: ClassVar[str] = "kept.json"
 
@@ -698,7 +712,7 @@ class Kept(Record, frozen=True, kw_only=True):
     upto: Id
     completed: Annotated[int, msgspec.Meta(ge=0)]
     rollback: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The last rollback that was known: what it had gone back behind was not counted."""
+    """The last rollback then known: the entries that it had undone are not counted."""
 
     def flaw(self) -> str | None:
         if not 0 <= self.completed <= self.upto - self.low + 1:
@@ -707,31 +721,31 @@ class Kept(Record, frozen=True, kw_only=True):
 
 
 class Trouble(Record, frozen=True, kw_only=True):
-    """The last error that a run met: it could not plan, its job is tried again, or it could not publish.
+    """The last error of a run: it could not plan, its job is being retried, or it could not publish.
 
-    A hint, like latest.json: the next one replaces it, and a lost one is no loss.
+    A hint, like latest.json: the next one replaces it, and losing it does no harm.
     """
 
     title: ClassVar[str] = "trouble.json"
 
     run: str
     step: str
-    """What was being done: a task's id, or a step of `tidegate run`."""
+    """The step that failed: a task's id, or a step of `tidegate run`."""
     entry: Id | None
     """The run's checkpoint, if it had one by then."""
     after: int
-    """The last entry of the log by then: whatever comes behind it knows more."""
+    """The last entry of the log by then: any later entry knows more."""
     kind: str
     reason: str
     what: str
     expected: str
     help: str
     unplanned: int = 0
-    """So many runs in a row have ended and could not plan a checkpoint."""
+    """The number of runs in a row that ended and could not plan a checkpoint."""
 
 
 class Told(Record, frozen=True, kw_only=True):
-    """The pipeline's hooks were told of the suspension that is entry `id`. A lost hint has them told again."""
+    """The pipeline's hooks were notified of the suspension that is entry `id`. If lost, they are notified again."""
 
     title: ClassVar[str] = "told.json"
 
@@ -739,20 +753,20 @@ class Told(Record, frozen=True, kw_only=True):
 
 
 REQUEST = "request"
-"""What a run's conf holds if it is to do what was asked for: the act's key."""
+"""The key in a run's conf that names the act which the run is to perform."""
 
 
 class Act(Record, frozen=True, kw_only=True):
-    """audit/<time>-<attempt>.json: somebody who may has asked for this."""
+    """audit/<time>-<attempt>.json: an authorized person requested this action."""
 
     title: ClassVar[str] = "act"
 
     action: str
     by: str
     asked: Json
-    """What it was asked with."""
+    """The parameters of the request."""
     run: str = ""
-    """The ledger's name of the run of the DAG that is to do it, and no other; empty: it is done at once."""
+    """The ledger's name of the only DAG run that may perform it; empty: it is performed at once."""
 
     @property
     def key(self) -> str:
@@ -761,7 +775,7 @@ class Act(Record, frozen=True, kw_only=True):
 
 
 class Acted(Record, frozen=True, kw_only=True):
-    """audit/<time>-<attempt>.done.json: what came of it. Missing: nobody came to write it down."""
+    """audit/<time>-<attempt>.done.json: the outcome. If it is missing, nobody lived to write it down."""
 
     title: ClassVar[str] = "acted"
 

@@ -68,7 +68,7 @@ def test_a_job_begins_nothing_before_what_it_takes_is_there() -> None:
 def test_what_rests_on_something_aborted_however_far_below_is_left_alone() -> None:
     dead = entry(2, BUSY._replace(aborted=True))
     assert ask(entry(4, Fact(3, sent=True)), THREE, dead, ONE) == protocol.Stop(
-        "checkpoint 2, on which rests 4, was aborted"
+        "checkpoint 2, an ancestor of 4, was aborted"
     )
 
 
