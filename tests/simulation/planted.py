@@ -158,7 +158,7 @@ def _plan_around_an_abort_that_may_have_lost() -> Patches:
         if decision.outcome == "aborted":
             self.ledger.__dict__.setdefault("believed", set()).add(decision.id)
 
-    real_filled = EntryLog._filled
+    real_filled = EntryLog._entry_of
 
     def filled(self: EntryLog, plan: Any) -> Entry:
         entry = real_filled(self, plan)
@@ -168,7 +168,7 @@ def _plan_around_an_abort_that_may_have_lost() -> Patches:
         return entry
 
     yield mock.patch.object(Coordinator, "decide", decide)
-    yield mock.patch.object(EntryLog, "_filled", filled)
+    yield mock.patch.object(EntryLog, "_entry_of", filled)
 
 
 def _no_run_index() -> Patches:

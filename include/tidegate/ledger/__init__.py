@@ -1,4 +1,4 @@
-"""The control plane's truth: small JSON files, created only if absent, never changed."""
+"""The source of truth of the control plane: small JSON files, created only if absent and never changed."""
 
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.store import LocalStore, Store

@@ -48,21 +48,21 @@ def _unfinished(claim: PipelineRecord) -> Rejected:
     assert origin is not None
     return Rejected(
         f"{claim.name!r} is being forked from checkpoint {origin.entry} of {origin.pipeline!r}, by {origin.by}",
-        expected="a pipeline that is whole",
-        help="wait for it; if it was broken off, give the same `tidegate fork` again: it goes on where it stopped",
+        expected="a complete pipeline",
+        help="wait for it; if it was interrupted, run the same `tidegate fork` again: it continues where it stopped",
         reason="FORK_UNFINISHED",
     )
 
 
 def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
-    """The ledger of `pipeline` below `root`: a local folder or an object store's URL."""
+    """Open the ledger of `pipeline` below `root`: a local folder or the URL of an object store."""
     check_name("pipeline", pipeline)
-    above = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
-    return folder_ledger(f"{above}/{pipeline}", pipeline, options or {})
+    parent = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
+    return folder_ledger(f"{parent}/{pipeline}", pipeline, options or {})
 
 
 def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Ledger:
-    """The ledger that lies in a folder: a local one or an object store's URL."""
+    """Open the ledger in a folder: a local one or the URL of an object store."""
     if is_url(check_path(folder)):
         from tidegate.ledger.object_store import ObjectStore
 
@@ -71,7 +71,7 @@ def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Led
 
 
 class Ledger(EntryLog):
-    """The only truth about a pipeline's checkpoints. Holds no state: every call asks the store."""
+    """The source of truth about a pipeline's checkpoints. Stateless: every call reads the store."""
 
     @property
     def home(self) -> str:
@@ -81,16 +81,18 @@ class Ledger(EntryLog):
     # -- identity ------------------------------------------------------------------------------------
 
     def identity(self) -> PipelineRecord | None:
-        """pipeline.json; None if this pipeline has never been started. Never mistakes loss for a fresh start."""
+        """Return pipeline.json; None if this pipeline was never started. Never takes a loss for a fresh start."""
         record = self._read("pipeline.json", PipelineRecord)
-        if record is None and (left := self._there()):
-            # Or somebody else has made it in between: it is always the first to be made.
+        other_names = self._names() if record is None else []
+        if other_names:
+            # Somebody else may have created it in between: it is always the first record.
             record = self._read("pipeline.json", PipelineRecord)
-        if record is None and left and (claim := self.claim()) is not None:
-            raise _unfinished(claim)
-        if record is None and left:
+        if record is None and other_names:
+            claim = self.claim()
+            if claim is not None:
+                raise _unfinished(claim)
             raise Corrupt(
-                f"{self.store.url('pipeline.json')} is missing, but {', '.join(left[:3])} beside it is not",
+                f"{self.store.url('pipeline.json')} is missing, but {', '.join(other_names[:3])} beside it is not",
                 expected="pipeline.json, or an empty or absent folder for a new pipeline",
                 help="restore the folder from a copy; to really start afresh, move the whole folder away",
                 reason="LEDGER_DAMAGED",
@@ -105,88 +107,88 @@ class Ledger(EntryLog):
         return record
 
     def start(self) -> PipelineRecord:
-        """pipeline.json, made now if this is the pipeline's first start."""
-        found = self.identity()
-        if found is not None:
-            return found
+        """Return pipeline.json, created now if this is the pipeline's first start."""
+        record = self.identity()
+        if record is not None:
+            return record
         self.store.refuse_unsafe()
         new = PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=self.pipeline)
         return self._create("pipeline.json", new).record
 
-    def _there(self) -> list[str]:
+    def _names(self) -> list[str]:
         return [name for name in self.store.names("") if name != CLOCK]
 
     def begun(self) -> PipelineRecord | None:
-        """pipeline.json, whatever else lies there."""
+        """Return pipeline.json, whatever other files exist; None if it does not exist."""
         return self._read("pipeline.json", PipelineRecord)
 
     def claim(self) -> PipelineRecord | None:
-        """What the pipeline is going to be, while it is being forked."""
+        """Return the identity of a pipeline that is still being forked; None if there is none."""
         return self._read("forking.json", PipelineRecord)
 
     def create_claim(self, record: PipelineRecord) -> None:
-        """Say what the pipeline is going to be. The first to say so counts."""
+        """Claim the identity of a pipeline to be forked. The first claim counts."""
         self.store.refuse_unsafe()
         self._create("forking.json", record)
 
     def begin(self, record: PipelineRecord) -> None:
-        """A fork is whole: from now on it is a pipeline."""
+        """Create pipeline.json: the fork is complete and is a pipeline from now on."""
         self._create("pipeline.json", record)
 
     def let_go_of_claim(self) -> None:
-        """It is a pipeline now, or it never will be."""
+        """Delete the claim: the fork is complete, or will never be."""
         self.store.delete("forking.json")
 
-    # -- savepoints that are folders of their own ----------------------------------------------------
+    # -- copies of savepoints: folders of their own --------------------------------------------------
 
     def copy(self, path: str) -> Copy | None:
-        """What the folder is, or is going to be."""
+        """Return the record that describes the copy in a folder, finished or not; None if there is none."""
         return self._read(path, Copy)
 
     def create_copy(self, path: str, copy: Copy) -> Copy:
-        """Say so. The first to say it counts."""
+        """Create the record that describes a copy. The first one counts and is returned."""
         return self._create(path, copy).record
 
     def claimed(self, path: str) -> Claimed | None:
-        """Who owns the folder."""
+        """Return the owner of the folder; None if it has none."""
         return self._read(path, Claimed)
 
     def create_claimed(self, path: str, claimed: Claimed) -> Claimed:
-        """Own it. The first one does."""
+        """Claim the folder. The first claim counts and is returned."""
         return self._create(path, claimed).record
 
     # -- creates: every claim is settled by one of these ---------------------------------------------
 
     def create_entry(self, plan: Plan) -> Created[Plan]:
-        """Claim id `plan.id`: the position behind the last entry that the caller has seen."""
+        """Claim id `plan.id`: the position after the last entry that the caller has seen."""
         seams.fault("S1.entry.before")
-        made = self._create(f"{folder(plan.id)}/plan.json", plan)
+        created = self._create(f"{folder(plan.id)}/plan.json", plan)
         seams.fault("S1.entry.after")
-        return made
+        return created
 
     def index_run(self, plan: Plan) -> None:
-        """Remember for ever that the run has started this entry. Exists before the entry's decision does."""
+        """Record permanently that the run has started this entry. To be called before the entry is decided."""
         seams.fault("S2.run.before")
         path = f"runs/{run_key(plan.run)}/{entry_name(plan.id)}"
         try:
-            made = self.store.create(path, b"")
+            created = self.store.create(path, b"")
         except Unavailable:
             if self.store.read(path) is None:
                 raise
-            made = False
-        if not made:
+            created = False
+        if not created:
             self.store.settle(path)  # W2: it outlives the decision that follows
         seams.fault("S2.run.after")
 
     def create_ack(self, ack: Ack) -> Created[Ack]:
-        """The job's one effect. The first ack counts, whole."""
+        """Create the ack, the job's only effect. The first ack counts, whole."""
         seams.fault("S6.ack.before")
-        made = self._create(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
+        created = self._create(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
         seams.fault("S6.ack.after")
-        return made
+        return created
 
     def create_overtaken(self, overtaken: Overtaken) -> None:
-        """Say that the checkpoint does not wait for the job."""
+        """Record that the checkpoint does not wait for the job."""
         seams.fault("S6.overtaken.before")
         self._create(f"{folder(overtaken.id)}/overtaken/{overtaken.job}.json", overtaken)
         seams.fault("S6.overtaken.after")
@@ -200,21 +202,21 @@ class Ledger(EntryLog):
         return sha
 
     def create_decision(self, decision: Decision) -> Created[Decision]:
-        """THE commit point. What comes back is what holds, whoever wrote it."""
+        """THE commit point. The decision that is returned holds, whoever wrote it."""
         path = f"{folder(decision.id)}/decision.json"
         if decision.outcome == "aborted":
             seams.fault("A1.abort.before")
-            told = msgspec.structs.replace(decision, detail=without_logins(decision.detail))
-            made = self._create(path, told)
+            masked = msgspec.structs.replace(decision, detail=without_logins(decision.detail))
+            created = self._create(path, masked)
             seams.fault("A1.abort.after")
-            return made
+            return created
         seams.fault("S9.decision.before")
-        made = self._create(path, decision)
+        created = self._create(path, decision)
         seams.fault("S9.decision.after")
-        return made
+        return created
 
     def index_interval(self, filled: Filled) -> None:
-        """Remember for ever that the interval was completed, and where. Exists before the view begins above it."""
+        """Record permanently which checkpoint completed the interval. To be called before the hint moves above it."""
         seams.fault("S11.interval.before")
         path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
         if not self._create(path, filled).mine:
@@ -222,24 +224,25 @@ class Ledger(EntryLog):
         seams.fault("S11.interval.after")
 
     def create_beginning(self, beginning: Beginning) -> Beginning:
-        """Say where a source begins. The first to say it counts."""
+        """Record where a source begins. The first record counts and is returned."""
         return self._create(f"beginnings/{beginning.source}/{entry_name(beginning.id)}.json", beginning).record
 
     def create_published(self, published: Published) -> None:
-        """A hint for readers: first one stays."""
+        """Create the hint for readers. The first one stays."""
         seams.fault("S11.published.before")
         self._create(f"{folder(published.id)}/published.json", published)
         seams.fault("S11.published.after")
 
     def create_pin(self, pin: Pin) -> Created[Pin]:
-        """Have retention spare an entry. Whoever makes one looks for the entry's tombstone behind it: `is_kept`."""
+        """Spare an entry from retention. The caller must check `is_kept` afterwards: the entry may be retired
+        already."""
         seams.fault("R1.pin.before")
-        made = self._create(f"pins/{pin.owner}.json", pin)
+        created = self._create(f"pins/{pin.owner}.json", pin)
         seams.fault("R1.pin.after")
-        return made
+        return created
 
     def delete_pin(self, owner: str) -> None:
-        """Nobody refers to it any more."""
+        """Delete a pin: nobody refers to the entry any more."""
         self.store.delete(f"pins/{owner}.json")
 
     def create_retired(self, retired: Retired) -> None:
@@ -249,14 +252,17 @@ class Ledger(EntryLog):
         seams.fault("S12.retire.after")
 
     def create_discarded(self, discarded: Discarded) -> None:
-        """Claim all that the last checkpoint names, for deletion."""
+        """Claim everything that the last checkpoint names for deletion."""
         seams.fault("S12.retire.before")
         self._create("discarded.json", discarded)
         seams.fault("S12.retire.after")
 
     def delete_entry(self, id: int, blobs: Iterable[Blob]) -> None:
-        """Remove a retired entry's side files, then its records: the plan first, so that nobody takes the rest
-        for an open entry, and the tombstone last, so that whoever finds this broken off goes on with it."""
+        """Remove a retired entry's side files, then its records.
+
+        The plan goes first, so that nobody takes the remaining records for an open entry, and the tombstone last, so
+        that the next process continues an interrupted deletion.
+        """
         seams.fault("S13.delete.before")
         for blob in blobs:
             self.store.delete(blob.path)
@@ -268,54 +274,55 @@ class Ledger(EntryLog):
         self.store.delete(folder(id))
         seams.fault("S13.delete.after")
 
-    # -- W2: whoever acts on what somebody else wrote makes sure first that it survives a power loss ---
+    # -- W2: before acting on a record of another writer, make sure that it survives a power loss ------
 
     def settle_plan(self, id: int) -> None:
-        """Before planning on top of what is not decided yet."""
+        """Sync the plan. To be called before planning on top of an undecided entry."""
         self.store.settle(f"{folder(id)}/plan.json")
 
     def settle_decision(self, id: int) -> None:
-        """Before publishing what is completed, resting on it, or removing what was aborted."""
+        """Sync the decision. To be called before publishing a completed entry, resting on it, or cleaning up an aborted
+        one."""
         self.store.settle(f"{folder(id)}/decision.json")
 
     def settle_ack(self, acked: Acked) -> None:
-        """Before completing what was acked."""
+        """Sync the ack. To be called before completing a checkpoint with it."""
         self.store.settle(f"{folder(acked.handle.entry)}/acks/{acked.ack.job}.json")
 
     def settle_hint(self) -> None:
-        """Before removing what lies below it: an older hint would name what is gone."""
+        """Sync the hint. To be called before removing entries below it: an older hint would name a removed one."""
         self.store.settle("latest.json")
 
     def hint(self, latest: LatestHint) -> None:
-        """Let later readers begin at `latest.id`."""
+        """Let later readers start at `latest.id`."""
         self.store.replace("latest.json", encode(latest))
 
     def hint_kept(self, kept: Kept) -> None:
-        """Let retention count on from here."""
+        """Let retention continue counting from here."""
         self.store.replace("kept.json", encode(kept))
 
     def hint_trouble(self, trouble: Trouble) -> None:
-        """Tell whoever looks what a run has met."""
+        """Leave a hint of the last error that a run met."""
         texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
         self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
 
     def hint_tried(self, tried: Tried) -> None:
-        """Have nobody try these stores out again."""
+        """Remember that these stores were tested, so that nobody tests them again."""
         self.store.replace("tried.json", encode(tried))
 
     def hint_told(self, told: Told) -> None:
-        """Have nobody tell the hooks of it again."""
+        """Remember that the hooks were notified, so that nobody notifies them again."""
         self.store.replace("told.json", encode(told))
 
     def age_of_decision(self, id: int) -> float | None:
-        """Seconds since the entry was decided, by the store's clock alone."""
+        """Return the seconds since the entry was decided, by the store's clock alone; None if it is not."""
         return self.store.age(f"{folder(id)}/decision.json")
 
     def expired(self, plan: Plan) -> bool:
-        """Whether the entry is older than its timeout, by the store's clock alone."""
+        """Return whether the entry is older than its timeout, by the store's clock alone."""
         age = self.store.age(f"{folder(plan.id)}/plan.json")
         return age is not None and age > plan.timeout_s
 
     def age(self, plan: Plan) -> float:
-        """Seconds since the entry was created, by the store's clock alone; 0 if it is gone."""
+        """Return the seconds since the entry was created, by the store's clock alone; 0 if it is gone."""
         return self.store.age(f"{folder(plan.id)}/plan.json") or 0.0

@@ -1,4 +1,4 @@
-"""The ledger on an object store: the same promises, by conditional put.
+"""The ledger on an object store: the same guarantees, by conditional put.
 
 obstore must not be used in a process that forks afterwards (a forked child hangs for ever), so local
 folders never come here, and nothing is opened at import.
@@ -42,13 +42,13 @@ class ObjectStore(Store):
                 return False
             except Exception as error:
                 if _NOT_IMPLEMENTED.search(str(error)):
-                    raise self._unsafe(f"it refuses a conditional put ({_first(error)})") from None
+                    raise self._unsafe(f"it refuses a conditional put ({_first_line(error)})") from None
                 raise
             return True
 
     def refuse_unsafe(self) -> None:
         probe = f"{CLOCK}/{seams.new_id()}.probe"
-        client = self._opened or self._open(retry_config={"max_retries": 1})  # what it never takes is soon told
+        client = self._opened or self._open(retry_config={"max_retries": 1})  # fail soon if it never accepts one
         with self._failures("try out", probe):
             try:
                 why = _overwrites(client, probe)
@@ -60,10 +60,11 @@ class ObjectStore(Store):
 
     def _unsafe(self, why: str) -> Invalid:
         return Invalid(
-            f"{self.root} cannot promise that an object is made only once: {why}. Two runs could both own a checkpoint",
-            expected="a store with conditional puts (If-None-Match: *), as Amazon S3 and Azure have them",
-            help="bring that store to a version that has them, and storage_options not to turn them off; "
-            "or put it into another store or a local folder ('root', 'data', a sink's path)",
+            f"{self.root} cannot guarantee that an object is created only once: {why}. So two runs could own "
+            "one checkpoint",
+            expected="a store with conditional puts (If-None-Match: *), such as Amazon S3 and Azure",
+            help="upgrade that store to a version that has them, and do not turn them off in storage_options; "
+            "or use another store or a local folder ('root', 'data', a sink's path)",
             reason="NO_CONDITIONAL_PUT",
         )
 
@@ -75,20 +76,20 @@ class ObjectStore(Store):
                 return None
 
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
-        """Objects and common prefixes directly below; listed from the hint on, not from the beginning, nor further."""
+        """Return objects and common prefixes directly below. Lists only from `after` on, and not beyond `before`."""
         prefix = f"{_checked(folder)}/" if folder else ""
-        found: set[str] = set()
+        names: set[str] = set()
         with self._failures("list", folder):
             if after:
                 for batch in self._client.list(prefix, offset=prefix + after):
-                    found |= {meta["path"].removeprefix(prefix).split("/")[0] for meta in batch}
-                    if before is not None and found and max(found) >= before:
+                    names |= {meta["path"].removeprefix(prefix).split("/")[0] for meta in batch}
+                    if before is not None and names and max(names) >= before:
                         break
             else:
                 listed = self._client.list_with_delimiter(prefix)
-                found = {p.rstrip("/").rpartition("/")[2] for p in listed["common_prefixes"]}
-                found |= {meta["path"].rpartition("/")[2] for meta in listed["objects"]}
-        return within(found, after, before)
+                names = {p.rstrip("/").rpartition("/")[2] for p in listed["common_prefixes"]}
+                names |= {meta["path"].rpartition("/")[2] for meta in listed["objects"]}
+        return within(names, after, before)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._failures("write", path):
@@ -102,11 +103,11 @@ class ObjectStore(Store):
                     self._client.delete(name)
 
     def age(self, path: str) -> float | None:
-        """Both times are the store's: of the object, and of a probe written now."""
+        """Return the age by the store's clock alone: both the object and a probe written now carry its time."""
         probe = f"{CLOCK}/{seams.new_id()}.probe"
         with self._failures("look at", path):
             try:
-                made: datetime = self._client.head(_checked(path))["last_modified"]
+                created: datetime = self._client.head(_checked(path))["last_modified"]
             except FileNotFoundError:
                 return None
             self._client.put(probe, b"")
@@ -114,7 +115,7 @@ class ObjectStore(Store):
                 now: datetime = self._client.head(probe)["last_modified"]
             finally:
                 self._client.delete(probe)
-            return (now - made).total_seconds()
+            return (now - created).total_seconds()
 
     def settle(self, path: str) -> None:
         """An object that can be read is durable."""
@@ -125,21 +126,21 @@ class ObjectStore(Store):
             self._opened = self._open()
         return self._opened
 
-    def _open(self, **more: Any) -> Any:
+    def _open(self, **extra: Any) -> Any:
         from obstore.store import from_url
 
         plain = [name for name in self._options if name.lower().removeprefix("aws_") == "allow_http"]
         client: dict[str, Any] = {"timeout": "30s"}
         if any(self._options[name].lower() == "true" for name in plain):
-            client["allow_http"] = True  # obstore takes it as the client's, delta-rs as the store's
+            client["allow_http"] = True  # a client option for obstore, a store option for delta-rs
         options = {name: value for name, value in self._options.items() if name not in plain}
         try:
-            return from_url(self.root, client_options=client, **more, **options)  # type: ignore[call-overload]
+            return from_url(self.root, client_options=client, **extra, **options)  # type: ignore[call-overload]
         except BaseException as error:  # obstore panics, which is no Exception, on some options
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise Invalid(
-                f"cannot open {self.root}: {_first(error)}",
+                f"cannot open {self.root}: {_first_line(error)}",
                 expected="s3://bucket/path, gs://bucket/path or abfss://…, with options that this store knows",
                 help="correct the setting 'root' or the names in storage_options",
                 reason="BAD_STORE",
@@ -147,7 +148,8 @@ class ObjectStore(Store):
 
     @contextlib.contextmanager
     def _failures(self, action: str, path: str) -> Iterator[None]:
-        """A client error as one that says what to do. Options never reach a message: they may be secrets."""
+        """Turn a client error into one that says how to resolve it. Messages never contain options: they may be
+        secrets."""
         try:
             yield
         except FileNotFoundError as error:
@@ -160,47 +162,47 @@ class ObjectStore(Store):
         except Exception as error:
             from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-            where = f"{self.root}/{path}"
+            url = f"{self.root}/{path}"
             if isinstance(error, PermissionDeniedError | UnauthenticatedError):
                 raise Invalid(
-                    f"no access to {where}",
+                    f"no access to {url}",
                     expected="credentials that may list, read, create and delete there",
                     help="check storage_options, or the environment's credentials",
                     reason="NO_ACCESS",
                 ) from None
             if isinstance(error, BaseError | OSError):
                 raise Unavailable(
-                    f"cannot {action} {where}: {_first(error)}",
-                    help="it is tried again; if it goes on, look at the network, the store itself and storage_options",
+                    f"cannot {action} {url}: {_first_line(error)}",
+                    help="it is retried; if this persists, check the network, the store itself and storage_options",
                     reason="STORAGE",
                 ) from None
             raise
 
 
 def _overwrites(client: Client, probe: str) -> str:
-    """Why two could both make the same object; empty if they cannot."""
+    """Return how two clients could both create the same object; empty if they cannot."""
     from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
     for last_try in (False, True):
         try:
             client.put(probe, b"the first", mode="create")
         except (AlreadyExistsError, PreconditionError):
-            pass  # made by a try whose answer was lost
+            pass  # created by an earlier try whose answer was lost
         except (BaseError, OSError, NotImplementedError) as error:
-            client.put(probe, b"")  # if this fails, too, it is not because of the condition
+            client.put(probe, b"")  # if this fails as well, the condition is not the cause
             client.delete(probe)
             if last_try:
-                return f"it refuses a conditional put ({_first(error)})"
+                return f"it refuses a conditional put ({_first_line(error)})"
             continue
         break
     try:
         client.put(probe, b"the second", mode="create")
     except (AlreadyExistsError, PreconditionError):
         return ""
-    return "it ignores the condition of a put, and overwrites what is there"
+    return "it ignores the condition of a put, and overwrites the existing object"
 
 
-def _first(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0][:300]
 
 

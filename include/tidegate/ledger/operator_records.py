@@ -1,4 +1,4 @@
-"""What people tell a pipeline: answers to verdicts that hold, and requests about rows in quarantine."""
+"""Records that people create: answers to verdicts that hold, requests about quarantined rows, and the audit log."""
 
 from __future__ import annotations
 
@@ -17,82 +17,87 @@ AUDIT = "audit"
 
 
 class OperatorRecords(Records):
-    """Records that people make. Each is settled by a create, like all others."""
+    """Reads and creates the records of people. Each is settled by a create, like all others."""
 
     def create_answer(self, answer: Answer) -> Created[Answer]:
-        """D5: what counts is what comes back, a person's answer or the time limit's."""
+        """D5: create the answer. The one that is returned counts: a person's, or the time limit's."""
         seams.fault("S7.answer.before")
-        made = self._create(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
+        created = self._create(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
         seams.fault("S7.answer.after")
-        return made
+        return created
 
     def answer(self, id: int, gate: str) -> Answer | None:
-        """What was said to the gate's verdict on checkpoint `id`, if anything."""
+        """Return the answer to the gate's verdict on checkpoint `id`, if there is one."""
         path = f"{folder(id)}/holds/{gate}.json"
-        found = self._read(path, Answer, id)
-        if found is not None and found.gate != gate:
-            raise self._misplaced(path, f"gate {found.gate!r}")
-        return found
+        answer = self._read(path, Answer, id)
+        if answer is not None and answer.gate != gate:
+            raise self._misplaced(path, f"gate {answer.gate!r}")
+        return answer
 
     def settle_answer(self, answer: Answer) -> None:
-        """W2: before a checkpoint is decided by it."""
+        """W2: sync the answer. To be called before a checkpoint is decided by it."""
         self.store.settle(f"{folder(answer.id)}/holds/{answer.gate}.json")
 
     def age_of_ack(self, id: int, job: str) -> float | None:
-        """Seconds since the job acked, by the store's clock alone."""
+        """Return the seconds since the job acked, by the store's clock alone."""
         return self.store.age(f"{folder(id)}/acks/{job}.json")
 
     def create_request(self, request: Request) -> Created[Request]:
-        """Put a request behind those that the caller has seen."""
+        """Append a request to those that the caller has seen."""
         seams.fault("Q1.request.before")
-        made = self._create(_request_path(request.gate, request.number), request)
+        created = self._create(_request_path(request.gate, request.number), request)
         seams.fault("Q1.request.after")
-        return made
+        return created
 
     def requests(self, gate: str, after: int = 0) -> list[Request]:
-        """The requests behind number `after`, in order. What a listing does not show yet is in the next one."""
-        found: list[Request] = []
-        while (request := self._request(gate, after + len(found) + 1)) is not None:
-            found.append(request)
-        return found
+        """Return the requests after number `after`, in order. A request that is not visible yet comes with the next
+        call."""
+        requests: list[Request] = []
+        while (request := self._request(gate, after + len(requests) + 1)) is not None:
+            requests.append(request)
+        return requests
 
     def settle_request(self, request: Request) -> None:
-        """W2: before a plan goes on from behind it."""
+        """W2: sync the request. To be called before a plan continues after it."""
         self.store.settle(_request_path(request.gate, request.number))
 
     def _request(self, gate: str, number: int) -> Request | None:
         path = _request_path(gate, number)
-        found = self._read(path, Request)
-        if found is not None and (found.gate, found.number) != (gate, number):
-            raise self._misplaced(path, f"request {found.number} of gate {found.gate!r}")
-        return found
+        request = self._read(path, Request)
+        if request is not None and (request.gate, request.number) != (gate, number):
+            raise self._misplaced(path, f"request {request.number} of gate {request.gate!r}")
+        return request
 
-    # -- who did what from the pages -----------------------------------------------------------------
+    # -- the audit log of the pages ------------------------------------------------------------------
 
     def create_act(self, act: Act) -> str:
-        """Write down that somebody asks for something, before it is done. Answers with its key."""
+        """Record the request for an action, before it is performed. Return its key."""
         self._create(f"{AUDIT}/{act.key}.json", act)
         return act.key
 
     def act(self, key: str) -> Act | None:
-        """What was asked for under this key, which must have been checked: it is a part of a path."""
+        """Return the act with this key. The caller must have checked the key: it becomes part of a path."""
         path = f"{AUDIT}/{key}.json"
-        found = self._read(path, Act)
-        if found is not None and found.key != key:
-            raise self._misplaced(path, f"act {found.key}")
-        return found
+        act = self._read(path, Act)
+        if act is not None and act.key != key:
+            raise self._misplaced(path, f"act {act.key}")
+        return act
 
     def create_acted(self, key: str, acted: Acted) -> None:
-        """What came of it."""
-        told = msgspec.structs.replace(acted, told=without_logins(acted.told))
-        self._create(f"{AUDIT}/{key}.done.json", told)
+        """Record the outcome of an act."""
+        masked = msgspec.structs.replace(acted, told=without_logins(acted.told))
+        self._create(f"{AUDIT}/{key}.done.json", masked)
 
     def acts(self, last: int) -> list[tuple[Act, Acted | None]]:
-        """The last so many, newest first."""
+        """Return the last `last` acts with their outcomes, newest first."""
         names = [name for name in self.store.names(AUDIT) if not name.endswith(".done.json")]
         keys = [name.removesuffix(".json") for name in names[-last:]]
-        found = ((self._read(f"{AUDIT}/{key}.json", Act), key) for key in reversed(keys))
-        return [(act, self._read(f"{AUDIT}/{key}.done.json", Acted)) for act, key in found if act is not None]
+        acts = []
+        for key in reversed(keys):
+            act = self._read(f"{AUDIT}/{key}.json", Act)
+            if act is not None:
+                acts.append((act, self._read(f"{AUDIT}/{key}.done.json", Acted)))
+        return acts
 
 
 def _request_path(gate: str, number: int) -> str:

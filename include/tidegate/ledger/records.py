@@ -1,4 +1,4 @@
-"""Records under their paths: create-if-absent, read back, and the side files that they name."""
+"""Records by path: create if absent, read back, and read and write the side files that records name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Created(Generic[T]):
-    """What now lies under the path, and whether this call put it there."""
+    """The record that is now at the path, and whether this call created it."""
 
     record: T
     sha: str
@@ -28,7 +28,7 @@ class Created(Generic[T]):
 
 
 class Records:
-    """Strict records and their side files on a store. Holds no state: every call asks the store."""
+    """Strict records and their side files on a store. Stateless: every call reads the store."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
         self.store = store
@@ -37,7 +37,7 @@ class Records:
     # -- the two ways to touch a record --------------------------------------------------------------
 
     def _create(self, path: str, record: R) -> Created[R]:
-        """Create-if-absent; an unclear answer is resolved by reading back (W1)."""
+        """Create the record if absent. An unclear answer is resolved by reading back (W1)."""
         data = encode(record)
         unclear: Unavailable | None = None
         try:
@@ -45,38 +45,39 @@ class Records:
                 return Created(record, sha256(data), mine=True)
         except Unavailable as error:
             unclear = error
-        found = self.store.read(path)
-        if found is None:
+        existing = self.store.read(path)
+        if existing is None:
             raise unclear or Unavailable(
                 f"{self.store.url(path)} exists but cannot be read",
-                help="it is tried again; if it goes on, `tidegate doctor` tells whether the storage keeps its promises",
+                help="it is retried; if this persists, `tidegate doctor` checks whether the storage keeps its promises",
                 reason="STORAGE",
             )
-        if found == data:  # the attempt id in it is ours alone
-            self.store.settle(path)  # what failed may have been the sync: seen is not yet durable
+        if existing == data:  # the attempt id in it is ours alone
+            self.store.settle(path)  # the sync may have failed: a visible record is not yet a durable one
             return Created(record, sha256(data), mine=True)
-        return Created(decode(found, type(record), self.store.url(path)), sha256(found), mine=False)
+        return Created(decode(existing, type(record), self.store.url(path)), sha256(existing), mine=False)
 
     def _read(self, path: str, kind: type[R], id: int | None = None) -> R | None:
-        """The record under `path`, if there is one; `id`: the checkpoint that it must be about."""
+        """Read the record at `path`; None if there is none. id: the checkpoint that it must be about."""
         data = self.store.read(path)
         if data is None:
             return None
         record = decode(data, kind, self.store.url(path))
-        if id is not None and (found := getattr(record, "id", None)) != id:
-            raise self._misplaced(path, f"checkpoint {found}")
+        record_id = getattr(record, "id", None)
+        if id is not None and record_id != id:
+            raise self._misplaced(path, f"checkpoint {record_id}")
         return record
 
     def _read_hint(self, path: str, kind: type[R]) -> R | None:
-        """A hint is allowed to be lost or damaged: that only costs time."""
+        """Read a hint; None if it is lost or damaged, which only costs time."""
         try:
             return self._read(path, kind)
         except Corrupt:
             return None
 
-    def _misplaced(self, path: str, whose: str) -> Corrupt:
+    def _misplaced(self, path: str, subject: str) -> Corrupt:
         return Corrupt(
-            f"{self.store.url(path)} is about {whose}",
+            f"{self.store.url(path)} is about {subject}",
             expected="each record under the path that it was written to",
             help="a file was copied or moved: restore the folder from a copy of the storage",
             reason="LEDGER_DAMAGED",
@@ -85,34 +86,34 @@ class Records:
     # -- payloads ------------------------------------------------------------------------------------
 
     def put_blob(self, data: bytes) -> Blob:
-        """An immutable side file. Its name is never shared with another writer's, so it can be deleted by name."""
+        """Write an immutable side file. No other writer ever uses its name, so it can be deleted by name."""
         sha = sha256(data)
         path = f"blobs/{seams.new_id()}-{sha[:16]}.json"
         try:
-            made = self.store.create(path, data)
+            created = self.store.create(path, data)
         except Unavailable:
             if self.store.read(path) != data:
                 raise
             self.store.settle(path)
-            made = True
-        if not made and self.store.read(path) != data:
+            created = True
+        if not created and self.store.read(path) != data:
             raise Unavailable(f"{self.store.url(path)} is taken", help="try again under another name", reason="STORAGE")
         return Blob(path=path, sha=sha, size=len(data))
 
     def copy_blob(self, blob: Blob, data: bytes) -> None:
-        """A side file of another ledger, under its own name: nobody else has one of that name."""
+        """Copy a side file of another ledger under its own name, which nobody else uses."""
         try:
-            made = self.store.create(blob.path, data)
+            created = self.store.create(blob.path, data)
         except Unavailable:
             if self.store.read(blob.path) is None:
-                raise  # to be tried again: nothing is damaged
-            made = False
-        if not made:
+                raise  # to be retried: nothing is damaged
+            created = False
+        if not created:
             self.get_blob(blob)
             self.store.settle(blob.path)
 
     def get_blob(self, blob: Blob) -> bytes:
-        """The bytes of a side file, checked."""
+        """Return the bytes of a side file. Raise Corrupt if it is missing or changed."""
         data = self.store.read(blob.path)
         if data is None or sha256(data) != blob.sha:
             state = "is missing" if data is None else "is not what was written (its hash differs)"
@@ -125,16 +126,16 @@ class Records:
         return data
 
     def pack(self, value: Json, parts: int = 1) -> Payload:
-        """A source's or sink's JSON for a record: inline if short, else as a side file.
+        """Pack the JSON of a source or sink for a record: inline if short, otherwise as a side file.
 
-        parts: how many there may be beside each other in one record; the more, the shorter each must be.
+        parts: how many payloads one record may hold; the more, the shorter each inline one must be.
         """
         data = encode_json(value)
         inline = len(data) <= min(INLINE_LIMIT, INLINE_ALL // max(parts, 1))
         return Payload(data=value) if inline else Payload(blob=self.put_blob(data))
 
     def unpack(self, payload: Payload) -> Json:
-        """The JSON of a payload, wherever it lies."""
+        """Return the JSON of a payload, inline or from its side file."""
         if payload.blob is None:
             if payload.data is None:
                 raise Corrupt("a payload names neither data nor a file", help="restore the record from a copy")
@@ -150,12 +151,12 @@ class RecordStamp(TypedDict):
 
 
 def stamp(attempt: str) -> RecordStamp:
-    """The fields that every record has: who wrote it, and when by the writer's clock."""
+    """Return the fields that every record has: its writer, and the time by the writer's clock."""
     if not attempt:
-        raise Invalid("a record needs the attempt id of its writer", help="give it: seams.new_id() makes one")
+        raise Invalid("a record needs the attempt id of its writer", help="pass one: seams.new_id() generates it")
     return {"attempt": attempt, "created": seams.now().isoformat(timespec="milliseconds")}
 
 
 def folder(id: int) -> str:
-    """Where the records of an entry lie."""
+    """Return the folder of an entry's records."""
     return f"checkpoints/{entry_name(id)}"

@@ -1,7 +1,7 @@
-"""Bytes under names: what the ledger asks of storage, and how a local folder gives it.
+"""The ledger's storage: the interface, and its implementation on a local folder.
 
-Everything that counts rests on one call, `create`: it makes a file only if there is none, whole or not
-at all, and durable before it answers. Listings only propose; a create settles (docs/protocol.md, W1 to W3).
+Everything that counts rests on one call, `create`: it creates a file only if there is none, whole or not at all, and
+durable before it returns. Listings only propose; a create settles (docs/protocol.md, W1 to W3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CLOCK", "LocalStore", "Store", "within"]
 _PROBE = "clock.probe"
 
 CLOCK = "clock"
-"""An object store's folder for what is written to be looked at and removed. What a crash leaves there means nothing."""
+"""The folder of an object store for short-lived probes. Files that a crash leaves there mean nothing."""
 
 
 class Store(ABC):
@@ -35,60 +35,61 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Make the file, durably. False: there is one already. Unavailable: unknown, the caller reads back."""
+        """Create the file, durably. False: it already exists. Unavailable: not known; the caller must read back."""
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """The file's bytes; None if there is no such file. Unavailable or Corrupt if it cannot be read."""
+        """Return the file's bytes; None if there is no such file. Raise Unavailable or Corrupt if it cannot be read."""
 
     @abstractmethod
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
-        """Names in the folder that sort behind `after`, and below `before`, sorted. A missing folder has none."""
+        """Return the names in the folder that sort after `after` and before `before`, sorted. A missing folder has
+        none."""
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
-        """Write a hint: whole, but with no promise about which of several writers wins."""
+        """Write a hint: whole, but with no guarantee about which of several writers wins."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it. Missing is fine."""
+        """Remove a file, or a folder with everything in it. It may be missing."""
 
     @abstractmethod
     def age(self, path: str) -> float | None:
-        """Seconds since the file was created, by the store's own clock. None if there is no such file."""
+        """Return the seconds since the file was created, by the store's own clock; None if there is no such file."""
 
     @abstractmethod
     def settle(self, path: str) -> None:
-        """Make sure that a file which was just read survives a power loss (W2)."""
+        """Make sure that a file that was just read survives a power loss (W2)."""
 
-    def refuse_unsafe(self) -> None:  # noqa: B027 - a local folder's `create` says it itself
-        """Invalid if this store could let two make the same file: tried out, once, before anything rests on it."""
+    def refuse_unsafe(self) -> None:  # noqa: B027 - the `create` of a local folder checks it itself
+        """Raise Invalid if two clients could both create the same file: tested once, before anything rests on it."""
 
     def url(self, path: str) -> str:
-        """Where Spark finds `path`."""
+        """Return the URL or path under which Spark finds `path`."""
         return f"{self.root}/{path}"
 
 
 def within(names: Iterable[str], after: str, before: str | None) -> list[str]:
-    """Those between the two, sorted."""
+    """Return the names between the two, sorted."""
     return sorted(name for name in names if name > after and (before is None or name < before))
 
 
 def parts(path: str) -> list[str]:
-    """The names in a path. Refuses the store's own folder, and whatever could lead out of it."""
-    found = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in found):
+    """Split a path into names. Raise Invalid for the store's own folder, and for a path that could lead out of it."""
+    names = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in names):
         raise Invalid(
             f"ledger path {path!r} is not allowed",
             expected="plain names joined by '/'",
-            help="the ledger makes its paths itself: check who calls it",
+            help="the ledger builds its paths itself: check the caller",
             reason="BAD_PATH",
         )
-    return found
+    return names
 
 
 class LocalStore(Store):
-    """A local folder, with plain system calls: no runtime to break in a forked child, and real fsync.
+    """A local folder, by plain system calls: no runtime that breaks in a forked child, and real fsync.
 
     Records are private (0600 in folders of 0700). No symlink below the root is followed.
     """
@@ -98,17 +99,17 @@ class LocalStore(Store):
         self.root = str(self._root)
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write aside, fsync, link into place (fails if taken), fsync the folder."""
+        """Write a temporary file, fsync it, link it into place (fails if the name exists), fsync the folder."""
         with self._failures("create", path):
             target = self._path(path)
-            aside = self._write_aside(target, data)
+            temporary = self._write_temporary(target, data)
             try:
-                self._link(aside, target)
+                self._link(temporary, target)
             except FileExistsError:
                 return False
             finally:
                 with contextlib.suppress(OSError):
-                    os.unlink(aside)
+                    os.unlink(temporary)
         with self._failures("sync", path, landed=True):
             _sync_folder(target.parent)
         return True
@@ -125,23 +126,23 @@ class LocalStore(Store):
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
         with self._failures("list", folder):
             try:
-                found = os.listdir(self._path(folder) if folder else self._root)
+                names = os.listdir(self._path(folder) if folder else self._root)
             except FileNotFoundError:
                 return []
-        return within((name for name in found if not name.startswith(".")), after, before)
+        return within((name for name in names if not name.startswith(".")), after, before)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._failures("write", path):
             target = self._path(path)
-            aside = self._write_aside(target, data)
+            temporary = self._write_temporary(target, data)
             try:
-                os.replace(aside, target)
+                os.replace(temporary, target)
             except OSError:
-                os.unlink(aside)
+                os.unlink(temporary)
                 raise
 
     def delete(self, path: str) -> None:
-        """Several may delete the same at once: what another was faster with is fine."""
+        """Remove a file or a folder. Several processes may delete the same one at once."""
         with self._failures("delete", path):
             target = self._path(path)
             if target.is_dir():
@@ -153,15 +154,15 @@ class LocalStore(Store):
                 _sync_folder(target.parent)
 
     def age(self, path: str) -> float | None:
-        """Both times come from the file system that holds the ledger, so no machine's clock matters."""
+        """Return the age. Both times come from the file system that holds the ledger, so no machine's clock matters."""
         with self._failures("look at", path):
             try:
-                made = os.stat(self._path(path), follow_symlinks=False).st_mtime
+                created = os.stat(self._path(path), follow_symlinks=False).st_mtime
             except FileNotFoundError:
                 return None
-            probe = self._write_aside(self._root / _PROBE, b"", durable=False)
+            probe = self._write_temporary(self._root / _PROBE, b"", durable=False)
             try:
-                return os.stat(probe).st_mtime - made
+                return os.stat(probe).st_mtime - created
             finally:
                 os.unlink(probe)
 
@@ -176,7 +177,7 @@ class LocalStore(Store):
             _sync_folder(target.parent)
 
     def _path(self, path: str) -> Path:
-        """The absolute path, refusing to leave the root or to pass through a symlink below it."""
+        """Return the absolute path. Raise if it leaves the root or passes through a symlink below it."""
         target = self.root
         for part in parts(path):
             target = f"{target}/{part}"
@@ -189,10 +190,10 @@ class LocalStore(Store):
                 )
         return Path(target)
 
-    def _link(self, aside: Path, target: Path) -> None:
-        """The one step that claims the name."""
+    def _link(self, temporary: Path, target: Path) -> None:
+        """Claim the name, in one step."""
         try:
-            os.link(aside, target, follow_symlinks=False)
+            os.link(temporary, target, follow_symlinks=False)
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
@@ -204,7 +205,7 @@ class LocalStore(Store):
             ) from error
 
     def _make_folders(self, folder: Path) -> None:
-        """Create what is missing and make each new name durable in its parent."""
+        """Create missing folders and make each new name durable in its parent."""
         missing = []
         while not folder.is_dir():
             missing.append(folder)
@@ -214,11 +215,11 @@ class LocalStore(Store):
                 os.mkdir(new, 0o700)
             _sync_folder(new.parent)
 
-    def _write_aside(self, target: Path, data: bytes, durable: bool = True) -> Path:
-        """The bytes, durable but for a mere probe, under a hidden temporary name in the target's folder."""
+    def _write_temporary(self, target: Path, data: bytes, durable: bool = True) -> Path:
+        """Write a hidden temporary file in the target's folder. It is durable unless it is only a probe."""
         self._make_folders(target.parent)
-        aside = target.parent / f".{target.name}.{seams.new_id()}.tmp"
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        temporary = target.parent / f".{target.name}.{seams.new_id()}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
@@ -227,13 +228,16 @@ class LocalStore(Store):
                     os.fsync(file.fileno())
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(aside)
+                os.unlink(temporary)
             raise
-        return aside
+        return temporary
 
     @contextlib.contextmanager
     def _failures(self, action: str, path: str, landed: bool = False) -> Iterator[None]:
-        """An operating system error as one that says what to do. What has landed is never said to have failed."""
+        """Turn an operating system error into one that says how to resolve it.
+
+        landed: the file exists, so the error must leave open whether the call succeeded.
+        """
         try:
             yield
         except OSError as error:
@@ -259,34 +263,34 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _unless_missing(_: object, path: str, info: tuple[Any, BaseException, Any]) -> None:
-    """For rmtree: a file that is gone is what was wanted."""
+    """Ignore files that are already gone, in rmtree."""
     if not isinstance(info[1], FileNotFoundError):
         raise info[1]
 
 
-def _explained(error: OSError, action: str, where: str) -> Corrupt | Invalid | Unavailable:
-    what = f"cannot {action} {where}: {error.strerror or error}"
+def _explained(error: OSError, action: str, url: str) -> Corrupt | Invalid | Unavailable:
+    message = f"cannot {action} {url}: {error.strerror or error}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return Invalid(
-            what,
+            message,
             expected="a folder that this user may read and write",
             help="change its owner or mode, or choose another folder with the setting 'root'",
             reason="NO_ACCESS",
         )
     if error.errno == errno.ENAMETOOLONG:
         return Invalid(
-            what,
+            message,
             expected="a path that the operating system accepts",
             help="choose a shorter folder with the setting 'root'",
             reason="BAD_PATH",
         )
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP):
         return Corrupt(
-            what,
+            message,
             expected="tidegate's own folders and files",
             help="something else lies there: move it away, or restore the folder from a copy",
             reason="NOT_OURS",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unavailable(what, help="free some space on that disk, then try again", reason="DISK_FULL")
-    return Unavailable(what, help="try again; if it stays, check the disk or mount", reason="STORAGE")
+        return Unavailable(message, help="free some space on that disk, then try again", reason="DISK_FULL")
+    return Unavailable(message, help="try again; if it stays, check the disk or mount", reason="STORAGE")

@@ -489,15 +489,15 @@ def test_two_that_retire_at_once_do_not_take_the_winner_for_a_loser(world, monke
     world.checkpoint("one", rows=3)
     world.decided("two", rows=3)
     world.coordinator().publish()
-    filled = Ledger._filled
+    filled = Ledger._entry_of
 
     def filled_late(self, plan):
         if plan.id == 1 and world.path(1, "plan.json").exists():
-            monkeypatch.setattr(Ledger, "_filled", filled)
+            monkeypatch.setattr(Ledger, "_entry_of", filled)
             assert world.coordinator().retire() == [1]
         return filled(self, plan)
 
-    monkeypatch.setattr(Ledger, "_filled", filled_late)
+    monkeypatch.setattr(Ledger, "_entry_of", filled_late)
     world.coordinator().retire()
     assert left(world) == [2]
     world.exact()
