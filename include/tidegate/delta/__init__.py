@@ -26,16 +26,18 @@ from tidegate.delta.log.features import (
     spark_reasons,
     spark_reasons_to_rewrite,
 )
-from tidegate.delta.log.files import Commit, read_commit
+from tidegate.delta.log.files import Commit, DataFile, read_commit
 from tidegate.delta.log.owner import owner_of, refuse_owner
 from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
 from tidegate.delta.log.snapshot import Snapshot, open_table
+from tidegate.delta.log.table_log import TableLayout, TableLog
 
 __all__ = [
     "Commit",
     "CommitStamp",
     "Committed",
+    "DataFile",
     "Foreign",
     "Journal",
     "LiveFile",
@@ -43,6 +45,8 @@ __all__ = [
     "Snapshot",
     "StagedFile",
     "Syncing",
+    "TableLayout",
+    "TableLog",
     "add_columns",
     "append",
     "create",

@@ -22,7 +22,14 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.delta.files.access import Location, told
 from tidegate.delta.files.footers import open_parquet
-from tidegate.delta.log.files import LOG, last_checkpoint, log_path, read_commit
+from tidegate.delta.log.files import (
+    LOG,
+    last_checkpoint,
+    list_log,
+    log_path,
+    parse_log_name,
+    read_commit,
+)
 from tidegate.errors import Corrupt, TidegateError
 
 __all__ = ["checkpoint_if_due", "do_without_torn", "put_aside", "sync_checkpoint", "torn_checkpoints"]
@@ -33,7 +40,6 @@ _EVERY = 100
 """Commits between two checkpoints, where the table does not say; as in delta-rs."""
 
 _HINT = "_last_checkpoint"
-_NAME = re.compile(r"([0-9]{20})\.(json|checkpoint\..*?(?:parquet|json))")
 _ASIDE = "torn-"
 """Begins the names of files that are done without: no engine takes them for a part of the log."""
 _LEFT = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
@@ -139,7 +145,7 @@ def _aside(
 ) -> Iterator[Location]:
     """A table of the same log files from a version on. What is done to it, the table does not see."""
     names = [name for name in os.listdir(location.local(LOG)) if f"{LOG}/{name}" not in without]
-    versions = {name: int(match[1]) for name in names if (match := _NAME.fullmatch(name))}
+    versions = {name: file.version for name in names if (file := parse_log_name(name)) is not None}
     with tempfile.TemporaryDirectory(prefix="tidegate-log-") as folder:
         copy = Path(folder, LOG)
         copy.mkdir()
@@ -151,17 +157,16 @@ def _aside(
 
 
 def _checkpoints(location: Location) -> dict[int, list[str]]:
-    """The names of the files of each checkpoint, by version."""
-    found: dict[int, list[str]] = {}
-    for name in os.listdir(location.local(LOG)) if location.local(LOG).is_dir() else ():
-        if (match := _NAME.fullmatch(name)) and match[2] != "json":
-            found.setdefault(int(match[1]), []).append(name)
-    return found
+    """Return the names of the files of each checkpoint, by version."""
+    names: dict[int, list[str]] = {}
+    for file in list_log(location):
+        if file.kind == "checkpoint":
+            names.setdefault(file.version, []).append(file.name)
+    return names
 
 
 def _commits(location: Location) -> set[int]:
-    names = map(_NAME.fullmatch, os.listdir(location.local(LOG)))
-    return {int(match[1]) for match in names if match and match[2] == "json"}
+    return {file.version for file in list_log(location) if file.kind == "commit"}
 
 
 def _whole(location: Location, names: Collection[str]) -> bool:

@@ -10,11 +10,10 @@ Delta's own checkpoint of a version that stays replaces all before it. It is loo
 from __future__ import annotations
 
 import itertools
-import re
 
 from tidegate.delta.files.access import Location
 from tidegate.delta.files.footers import open_parquet
-from tidegate.delta.log.files import LOG
+from tidegate.delta.log.files import LOG, parse_log_name
 from tidegate.errors import Corrupt
 
 __all__ = ["YOUNG_S", "forget_log"]
@@ -22,17 +21,16 @@ __all__ = ["YOUNG_S", "forget_log"]
 YOUNG_S = 86_400.0
 """How much older than the newest commit a file must be. Nobody sleeps that long and goes on."""
 
-_NAME = re.compile(r"_delta_log/([0-9]{20})\.(json|checkpoint\.parquet)")
-
 
 def forget_log(location: Location, below: int) -> list[str]:
     """Delete what the log needs for no version from `below` on, oldest first; answers with what is gone.
 
     It may break off anywhere: what is left has no holes.
     """
-    found = [(match, path, at) for path, at in location.modified(LOG).items() if (match := _NAME.fullmatch(path))]
-    commits = {int(match[1]): (path, at) for match, path, at in found if match[2] == "json"}
-    checkpoints = {int(match[1]): path for match, path, _ in found if match[2] != "json"}
+    modified = location.modified(LOG)
+    files = [file for path in modified if (file := parse_log_name(path.removeprefix(f"{LOG}/"))) is not None]
+    commits = {file.version: (file.path, modified[file.path]) for file in files if file.kind == "commit"}
+    checkpoints = {file.version: file.path for file in files if file.is_classic_checkpoint}
     stays = max((version for version in checkpoints if version <= below and version in commits), default=0)
     if not stays or not _whole(location, checkpoints[stays]):
         return []

@@ -297,7 +297,7 @@ def sync_commit(location: Location, version: int) -> None:
     """Make a commit durable that another writer made, the files that it adds, and the checkpoint that came with it."""
     found = read_commit(location, version)
     if found is not None:
-        location.sync(found.added())
+        location.sync(found.added_paths())
         found.make_durable()
         sync_checkpoint(location)
 

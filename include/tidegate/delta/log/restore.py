@@ -37,7 +37,7 @@ def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, i
             continue
         ours = ((seen.txn(app_id), number) for app_id, number in transactions.items())
         if seen.changes_rows() and not any(made is not None and number in (None, made) for made, number in ours):
-            found.append(Foreign(version, str(seen.info().get("operation", "unknown"))))
+            found.append(Foreign(version, seen.operation or "unknown"))
     return found
 
 

@@ -253,6 +253,6 @@ class DeltaAppend(DeltaSink):
         gone, stayed = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
         done = replace(snapshot, [*stayed, *files], gone, stamp)
         found = read_commit(snapshot.location, done.version) if done is not None else None
-        if found is None or not {file.path for file in stayed} <= found.added():
+        if found is None or not {file.path for file in stayed} <= found.added_paths():
             snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
         return done

@@ -150,14 +150,14 @@ class _Rows:
             commit = read_commit(self.snapshot.location, version)
             if commit is None:
                 raise self._refused(f"the commit file of version {version} is gone")
-            removed = {unquote(action["remove"]["path"]) for action in commit.actions() if "remove" in action}
+            removed = commit.removed_paths()
             if not removed & carriers:
                 continue
             # What lets go of another interval's rows writes those that stay as they are.
             if commit.changes_rows() and not commit.tags().get("tidegate.disowned"):
-                operation = commit.info().get("operation", "unknown")
+                operation = commit.operation or "unknown"
                 raise self._refused(f"version {version} ({operation}) has changed rows in the files in which it lies")
-            carriers = (carriers - removed) | commit.added()
+            carriers = (carriers - removed) | commit.added_paths()
         return carriers
 
     def _told_of(self, source: InputFile) -> Iterator[bytes]:
@@ -178,10 +178,9 @@ class _Rows:
 
 def _added(commit: Commit) -> list[StagedFile]:
     """The files that a commit added."""
-    found = [action["add"] for action in commit.actions() if "add" in action]
     return [
-        StagedFile(path=unquote(each["path"]), size=each["size"], rows=0, partition=each["partitionValues"], stats="")
-        for each in found
+        StagedFile(path=unquote(add["path"]), size=add["size"], rows=0, partition=add["partitionValues"], stats="")
+        for add in commit.actions_of("add")
     ]
 
 

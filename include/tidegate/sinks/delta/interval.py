@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
-from urllib.parse import unquote
 
 from tidegate.delta import (
     Committed,
@@ -144,9 +143,8 @@ def _rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
         commit = read_commit(snapshot.location, version)
         if commit is None:
             break
-        removed = (unquote(action["remove"]["path"]) for action in commit.actions() if "remove" in action)
-        if not commit.tags() and any(part in path for path in removed):
-            return version, str(commit.info().get("operation", "unknown"))
+        if not commit.tags() and any(part in path for path in commit.removed_paths()):
+            return version, commit.operation or "unknown"
     return None, ""
 
 

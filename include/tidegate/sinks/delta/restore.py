@@ -13,8 +13,6 @@ are null. What others have committed since is never lost without a choice:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from urllib.parse import unquote
 
 from tidegate.delta import (
     CommitStamp,
@@ -210,12 +208,6 @@ def _taken_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bo
             return True
         if any(commit.txn(app_id) is not None for app_id in ours):
             continue
-        removed = _removed(commit.actions())
-        if any(_entry(path, own) for path in removed):
+        if any(_entry(path, own) for path in commit.removed_paths()):
             return True
     return False
-
-
-def _removed(actions: Sequence[dict[str, object]]) -> list[str]:
-    found = (action.get("remove") for action in actions)
-    return [unquote(str(each["path"])) for each in found if isinstance(each, dict)]

@@ -194,7 +194,7 @@ class DeltaUpsert(DeltaSink):
         if done is None:
             return  # Its commit file is gone: nothing tells any more what the table needs.
         found = read_commit(location, done.version)
-        named = found.added() if found else set()
+        named = found.added_paths() if found else set()
         entry = staging.folder(context).rsplit("/", 1)[0]
         location.remove_files(
             path
@@ -345,4 +345,4 @@ def _held(keys: Keys) -> Any:
 def _names(location: Location, done: Committed, files: Sequence[StagedFile]) -> bool:
     """Whether the commit is the one that names these files, not a concurrent publisher's equal one."""
     found = read_commit(location, done.version) if files else None
-    return not files or (found is not None and {file.path for file in files} <= found.added())
+    return not files or (found is not None and {file.path for file in files} <= found.added_paths())

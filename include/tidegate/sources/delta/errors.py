@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import Invalid
 
 if TYPE_CHECKING:
-    from tidegate.sources.delta.log import Version
+    from tidegate.delta import Commit
     from tidegate.sources.delta.position import TablePosition
 
 _AFRESH = "give the source another name: it then starts afresh, from the table as it is"
@@ -88,13 +88,13 @@ def log_cleaned(source: str, url: str, wanted: int, commits: list[int]) -> Inval
     )
 
 
-def changed_rows(source: str, url: str, version: Version) -> Invalid:
+def changed_rows(source: str, url: str, commit: Commit) -> Invalid:
     """Not an append."""
-    does = "updates or deletes" if version.added else "deletes"
-    skip = "ignore_changes=True skips it" if version.added else "ignore_deletes=True skips it"
-    operation = version.operation or "unknown operation"
+    does = "updates or deletes" if commit.added_files else "deletes"
+    skip = "ignore_changes=True skips it" if commit.added_files else "ignore_deletes=True skips it"
+    operation = commit.operation or "unknown operation"
     return Invalid(
-        f"source {source!r}: version {version.number} of {url} ({operation}) {does} rows",
+        f"source {source!r}: version {commit.version} of {url} ({operation}) {does} rows",
         expected="versions that append rows, in mode='append'",
         help=f"read every change with mode='changes', if the table's change data feed is on; or {skip}, "
         "so that the pipeline never learns of it",

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.delta import LiveFile, live_files, open_table
+from tidegate.delta import DataFile, LiveFile, TableLayout, TableLog, live_files, open_table
 from tidegate.errors import Invalid, TidegateError
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
 from tidegate.sources.base import Planned
 from tidegate.sources.delta import errors
-from tidegate.sources.delta.log import DataFile, TableLayout, TableLog
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,7 +30,7 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
         raise errors.no_table(source, log.location.url)
     layout = log.layout(head)
     kind = _kind(layout, column, source, log.location.url)
-    version = log.version(head)
+    commit = log.commit(head)
     bounds = _bounds(kind, interval)
     everything = log.snapshot(head)
     files = _chosen(log, head, everything, column, kind, bounds)
@@ -43,8 +42,8 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
         "partition_by": list(layout.partition_by),
         "reader": "parquet" if plain else "delta",
         "whole_snapshot": True,  # the condition on the column does the rest
-        "millis": None if version is None else version.millis,
-        "commits": [[head, None if version is None else version.sha]],
+        "millis": None if commit is None else commit.millis,
+        "commits": [[head, None if commit is None else commit.sha]],
         "files": [{"version": head, "path": f.path, "size": f.size, "values": f.values} for f in files],
         "feed": None,
         "interval": {"column": column, "kind": kind, "low": bounds[0].isoformat(), "high": bounds[1].isoformat()},

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from tidegate.delta.files.access import locate
+from tidegate.delta import Commit, DataFile, TableLayout, TableLog, locate
 from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.delta import errors
 from tidegate.sources.delta.interval import plan_interval
-from tidegate.sources.delta.log import DataFile, TableLayout, TableLog, Version
 from tidegate.sources.delta.position import TablePosition
 from tidegate.sources.delta.verify import verify_delta
 
@@ -189,19 +188,19 @@ class DeltaTable(Source):
                 return  # the log is the next plan's: a snapshot may need delta-spark, the versions after it not
         began = cut.end.version
         plain: bool | None = None
-        for at, version in self._versions(log, cut.end, source):
-            if version.number - began > VERSIONS:
+        for at, commit in self._versions(log, cut.end, source):
+            if commit.version - began > VERSIONS:
                 cut.more = True
                 return
-            if self.mode == "append" and (plain is None or version.changes_layout):
-                plain = log.layout(version.number).is_plain
+            if self.mode == "append" and (plain is None or commit.changes_layout):
+                plain = log.layout(commit.version).is_plain
             # delta-spark reads a range under one schema, and each version costs it a second.
             by_spark = self.mode == "append" and not plain
-            if by_spark and cut.commits and (version.changes_layout or len(cut.commits) >= VERSIONS_BY_SPARK):
+            if by_spark and cut.commits and (commit.changes_layout or len(cut.commits) >= VERSIONS_BY_SPARK):
                 cut.more = True
                 return
             try:
-                fits = self._take(cut, at, version, log, source)
+                fits = self._take(cut, at, commit, log, source)
             except Invalid:
                 if not cut.files and not cut.feed:
                     raise
@@ -212,41 +211,41 @@ class DeltaTable(Source):
     def _fill_from_snapshot(self, cut: Cut, log: TableLog) -> None:
         """Take files of the table as it was at the first plan."""
         position = cut.end
-        version = log.version(position.version)
+        commit = log.commit(position.version)
         cut.commits[position.version] = position.sha
-        cut.millis = None if version is None else version.millis
+        cut.millis = None if commit is None else commit.millis
         if cut.take_files(position, log.snapshot(position.version)):
-            cut.more = log.version(position.version + 1) is not None
+            cut.more = log.commit(position.version + 1) is not None
 
-    def _take(self, cut: Cut, at: TablePosition, version: Version, log: TableLog, source: str) -> bool:
+    def _take(self, cut: Cut, at: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
         """Take one version, or what fits of it; False: a bound is met."""
         if self.mode == "append":
-            return cut.take_files(at, self._appended(version, log, source))
+            return cut.take_files(at, self._appended(commit, log, source))
         if at.index:
             raise errors.half_read(source, log.location.url, at.version)
-        if (not cut.feed or version.changes_layout) and not log.layout(version.number).has_change_feed:
-            raise errors.no_change_feed(source, log.location.url, version.number)
-        return cut.take_feed(version)
+        if (not cut.feed or commit.changes_layout) and not log.layout(commit.version).has_change_feed:
+            raise errors.no_change_feed(source, log.location.url, commit.version)
+        return cut.take_feed(commit)
 
-    def _versions(self, log: TableLog, position: TablePosition, source: str) -> Iterator[tuple[TablePosition, Version]]:
+    def _versions(self, log: TableLog, position: TablePosition, source: str) -> Iterator[tuple[TablePosition, Commit]]:
         """The commits to read, each with the position to begin at."""
         if position.index is not None:
-            version = log.version(position.version)
-            if version is None:
+            commit = log.commit(position.version)
+            if commit is None:
                 raise errors.log_cleaned(source, log.location.url, position.version, log.commits)
-            yield position, version
+            yield position, commit
         number = position.version + 1
-        while (version := log.version(number)) is not None:
-            yield TablePosition(position.table, number, version.sha, 0, False), version
+        while (commit := log.commit(number)) is not None:
+            yield TablePosition(position.table, number, commit.sha, 0, False), commit
             number += 1
 
-    def _appended(self, version: Version, log: TableLog, source: str) -> Sequence[DataFile]:
+    def _appended(self, commit: Commit, log: TableLog, source: str) -> Sequence[DataFile]:
         """The files of a version that appends rows; Invalid, or none by choice, if it does something else."""
-        if not version.removed:
-            return version.added
-        if self.ignore_changes or (self.ignore_deletes and not version.added):
+        if not commit.removed_files:
+            return commit.added_files
+        if self.ignore_changes or (self.ignore_deletes and not commit.added_files):
             return []
-        raise errors.changed_rows(source, log.location.url, version)
+        raise errors.changed_rows(source, log.location.url, commit)
 
 
 @dataclass
@@ -282,16 +281,16 @@ class Cut:
         self.end = replace(at, index=None, is_snapshot=False)
         return True
 
-    def take_feed(self, version: Version) -> bool:
+    def take_feed(self, commit: Commit) -> bool:
         """Take a version's changes, whole; False: a bound is met."""
-        size = sum(file.size for file in version.changes)
-        if version.changes and self._is_full(len(version.changes), size):
+        size = sum(file.size for file in commit.change_files)
+        if commit.change_files and self._is_full(len(commit.change_files), size):
             self.more = True
             return False
-        if version.changes:
-            self.feed.append(version.number)
-            self.commits[version.number] = version.sha
-        self.end = replace(self.end, version=version.number, sha=version.sha, index=None, is_snapshot=False)
+        if commit.change_files:
+            self.feed.append(commit.version)
+            self.commits[commit.version] = commit.sha
+        self.end = replace(self.end, version=commit.version, sha=commit.sha, index=None, is_snapshot=False)
         return True
 
     def _is_full(self, count: int, size: int) -> bool:
@@ -340,16 +339,16 @@ def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:
 
 
 def _sha(log: TableLog, number: int) -> str | None:
-    version = log.version(number)
-    return None if version is None else version.sha
+    commit = log.commit(number)
+    return None if commit is None else commit.sha
 
 
 def _same_table(log: TableLog, position: TablePosition, source: str) -> None:
     """The table still has the version that was read last, and it is the same one."""
     url = log.location.url
-    version = log.version(position.version)
-    if version is not None:
-        if position.sha is not None and version.sha != position.sha:
+    commit = log.commit(position.version)
+    if commit is not None:
+        if position.sha is not None and commit.sha != position.sha:
             table = log.layout(position.version).table
             if table != position.table:
                 raise errors.recreated(source, url, position.table, table)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tidegate.delta.files.access import Location
+from tidegate.delta import Commit, DataFile, Location, TableLog
 from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
 from tidegate.sources.delta import errors
-from tidegate.sources.delta.log import DataFile, TableLog, Version
 
 __all__ = ["verify_delta"]
 
@@ -26,13 +25,13 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
     problems: list[str] = []
     files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
     for number, sha in splits["commits"]:
-        version = log.version(number)
-        if version is None and sha is not None and needs_log:
+        commit = log.commit(number)
+        if commit is None and sha is not None and needs_log:
             problems.append(f"version {number}: its commit file is gone (log retention, or the table was dropped)")
-        elif version is not None and sha is not None and version.sha != sha:
+        elif commit is not None and sha is not None and commit.sha != sha:
             problems.append(f"version {number}: its commit was written again (put back from a copy?)")
-        elif version is not None and splits["feed"] is not None:
-            files += _feed_files(version, splits)
+        elif commit is not None and splits["feed"] is not None:
+            files += _feed_files(commit, splits)
     if not problems:
         problems += _file_problems(log.location, files)
     if problems:
@@ -58,9 +57,9 @@ def _amount(files: list[DataFile], splits: Json) -> Amount:
     return Amount(rows=rows, bytes=sum(file.size for file in files), files=len(files))
 
 
-def _feed_files(version: Version, splits: Json) -> list[DataFile]:
+def _feed_files(commit: Commit, splits: Json) -> list[DataFile]:
     first, last = splits["feed"]
-    return version.changes if first <= version.number <= last else []
+    return commit.change_files if first <= commit.version <= last else []
 
 
 def _table_now(log: TableLog) -> str | None:

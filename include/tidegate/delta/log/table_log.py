@@ -1,0 +1,240 @@
+"""A table's versions, layouts and snapshots, replayed from the log's files instead of by delta-rs.
+
+For why, and for who should use which, see the docstring of this package. Checkpoints are read with pyarrow, and their
+rows become objects only when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.delta.files.access import Location, file_system, unavailable
+from tidegate.delta.log.files import LOG, Commit, DataFile, LogFile, list_log, read_commit, record_count
+from tidegate.errors import Invalid
+from tidegate.records.records import Json
+
+__all__ = ["TableLayout", "TableLog"]
+
+_PLAIN_FEATURES: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
+"""Reader features under which a data file without a deletion vector is just a Parquet file."""
+
+_CATALOG_FEATURES: Final = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
+"""Features of tables whose log alone is not the truth: a catalog decides what is in them."""
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """How a version of the table is to be read."""
+
+    table: str
+    schema: Json
+    partition_by: tuple[str, ...]
+    configuration: Mapping[str, str]
+    features: frozenset[str]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether Spark's Parquet reader gives the rows as they are, if there are no deletion vectors."""
+        return self.features <= _PLAIN_FEATURES and self.configuration.get("delta.columnMapping.mode", "none") == "none"
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Whether row changes are recorded."""
+        return self.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
+
+
+class TableLog:
+    """The log of one table. Each call reads what it needs; only the listing of the folder is kept."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+
+    @cached_property
+    def _files(self) -> list[LogFile]:
+        return list_log(self.location)
+
+    @cached_property
+    def commits(self) -> list[int]:
+        """The versions whose commit files are still there."""
+        return [file.version for file in self._files if file.kind == "commit"]
+
+    @property
+    def head(self) -> int | None:
+        """The last version, or None: there is no table."""
+        return max([*self.commits, *self._checkpoints], default=None)
+
+    def commit(self, version: int) -> Commit | None:
+        """Return a version's commit, or None if its file is not there; raise Corrupt if it is torn."""
+        commit = read_commit(self.location, version) if version >= 0 else None
+        if commit is not None:
+            commit.actions()
+        return commit
+
+    def layout(self, version: int) -> TableLayout:
+        """Return how to read `version`: the last metaData and protocol up to it."""
+        actions: dict[str, Json] = {}
+        checkpoint = self._checkpoint(version)
+        for number in range(version, checkpoint, -1):
+            commit = read_commit(self.location, number)
+            if commit is None:
+                raise self._cleaned(version, number)
+            if b'"metaData"' in commit.data or b'"protocol"' in commit.data:
+                for kind in ("metaData", "protocol"):
+                    for action in commit.actions_of(kind):
+                        actions.setdefault(kind, action)
+            if len(actions) == 2:
+                break
+        if len(actions) < 2 and checkpoint >= 0:
+            for row in self._checkpoint_rows(checkpoint, ("metaData", "protocol")):
+                for kind, action in row.items():
+                    actions.setdefault(kind, action)
+        if len(actions) < 2:
+            raise self._cleaned(version, 0)
+        return _layout(self.location, actions["metaData"], actions["protocol"])
+
+    def snapshot(self, version: int) -> Sequence[DataFile]:
+        """Return all files of `version`, always in the same order."""
+        checkpoint = self._checkpoint(version)
+        latest: dict[str, Json | None] = {}
+        for number in range(checkpoint + 1, version + 1):
+            commit = self.commit(number)
+            if commit is None:
+                raise self._cleaned(version, number)
+            latest |= {remove["path"]: None for remove in commit.actions_of("remove")}
+            latest |= {add["path"]: add for add in commit.actions_of("add")}
+        adds = [add for add in latest.values() if add is not None]
+        if checkpoint < 0:
+            return [DataFile.of(add) for add in sorted(adds, key=lambda add: str(add["path"]))]
+        return _Snapshot(self._checkpoint_adds(checkpoint), latest.keys(), adds)
+
+    # -- checkpoints -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _checkpoints(self) -> dict[int, list[str]]:
+        """Complete checkpoints: version → file names."""
+        files = [file for file in self._files if file.kind == "checkpoint"]
+        checkpoints = {file.version: [file.name] for file in files if file.parts is None}
+        parts: dict[tuple[int, int], list[str]] = {}
+        for file in files:
+            if file.parts is not None:
+                parts.setdefault((file.version, file.parts), []).append(file.name)
+        for (version, count), names in parts.items():
+            if len(names) == count:
+                checkpoints.setdefault(version, names)
+        return checkpoints
+
+    def _checkpoint(self, version: int) -> int:
+        """Return the last checkpoint up to `version`; -1: the log begins at version 0."""
+        return max((number for number in self._checkpoints if number <= version), default=-1)
+
+    def _checkpoint_rows(self, version: int, kinds: tuple[str, ...]) -> Iterator[Json]:
+        """Yield the actions of some kinds (not add: there may be many)."""
+        for name in self._checkpoints[version]:
+            if name.endswith(".json"):
+                lines = (self.location.read(f"{LOG}/{name}") or b"").splitlines()
+                rows = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line]
+            else:
+                rows = self._table(f"{LOG}/{name}", kinds).to_pylist(maps_as_pydicts="strict")
+            for row in rows:
+                if actions := {kind: row[kind] for kind in kinds if row.get(kind) is not None}:
+                    yield actions
+
+    def _checkpoint_adds(self, version: int) -> list[Any]:
+        """Return tables with a column `add`, from the checkpoint's files and its sidecars."""
+        names = [f"{LOG}/{name}" for name in self._checkpoints[version] if name.endswith(".parquet")]
+        sidecars = [row["sidecar"]["path"] for row in self._checkpoint_rows(version, ("sidecar",))]
+        names += [path if "/" in path else f"{LOG}/_sidecars/{path}" for path in map(unquote, sidecars)]
+        return [self._table(name, ("add",)) for name in names]
+
+    def _table(self, path: str, columns: tuple[str, ...]) -> Any:
+        """Read some columns of a Parquet file of the log; columns that it lacks are left out."""
+        import pyarrow.parquet
+
+        system = None if self.location.is_local else file_system(self.location)
+        try:
+            source = str(self.location.local(path)) if system is None else system.open_input_file(path)
+            with pyarrow.parquet.ParquetFile(source) as file:
+                return file.read(columns=[name for name in columns if name in file.schema_arrow.names])
+        except (OSError, pyarrow.ArrowException) as error:
+            raise unavailable(self.location.full(path), error) from error
+
+    def _cleaned(self, version: int, missing: int) -> Invalid:
+        return Invalid(
+            f"{self.location.url}: version {version} cannot be read any more: the log has no version {missing}",
+            expected="the commit files from the last checkpoint on, which delta.logRetentionDuration keeps",
+            help="restore them from a copy; or give the source another name, and it starts from the table as it is now",
+            reason="LOG_CLEANED",
+        )
+
+
+class _Snapshot(Sequence[DataFile]):
+    """The files of a checkpoint and of the commits after it, sorted by path. Rows become objects on access."""
+
+    def __init__(self, tables: list[Any], replaced: Any, later: list[Json]) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        replaced_paths = pa.array(list(replaced), pa.string())
+        rows = []
+        for table in tables:
+            if "add" not in table.column_names:
+                continue
+            adds = table.filter(pc.is_valid(table["add"]))["add"].combine_chunks()
+            fields = [adds.type.field(i).name for i in range(adds.type.num_fields)]
+            deletions = pc.struct_field(adds, "deletionVector") if "deletionVector" in fields else None
+            path, nulls = pc.cast(pc.struct_field(adds, "path"), pa.string()), pa.nulls(len(adds), pa.string())
+            columns = {
+                "path": path,
+                "size": pc.cast(pc.struct_field(adds, "size"), pa.int64()),
+                "values": pc.struct_field(adds, "partitionValues"),
+                "deletions": pc.is_valid(deletions) if deletions is not None else pa.array([False] * len(adds)),
+                "stats": pc.cast(pc.struct_field(adds, "stats"), pa.string()) if "stats" in fields else nulls,
+            }
+            rows.append(pa.table(columns).filter(pc.invert(pc.is_in(path, replaced_paths))))
+        self._rows = rows
+        self._later = later
+        paths = [*(row["path"] for row in rows), pa.chunked_array([[str(add["path"]) for add in later]], pa.string())]
+        chunks = [chunk for column in paths for chunk in column.chunks]
+        self._order = pc.sort_indices(pa.chunked_array(chunks, pa.string()))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, position: Any) -> Any:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        index = self._order[position].as_py()
+        for rows in self._rows:
+            if index < len(rows):
+                row = rows.slice(index, 1).to_pylist()[0]
+                count = None if row["deletions"] else record_count(row["stats"])
+                return DataFile(unquote(row["path"]), row["size"], dict(row["values"] or []), row["deletions"], count)
+            index -= len(rows)
+        return DataFile.of(self._later[index])
+
+
+def _layout(location: Location, metadata: Json, protocol: Json) -> TableLayout:
+    features = set(protocol.get("readerFeatures") or ())
+    if protocol.get("minReaderVersion", 1) == 2:
+        features.add("columnMapping")
+    writer_features = set(protocol.get("writerFeatures") or ())
+    if managed := sorted((features | writer_features) & _CATALOG_FEATURES):
+        raise Invalid(
+            f"{location.url} is managed by a catalog ({', '.join(managed)}): its log alone does not tell what is in it",
+            expected="a table whose log is the truth",
+            help="read it in a stage with Spark's catalog, or copy it to a table of its own",
+            reason="CATALOG_TABLE",
+        )
+    return TableLayout(
+        table=str(metadata["id"]),
+        schema=msgspec.json.decode(metadata["schemaString"], type=dict[str, Any]),
+        partition_by=tuple(metadata.get("partitionColumns") or ()),
+        configuration=dict(metadata.get("configuration") or {}),
+        features=frozenset(features),
+    )
