@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("name", ["settings.md", "reasons.md", "metrics.md", "cli.md"])
+@pytest.mark.parametrize("name", ["settings.md", "reasons.md", "metrics.md", "cli.md", "http-api.md"])
 def test_each_page_of_the_reference_is_current(monkeypatch, name):
     tool = runpy.run_path(str(ROOT / "tools/reference.py"))
     monkeypatch.setenv("COLUMNS", tool["WIDTH"])

@@ -1,4 +1,4 @@
-"""Writes docs/reference/{settings,reasons,metrics,cli}.md from the code: `.venv/bin/python tools/reference.py`.
+"""Writes the pages below docs/reference from the code: `.venv/bin/python tools/reference.py`.
 
 The pages are committed, so that they can be read anywhere; tests/test_reference.py fails if one is not current.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tidegate.cli.main import build_parser
 from tidegate.config import KEYS
@@ -22,7 +24,13 @@ WIDTH = "100"
 
 def pages() -> dict[str, str]:
     """Each page's name and text."""
-    made = {"settings.md": settings(), "reasons.md": reasons(), "metrics.md": metrics(), "cli.md": commands()}
+    made = {
+        "settings.md": settings(),
+        "reasons.md": reasons(),
+        "metrics.md": metrics(),
+        "cli.md": commands(),
+        "http-api.md": http_api(),
+    }
     return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
 
 
@@ -62,6 +70,116 @@ def _helps(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in nested:
         for below in action.choices.values():
             yield from _helps(below)
+
+
+def http_api() -> Iterator[str]:
+    os.environ.setdefault("AIRFLOW_HOME", tempfile.gettempdir())  # Airflow makes its home when it is imported
+    from tidegate.ui.app import make_app
+
+    app = make_app()
+    described = app.openapi()
+    yield from _head("HTTP API", "The API behind the pages, below `/tidegate/api/v1` on Airflow's web server. Answers")
+    yield "are JSON unless the route says otherwise. `openapi.json` there is the same description for machines, with"
+    yield "an example of each answer."
+    yield ""
+    yield "Send Airflow's token as `Authorization: Bearer …`. Without it, a request that changes something must come"
+    yield "from Airflow's own pages. Errors are answered with 400, 404, 409 or 503 and an [ErrorAnswer](#erroranswer);"
+    yield "401 and 403 come from Airflow. New fields may be added to answers at any time."
+    rights = {
+        route.path_format: _rights({id(each.dependency) for each in route.dependencies})
+        for route in app.routes
+        if hasattr(route, "path_format") and hasattr(route, "dependencies")
+    }
+    for title, tag in (("Looking", "look"), ("Acting", "act")):
+        yield from ("", f"## {title}")
+        for path, methods in described["paths"].items():
+            for method, operation in methods.items():
+                if operation["tags"] == [tag]:
+                    yield from _operation(method, path, operation, rights[path])
+    yield from ("", "## Shapes")
+    for name, schema in sorted(described["components"]["schemas"].items()):
+        if name not in ("HTTPValidationError", "ValidationError"):
+            yield from _shape(name, schema)
+
+
+def _rights(dependencies: set[int]) -> str:
+    """What a user needs for a route, by what the route depends on."""
+    from tidegate.ui import access
+
+    needed = {
+        "trigger the DAG and edit it": [*access.TRIGGER, *access.EDIT],
+        "trigger the DAG": access.TRIGGER,
+        "edit the DAG": access.EDIT,
+        "answer required actions of the DAG": access.ANSWER,
+        "read the DAG's runs and XComs": access.VALUES,
+        "read the DAG's runs": access.READ,
+    }
+    for right, of in needed.items():
+        if {id(each.dependency) for each in of} <= dependencies:
+            return f"The user may {right}."
+    return "Any user who is logged in; the answer holds only what they may see."
+
+
+def _operation(method: str, path: str, operation: dict[str, Any], rights: str) -> Iterator[str]:
+    yield from ("", f"### {method.upper()} {path.removeprefix('/api/v1')}", "", operation["description"], "", rights)
+    parameters = {
+        f"`{each['name']}`": f"{each['in']} | {_type(each['schema'])} | {_meaning(each | each['schema'])}"
+        for each in operation.get("parameters", [])
+        if each["name"] != "dag_id"
+    }
+    if parameters:
+        yield from ("", "| parameter | in | type | meaning |", "| --- | --- | --- | --- |")
+        yield from (f"| {name} | {rest} |" for name, rest in parameters.items())
+    if body := operation.get("requestBody"):
+        yield from ("", f"Body: {_type(body['content']['application/json']['schema'])}.")
+    answers = operation["responses"]["200"]["content"]
+    if "application/json" in answers and (schema := answers["application/json"].get("schema")):
+        yield from ("", f"Answers with {_type(schema)}.")
+    else:
+        yield from ("", f"Answers with {', '.join(f'`{kind}`' for kind in answers)}.")
+
+
+def _shape(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield from ("", f"### {name}", "", _words(schema.get("description", "")) or "An object.")
+    if fields := schema.get("properties"):
+        required = schema.get("required", [])
+        yield from ("", "| field | type | meaning |", "| --- | --- | --- |")
+        for field, of in fields.items():
+            meaning = _meaning(of) if field in required else " ".join(["Optional.", _meaning(of)]).strip()
+            yield f"| `{field}` | {_type(of)} | {meaning} |"
+    elif "enum" not in schema:
+        yield from ("", f"Type: {_type(schema)}.")
+
+
+def _meaning(of: dict[str, Any]) -> str:
+    default = of.get("default")
+    plain = "" if default in (None, "", [], {}) else f"Default: `{default}`."
+    return " ".join(each for each in (_words(of.get("description", "")), plain) if each)
+
+
+def _words(text: str) -> str:
+    """As a sentence in a cell."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    return text if not text or text.endswith(".") else f"{text}."
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if kind == "object" and isinstance(of := schema.get("additionalProperties"), dict):
+        return f"object of {_type(of)}"
+    return str(kind)
 
 
 def _head(title: str, first: str) -> Iterator[str]:
