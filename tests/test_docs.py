@@ -1,6 +1,6 @@
 """README and the documents hold what they say: code runs, commands parse, links lead somewhere, names exist.
 
-`tests/documents.py` reads them. Blocks that need Spark are run by `tests/spark/test_docs.py`.
+`tests/kit/documents.py` reads them. Blocks that need Spark are run by `tests/spark/test_docs.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import BENCHES
-from tests.documents import (
+from tests.kit.documents import (
     DOCUMENTS,
     ROOT,
     Block,

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.documents import Block, blocks, commands, run_python, statements
-from tests.jvm import QUICK
+from tests.kit.documents import Block, blocks, commands, run_python, statements
+from tests.kit.jvm import QUICK
 from tidegate.cli.main import main
 
 SHOWN = [block for block in blocks("python") if block.needs_spark and block.document != "docs/tutorial.md"]

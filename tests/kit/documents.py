@@ -12,7 +12,6 @@ The comment right above a block is its header. It says how the block is tested i
 from __future__ import annotations
 
 import linecache
-import os
 import re
 import shlex
 import sys
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "include/expectations/README.md"])
 BLOCK = re.compile(
     r"^(?:<!-- test: (?P<header>(?:(?!-->).)*?)\s*-->\n+)?"
@@ -32,7 +31,6 @@ BLOCK = re.compile(
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n+)+")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-NAME = re.compile(r"^[\w-]+$")
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,3 @@ def commands(statement: str) -> Iterator[list[str]]:
             redirected = True
         elif not redirected:
             words.append(word)
-
-
-def environment_of_shells(folder: Path) -> dict[str, str]:
-    return {**os.environ, "HOME": str(folder)}
