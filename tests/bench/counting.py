@@ -18,6 +18,8 @@ from tidegate.sinks import DeltaAppend
 
 SCHEMA = "k long"
 FILES = 4
+QUICK_KEYS = 2_000
+"""Keys of every state in a quick run: those who start from as many keys share one that is made once."""
 
 
 class Counting(World):

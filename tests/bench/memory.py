@@ -1,6 +1,6 @@
 """The most memory that a driver ever had while it made a large state, and went on with it.
 
-In a process of its own, which nothing else has been done in: python -m tests.bench.memory FOLDER KEYS EVENTS.
+In a process of its own, which nothing else has been done in: python -m tests.bench.memory FOLDER KEYS EVENTS CHECKPOINTS.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import sys
 from pathlib import Path
 
 from tests.bench.harness import ROOT, Options
+from tests.bench.counting import QUICK_KEYS
 
-CHECKPOINTS = 4
 HEAP = "2g"
 """What `spark.memory` is by default."""
 
 
 def memory(options: Options) -> dict[str, float]:
     """Megabytes: of the driver (Python and JVM), and of the workers, with a state of 20 M keys."""
-    keys, count = options.size(20_000_000, 4_000), options.size(100_000, 200)
-    command = [sys.executable, "-m", "tests.bench.memory", str(options.folder("memory")), str(keys), str(count)]
+    keys, count = options.size(20_000_000, QUICK_KEYS), options.size(100_000, 200)
+    checkpoints = options.size(4, 2)
+    command = [sys.executable, "-m", "tests.bench.memory", str(options.folder("memory"))]
+    command += [str(keys), str(count), str(checkpoints)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
@@ -29,7 +31,7 @@ def memory(options: Options) -> dict[str, float]:
     return found
 
 
-def main(folder: Path, keys: int, count: int) -> None:
+def main(folder: Path, keys: int, count: int, checkpoints: int) -> None:
     from tests.bench import spark
     from tests.bench.counting import Counting, events, spread
 
@@ -39,7 +41,7 @@ def main(folder: Path, keys: int, count: int) -> None:
     world.land(0, events(options, 0, "id AS k", keys, folder / "made"))
     world.checkpoint()
     made = peaks()
-    for number in range(1, CHECKPOINTS):
+    for number in range(1, checkpoints):
         world.land(number, events(options, number, spread(number, count, keys), count, folder / f"made-{number}"))
         world.checkpoint()
     print(json.dumps({"driver_mb_20m": peaks()[0], "driver_mb_made_20m": made[0], "workers_mb_20m": peaks()[1]}))
@@ -80,4 +82,4 @@ def peak(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.counting import Counting, Streaming, counting, events, spread, streaming
+from tests.bench.counting import QUICK_KEYS, Counting, Streaming, counting, events, spread, streaming
 from tests.bench.harness import Budget, Options, Pairs, Result, in_turn
 from tests.bench.spark import sessions
 from tests.bench.state import table_of
@@ -20,7 +20,6 @@ from tidegate.sinks.base import Publication
 from tidegate.state import StateSink
 from tidegate.state.keyed import KeyedState, StateFolder
 
-CHECKPOINTS = 3
 RIVAL, SMALL, LARGE = 1, 2, 3
 
 
@@ -30,8 +29,9 @@ class Restoring:
     def __init__(self, options: Options, name: str, keys: int, count: int) -> None:
         self.world: Counting = counting(options, f"restore-{name}", keys)
         self.options = options
+        self.checkpoints = options.size(3, 2)
         made = options.folder(f"restore-events-{name}")
-        for number in range(1, CHECKPOINTS + 1):
+        for number in range(1, self.checkpoints + 1):
             self.world.land(number, events(options, number, spread(number, count, keys), count, made / str(number)))
             self.world.checkpoint()
         self.wrong: list[str] = []
@@ -39,7 +39,7 @@ class Restoring:
 
     def take(self, number: int) -> None:
         """Back (or forth) to a checkpoint, as far as its state is concerned."""
-        target = 1 + number % CHECKPOINTS
+        target = 1 + number % self.checkpoints
         table = table_of(self.world, target)
         control, sink = self.world.control, StateSink("counts", "")
         context = control.context("state.counts")
@@ -55,8 +55,8 @@ class Restoring:
 
 def run(options: Options) -> Result:
     count = options.size(100_000, 200)
-    sizes = {"small": options.size(1_000_000, 1_000), "middle": options.size(5_000_000, 2_000)}
-    sizes["large"] = options.size(20_000_000, 4_000)
+    sizes = {"small": options.size(1_000_000, QUICK_KEYS), "middle": options.size(5_000_000, QUICK_KEYS)}
+    sizes["large"] = options.size(20_000_000, QUICK_KEYS)
     middle, small, large = (Restoring(options, name, sizes[name], count) for name in ("middle", "small", "large"))
     rival: Streaming = streaming(options, "restore-streaming", sizes["middle"])
     one: Path = options.folder("restore-one")

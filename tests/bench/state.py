@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench.counting import Counting, Merged, Streaming, counting, events, merging, spread, streaming, together
+from tests.bench.counting import QUICK_KEYS, Counting, Merged, Streaming, counting, events, merging, spread, streaming, together
 from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn, median_of
 from tests.bench.memory import memory
 from tests.bench.spark import fingerprint, sessions
@@ -33,9 +33,9 @@ class Sides:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.keys = {
-            "small": options.size(1_000_000, 1_000),
-            "middle": options.size(5_000_000, 2_000),
-            "large": options.size(20_000_000, 4_000),
+            "small": options.size(1_000_000, QUICK_KEYS),
+            "middle": options.size(5_000_000, QUICK_KEYS),
+            "large": options.size(20_000_000, QUICK_KEYS),
         }
         self.count = options.size(100_000, 200)
         self.many_count = options.size(1_000_000, 2_000)
