@@ -39,10 +39,10 @@ soak: setup ## many checkpoints, and what they leave on disk against the retenti
 	$(BIN)/python -m tests.soak --checkpoints $(or $(CHECKPOINTS),1000)
 
 cuts: setup ## operators on real Spark: random events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one
-	$(BIN)/python -m tests.spark.cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.random_cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
 
 lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code. SEEDS=50, SEED=7 to replay one
-	$(BIN)/python -m tests.spark.lives --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.random_histories --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
 
 matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part
 	$(BIN)/python -m tests.crash.matrix $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))

@@ -1,6 +1,6 @@
 """The most memory that a driver ever had while it made a large state, and went on with it.
 
-In a process of its own, which nothing else has been done in: python -m tests.bench.memory FOLDER KEYS EVENTS CHECKPOINTS.
+In a fresh process of its own: python -m tests.bench.memory FOLDER KEYS EVENTS CHECKPOINTS.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bench.harness import ROOT, Options
 from tests.bench.counting import QUICK_KEYS
+from tests.bench.harness import ROOT, Options
 
 HEAP = "2g"
 """What `spark.memory` is by default."""

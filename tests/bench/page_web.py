@@ -52,7 +52,7 @@ class Web(Airflow):
 
     def __enter__(self) -> Web:
         migrate(self.env)
-        put = f"from pathlib import Path; from tests.ui.known import put_dag; put_dag(Path({str(self.root)!r}))"
+        put = f"from pathlib import Path; from tests.ui.known_dags import put_dag; put_dag(Path({str(self.root)!r}))"
         subprocess.run([sys.executable, "-c", put], env=self.env, check=True, capture_output=True)
         self.start("api-server")
         eventually("Airflow's web server answers", self._answers, 120)

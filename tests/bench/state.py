@@ -16,7 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench.counting import QUICK_KEYS, Counting, Merged, Streaming, counting, events, merging, spread, streaming, together
+from tests.bench.counting import (
+    QUICK_KEYS,
+    Counting,
+    Merged,
+    Streaming,
+    counting,
+    events,
+    merging,
+    spread,
+    streaming,
+    together,
+)
 from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn, median_of
 from tests.bench.memory import memory
 from tests.bench.spark import fingerprint, sessions

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.unit.sources.kit import MemoryBlobs, drain
+from tests.kit.sources import MemoryBlobs, drain
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext

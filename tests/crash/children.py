@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.crash import four, intervals
+from tests.crash import intervals, overtaking
+from tests.crash.at_least_once import OnceWorld
 from tests.crash.gated import GatedWorld
-from tests.crash.once import OnceWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import CrashWorld, dag_run
 from tests.kit.faults import Fault, lose_answers
@@ -27,7 +27,7 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
     if request["four"] is not None:
-        world, run_of = four.FourWorld(root, four.at_once(unaligned=request["four"])), four.dag_run
+        world, run_of = overtaking.FourWorld(root, overtaking.at_once(unaligned=request["four"])), overtaking.dag_run
     fault = request.get("fault")
     armed = seams.Seams()
     if fault is not None:

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.crash.four import FourWorld
+from tests.crash.at_least_once import OnceWorld
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
-from tests.crash.once import OnceWorld
+from tests.crash.overtaking import FourWorld
 from tests.crash.stateful import StatefulWorld
 from tests.crash.world import CrashWorld, check
 from tidegate import seams
@@ -30,7 +30,7 @@ class Crew:
         self.spark = spark
         self.numbers = itertools.count(1)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.zygote"],
+            [sys.executable, "-m", "tests.crash.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],

@@ -1,7 +1,7 @@
 """`python -m tests.crash.matrix`: the crash matrix of the pipeline with four jobs, at every point of every run.
 
 For each mode and each number of checkpoints at once the story is told undisturbed first, which names all points that
-its runs pass. Then it is told once for each of these and each fate (theatre.py), and the tables must be right.
+its runs pass. Then it is told once for each point and each fate (interleaved_processes.py): the tables must be right.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.crash.several import MODES, check, without_spark
-from tests.crash.theatre import FATES, RUNS, Passing, story
+from tests.crash.four_jobs import MODES, check, without_spark
+from tests.crash.interleaved_processes import FATES, RUNS, Passing, story
 
 AT_ONCE = (1, 3)
 STEP = 200

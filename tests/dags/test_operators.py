@@ -22,8 +22,8 @@ from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tests.kit.toy_world import ToyWorld
-from tests.unit.checkpoint.test_passed_lives import toy_channels
-from tests.unit.checkpoint.test_passed_stories import busy
+from tests.unit.checkpoint.test_overtaking_cases import busy
+from tests.unit.checkpoint.test_overtaking_random import toy_channels
 from tidegate import Pipeline, seams
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from unittest import mock
 
-from tests.simulation import actors, life, life_oracle
-from tests.simulation.aside import AsideOracle, AsideWorld
-from tests.simulation.busy import BusyOracle, BusyWorld, channels_in_memory
-from tests.simulation.dice import Dice, SeededDice
-from tests.simulation.hours import HourOracle, HourWorld
+from tests.simulation import actors, lifecycle_days, lifecycle_oracle
+from tests.simulation.choices import Dice, SeededDice
+from tests.simulation.interval_days import HourOracle, HourWorld
+from tests.simulation.long_lives import LongWorld, long_life
+from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
+from tests.simulation.overtaking_days import BusyOracle, BusyWorld, channels_in_memory
+from tests.simulation.quarantine_days import AsideOracle, AsideWorld
 from tests.simulation.world import Violation, World
-from tests.simulation.years import LongWorld, long_life
-from tests.simulation.years_oracle import LongOracle
 from tidegate import seams
 from tidegate.ledger import log, records
 from tidegate.records import codec
@@ -45,7 +45,7 @@ class Day:
 
 
 KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
-    "life": (World, life_oracle.LifeOracle),
+    "life": (World, lifecycle_oracle.LifeOracle),
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
     "busy": (BusyWorld, BusyOracle),
@@ -84,7 +84,7 @@ def simulate(dice: Dice, kind: str = "life") -> Day:
     with (
         seams.installed(world.seams()),
         decoded_once(),
-        life.folders_in_memory(world),
+        lifecycle_days.folders_in_memory(world),
         channels_in_memory(world),
         long_life(world),
     ):
@@ -133,7 +133,7 @@ def _storm(world: World, hours: bool) -> None:
     if world.bad:
         _ask_for_bad_rows(world)
     if world.lived:
-        life.begin(world)
+        lifecycle_days.begin(world)
     world.more_people()
     restarts = 2 * world.climate.runs
     world.on_power_loss = lambda: _restart_all(world)
@@ -186,7 +186,7 @@ def _calm(world: World) -> None:
         world.spawn("last", "last", lambda: actors.last_run(world))
         world.play()
     if not world.problem and world.others:
-        world.spawn("fork last", "", lambda: life.last_fork(world))
+        world.spawn("fork last", "", lambda: lifecycle_days.last_fork(world))
         world.play()
     world.processes += late
 

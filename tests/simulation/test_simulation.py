@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.climate import climate_of
-from tests.simulation.dice import ListDice, SeededDice
+from tests.simulation.choices import ListDice, SeededDice
+from tests.simulation.fault_rates import climate_of
 from tests.simulation.simulate import simulate, simulate_many, simulate_seed
 
 SEEDS = 600

@@ -16,8 +16,8 @@ from tests.kit.fake_store import FakeStore
 from tests.kit.toy_gate import ToyGate
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tests.kit.weather import Weather
-from tests.simulation.climate import Climate, climate_of
-from tests.simulation.dice import Dice
+from tests.simulation.choices import Dice
+from tests.simulation.fault_rates import Climate, climate_of
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.context import GiveUp
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered

@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tests.spark.cuts import Event, Graph, Row, counted
-from tests.spark.play import sources
+from tests.spark.random_cuts import Event, Graph, Row, counted
 from tests.spark.reference import (
     distinct_by,
     greatest_by,
@@ -29,6 +28,7 @@ from tests.spark.reference import (
     totals_of,
     windowed,
 )
+from tests.spark.small_pipeline import sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.operators.functions import FUNCTIONS, parse
@@ -111,7 +111,7 @@ def interpreted(spark: Any) -> Iterator[None]:
 @pytest.mark.usefixtures("interpreted")
 def test_kept_over_cuts_each_aggregate_gives_what_spark_gives_at_once_in_its_type(tmp_path: Path, spark: Any) -> None:
     rows = some_rows(400)
-    play = Play(tmp_path, spark, everything)
+    play = SmallPipeline(tmp_path, spark, everything)
     play.play([rows[:1], rows[1:230], rows[230:]])
 
     from pyspark.sql import functions as F
@@ -153,7 +153,7 @@ def test_what_spark_refuses_is_told_with_the_operator_and_what_its_input_has(tmp
     def refusal(functions: dict[str, str], by: str = "k", value: int = 1) -> Invalid:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        play = Play(folder, spark, build(functions, by))
+        play = SmallPipeline(folder, spark, build(functions, by))
         play.feed([{"k": "a", "v": value}, {"k": "a", "v": value}])
         with pytest.raises(Invalid) as caught:
             play.checkpoint()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.spark.play import Play
+from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
 from tidegate.execution.job.run_job import run_job
 from tidegate.sinks import DeltaAppend
@@ -23,7 +23,7 @@ def build(pipeline: Pipeline) -> None:
 
 
 def test_a_backlog_is_taken_in_parts_that_last_as_long_as_they_should(tmp_path: Path, spark: Any) -> None:
-    play, elapsed = Play(tmp_path, spark, build), 0
+    play, elapsed = SmallPipeline(tmp_path, spark, build), 0
     for file in range(12):
         play.feed([{"id": 10 + file}])
     told = []

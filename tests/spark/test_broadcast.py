@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.cuts import Telling, interpreted
-from tests.spark.play import Play, sources
+from tests.spark.random_cuts import Telling, interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend
 
@@ -46,7 +46,7 @@ def rule(country: str | None, tax: int, changed: int) -> dict[str, Any]:
 
 
 def test_orders_see_what_holds_in_their_checkpoint(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, taxed)
+    play = SmallPipeline(tmp_path, spark, taxed)
     for source in ("orders", "changes"):
         (tmp_path / "landing" / source).mkdir(parents=True)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint.approvals import answer
 from tidegate.cli.main import main
@@ -50,7 +50,7 @@ GOOD = [{"id": 1, "v": 1.0}, {"id": 2, "v": 2.0}]
 BAD = [{"id": 3, "v": 3.0}, {"id": 4, "v": -4.0}, {"id": 5, "v": 5.0}, {"id": 5, "v": 6.0}, {"id": 7}]
 
 
-def play(root: Path, spark: Any, sink: type[DeltaAppend] = DeltaAppend, **policy: Any) -> Play:
+def play(root: Path, spark: Any, sink: type[DeltaAppend] = DeltaAppend, **policy: Any) -> SmallPipeline:
     folder = root / "include" / "expectations"
     folder.mkdir(parents=True)
     (folder / "rows.yaml").write_text(SUITE)
@@ -67,10 +67,10 @@ def play(root: Path, spark: Any, sink: type[DeltaAppend] = DeltaAppend, **policy
         checked = marked.gate(Expectations("rows", **policy), name="checked")
         checked.sink("kept", sink("tables/kept"))
 
-    return Play(root, spark, build)
+    return SmallPipeline(root, spark, build)
 
 
-def checkpoint(play: Play) -> tuple[Ack, Any]:
+def checkpoint(play: SmallPipeline) -> tuple[Ack, Any]:
     """One checkpoint to its end, whichever that is."""
     coordinator = play.coordinator()
     triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
@@ -255,7 +255,7 @@ def test_what_others_take_too_or_a_table_cannot_stage_first_is_judged_before_it_
             "d", DeltaUpsert("tables/d", keys=["id"])
         )
 
-    played = Play(tmp_path, spark, build)
+    played = SmallPipeline(tmp_path, spark, build)
     played.feed(BAD)
     ack, outcome = checkpoint(played)
     assert (outcome.state, asked) == ("completed", [None])
@@ -440,7 +440,7 @@ def test_a_broken_rule_aborts_and_the_next_run_gets_the_same_rows_again(spark, t
     (tmp_path / "include/expectations/rows.yaml").write_text(
         SUITE.replace("critical", "info").replace("min_value: 0", "min_value: -9")
     )
-    played = Play(tmp_path, spark, lambda pipeline: warned(pipeline))
+    played = SmallPipeline(tmp_path, spark, lambda pipeline: warned(pipeline))
     ack, outcome = checkpoint(played)
     assert (outcome.state, ack.gates["rows-expectations-rows"].outcome) == ("completed", "warn")
     assert len(played.rows("tables/kept")) == 5
@@ -484,7 +484,7 @@ def test_a_gate_of_your_own_is_a_small_class(spark, tmp_path):
         enough = rows.gate(AtLeast(2))
         enough.aggregate(by="id", n="count(*)").sink("counts", DeltaAppend("tables/counts", changelog=True))
 
-    played = Play(tmp_path, spark, build)
+    played = SmallPipeline(tmp_path, spark, build)
     played.feed(GOOD)
     assert checkpoint(played)[1].state == "completed"
     played.feed(GOOD[:1])
@@ -514,7 +514,7 @@ def test_gates_that_look_beyond_the_rows_of_a_checkpoint(spark, tmp_path):
         latest = rows.gate(Expectations("table", over="tables/latest", keys=["id"]), name="latest")
         latest.sink("latest", DeltaUpsert("tables/latest", keys=["id"]))
 
-    played = Play(tmp_path, spark, build)
+    played = SmallPipeline(tmp_path, spark, build)
     played.feed([{"id": 1, "v": 1.0, "at": "2026-03-01T00:00:00Z"}, {"id": 2, "v": 1.0}])
     ack, _ = checkpoint(played)
     assert {name: said.outcome for name, said in ack.gates.items()} == dict.fromkeys(ack.gates, "pass")
@@ -547,7 +547,7 @@ def test_a_key_that_an_operator_knows_already_is_set_aside_before_it_comes_there
         new = rows.gate(Unseen(["a", "b"], against="once", on_failure=policy), name="new")
         new.deduplicate(by=["b", "a"], uid="once").sink("kept", DeltaAppend("tables/kept"))
 
-    played = Play(tmp_path, spark, build)
+    played = SmallPipeline(tmp_path, spark, build)
     played.feed(
         [{"a": 1, "b": "x", "v": 1}, {"a": 2, "b": "x", "v": 1}, {"a": 3, "b": "y", "v": 1}, {"a": 3, "b": "y"}]
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.cuts import counted, interpreted
-from tests.spark.play import Play, sources
+from tests.spark.random_cuts import counted, interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.coordinator import Triggered
 from tidegate.errors import Corrupt, Fenced, Rejected
@@ -49,7 +49,7 @@ def at(minutes: int) -> str:
     return str(START + timedelta(minutes=minutes))
 
 
-def feed(play: Play, batch: int) -> None:
+def feed(play: SmallPipeline, batch: int) -> None:
     """Orders over two hours a batch, some paid in the same batch, some in the next, some never; the second has none."""
     if batch == 1:
         play.feed([{"id": n, "w": 10 * n, "at": at(12 * n + 50)} for n in range(3, 9, 3)], "payments")
@@ -59,17 +59,17 @@ def feed(play: Play, batch: int) -> None:
     play.feed([{"id": n, "w": n, "at": at(12 * n + 5)} for n in ids if n % 3], "payments")
 
 
-def rows(play: Play) -> dict[str, Any]:
+def rows(play: SmallPipeline) -> dict[str, Any]:
     return {name: counted(play.rows(f"tables/{name}")) for name in TABLES}
 
 
-def planned(play: Play) -> int:
+def planned(play: SmallPipeline) -> int:
     triggered = play.coordinator().trigger(f"run {play.ledger.view().last_id + 1}")
     assert isinstance(triggered, Triggered)
     return triggered.plan.id
 
 
-def channels(play: Play) -> set[tuple[str, int]]:
+def channels(play: SmallPipeline) -> set[tuple[str, int]]:
     """(stream, checkpoint) of all files that lie in channels."""
     root = play.root / "ledger/play/channels"
     return {(path.relative_to(root).parts[0], int(path.parts[-4])) for path in root.rglob("*.parquet")}
@@ -82,7 +82,7 @@ def _interpreted(spark: Any) -> Iterator[None]:
 
 
 def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) -> None:
-    one, four = Play(tmp_path / "one", spark, shop(ONE)), Play(tmp_path / "four", spark, shop(FOUR))
+    one, four = SmallPipeline(tmp_path / "one", spark, shop(ONE)), SmallPipeline(tmp_path / "four", spark, shop(FOUR))
     for play in (one, four):
         play.limit(num_retained=1)
         for source in ("orders", "payments"):
@@ -101,7 +101,7 @@ def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) 
     _operators_that_move_keep_their_state_and_time_ends_everywhere(one, four)
 
 
-def _what_one_job_says_to_the_next(four: Play) -> None:
+def _what_one_job_says_to_the_next(four: SmallPipeline) -> None:
     acks = {job: four.ack(2, job) for job in ("main", "paying", "hours", "totals")}
     entry = four.ledger.entry(2)
     assert entry is not None
@@ -127,7 +127,7 @@ def _what_one_job_says_to_the_next(four: Play) -> None:
     assert datetime.fromisoformat(marks["hours"]["hours"]) == behind, "of sources that other jobs have read"
 
 
-def _a_checkpoint_that_is_aborted_between_its_jobs(one: Play, four: Play) -> None:
+def _a_checkpoint_that_is_aborted_between_its_jobs(one: SmallPipeline, four: SmallPipeline) -> None:
     for play in (one, four):
         feed(play, 3)
     id = planned(four)
@@ -159,7 +159,7 @@ def _a_checkpoint_that_is_aborted_between_its_jobs(one: Play, four: Play) -> Non
     assert rows(one) == rows(four)
 
 
-def _operators_that_move_keep_their_state_and_time_ends_everywhere(one: Play, four: Play) -> None:
+def _operators_that_move_keep_their_state_and_time_ends_everywhere(one: SmallPipeline, four: SmallPipeline) -> None:
     """The join goes to where its orders are read, the totals get a job of their own."""
     four.build = shop({"paying": "main", "hours": "windows", "totals": "totals"})
     one.build = shop({**ONE, "totals": "apart"})
@@ -182,7 +182,7 @@ def totalled(pipeline: Pipeline) -> None:
 
 
 def test_at_least_once_a_job_takes_what_is_there_and_what_fails_comes_twice(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, totalled, mode="at_least_once")
+    play = SmallPipeline(tmp_path, spark, totalled, mode="at_least_once")
     play.limit(max_concurrent_checkpoints=2)
     ids = []
     for batch in ([{"id": 1, "k": "a"}, {"id": 2, "k": "b"}], [{"id": 3, "k": "a"}]):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -45,7 +45,7 @@ def both_ways(auctions: Any, persons: Any) -> None:
 
 
 def test_a_stream_meets_another_by_columns_of_other_names(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, auctions_and_persons(both_ways))
+    play = SmallPipeline(tmp_path, spark, auctions_and_persons(both_ways))
     play.feed([auction(7, 1, "lamp"), auction(1, 2, "vase"), auction(8, 9, "clock")], "auctions")
     play.feed([person(1, "Ada"), person(7, "Bo")], "persons")
     play.checkpoint()
@@ -82,7 +82,7 @@ def test_a_table_is_looked_up_by_a_column_of_another_name(tmp_path: Path, spark:
         named = auctions.join(table="tables/people", on={"seller": "id"}, prefix="seller_")
         named.sink("named", DeltaAppend("tables/named"))
 
-    play = Play(tmp_path, spark, auctions_and_persons(looked_up))
+    play = SmallPipeline(tmp_path, spark, auctions_and_persons(looked_up))
     play.feed([auction(7, 1, "lamp"), auction(8, 9, "clock")], "auctions")
     play.feed([person(1, "Ada")], "persons")
     play.checkpoint()
@@ -95,7 +95,7 @@ def test_a_key_that_the_other_side_has_for_something_else_needs_a_prefix(tmp_pat
         offers = persons.join(auctions, on={"id": "seller"})
         offers.sink("offers", DeltaUpsert("tables/offers", keys=["id"]))
 
-    play = Play(tmp_path, spark, auctions_and_persons(put))
+    play = SmallPipeline(tmp_path, spark, auctions_and_persons(put))
     play.feed([auction(7, 1, "lamp")], "auctions")
     play.feed([person(1, "Ada")], "persons")
     with pytest.raises(Invalid) as caught:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.spark.changes import given, plain_rows
-from tests.spark.cuts import interpreted
-from tests.spark.play import Play, sources
+from tests.spark.changelog_check import given, plain_rows
+from tests.spark.random_cuts import interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, offline, seams
 from tidegate.cli.main import main
 from tidegate.errors import Invalid, Rejected
@@ -32,13 +32,13 @@ def row(k: str, v: int) -> dict[str, Any]:
     return {"k": k, "v": v}
 
 
-def held(play: Play) -> dict[str, tuple[int, int]]:
+def held(play: SmallPipeline) -> dict[str, tuple[int, int]]:
     """What is in the sink's table."""
     return {each["k"]: (each["n"], each["sum"]) for each in play.rows("tables/totals")}
 
 
 def test_history_that_an_operator_is_given_counts_as_if_it_had_come_before(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, totals)
+    play = SmallPipeline(tmp_path, spark, totals)
     history = spark.createDataFrame([("a", 5), ("a", 6), ("b", 7)], "k string, v long")
     play.feed([row("a", 1), row("c", 2)])
     assert editing.bootstrap(play.coordinator(), spark, "totals", {"rows": history}).id == 1
@@ -52,7 +52,7 @@ def test_history_that_an_operator_is_given_counts_as_if_it_had_come_before(tmp_p
 def test_state_can_be_changed_by_hand_and_what_follows_goes_on_from_there(
     tmp_path: Path, spark: Any, monkeypatch: Any
 ) -> None:
-    play = Play(tmp_path, spark, totals)
+    play = SmallPipeline(tmp_path, spark, totals)
     play.play([[row("a", 1), row("b", 2), row("c", 3)], [row("a", 10)]])
 
     def change(rows: Any) -> Any:
@@ -79,7 +79,7 @@ def test_state_can_be_changed_by_hand_and_what_follows_goes_on_from_there(
 
 
 def test_a_change_that_cannot_be_leaves_everything_as_it_was(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, totals)
+    play = SmallPipeline(tmp_path, spark, totals)
     empty = spark.createDataFrame([], "k string, v long")
     with pytest.raises(Invalid, match="'totals' has not remembered anything yet"):
         editing.edit_state(play.coordinator(), spark, "totals", lambda rows: rows)
@@ -108,7 +108,7 @@ def test_an_edit_that_is_killed_before_its_ack_has_changed_nothing(tmp_path: Pat
         if seam == "S6.ack.before":
             raise Killed
 
-    play = Play(tmp_path, spark, totals)
+    play = SmallPipeline(tmp_path, spark, totals)
     play.play([[row("a", 1)]])
     with pytest.raises(Killed), seams.installed(seams.Seams(fault=die)):
         editing.edit_state(
@@ -172,7 +172,7 @@ def behind(totals: dict[str, tuple[int, int]], names: dict[str, str]) -> dict[st
     }
 
 
-def tables(play: Play) -> dict[str, set[tuple[Any, ...]]]:
+def tables(play: SmallPipeline) -> dict[str, set[tuple[Any, ...]]]:
     names = {"totals": "k n sum", "bands": "band keys sum d", "top": "k n sum rank", "most": "k n sum"}
     shown = {name: columns.split() for name, columns in {**names, "named": "k n sum name"}.items()}
     found = {
@@ -183,7 +183,7 @@ def tables(play: Play) -> dict[str, set[tuple[Any, ...]]]:
 
 
 def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, chain)
+    play = SmallPipeline(tmp_path, spark, chain)
     play.watched = True
     names = {"a": "Ann", "b": "Bob"}
     history = spark.createDataFrame([("a", 5), ("a", 6), ("b", 7), ("d", 1)], "k string, v long")
@@ -241,7 +241,7 @@ def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiri
         expiring = rows.aggregate(by="k", uid="totals", n="count(*)", sum="sum(v)", state_ttl="1 h")
         expiring.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
 
-    play, start = Play(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
+    play, start = SmallPipeline(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
     play.limit(num_retained=10)
 
     def at(minutes: int) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.spark.cuts import Graph, Story, counted, interpreted, told
 from tests.spark.graphs import GRAPHS
-from tests.spark.play import Play, sources
+from tests.spark.random_cuts import Graph, Story, counted, interpreted, told
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -32,7 +32,7 @@ def _interpreted(spark: Any) -> Iterator[None]:
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:
-    """A short form of `python -m tests.spark.cuts`, which tells many more stories."""
+    """A short form of `python -m tests.spark.random_cuts`, which tells many more stories."""
     story = replace(Story.of(graph, seed=1, checkpoints=2), in_jobs=False)
     story.faults[:] = [fault, ""]
     assert told(graph, story, story.run(graph, tmp_path, spark)) == []
@@ -84,7 +84,7 @@ def odd_row(key: str | None, number: int | None, size: str | None, hour: int, **
 
 
 def test_odd_names_and_types_and_empty_checkpoints_are_nothing_special(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, odd)
+    play = SmallPipeline(tmp_path, spark, odd)
     for source in ("rows", "other"):
         (tmp_path / "landing" / source).mkdir(parents=True)
     play.checkpoint()  # the very first has no rows
@@ -134,7 +134,7 @@ def refusal(folder: Path, spark: Any, build: Callable[[Any, Any], Any], schema: 
         build(rows, other).sink("told", DeltaUpsert("tables/told", keys=["k"]))
         other.sink("other", DeltaAppend("tables/other"))
 
-    play = Play(folder / str(len(list(folder.iterdir()))), spark, declare)
+    play = SmallPipeline(folder / str(len(list(folder.iterdir()))), spark, declare)
     play.feed([{"k": "a"}])
     play.feed([{"k": 1}], "other")
     with pytest.raises(Invalid) as caught:
@@ -206,7 +206,7 @@ def test_state_goes_on_with_changed_code_or_is_refused_before_anything_runs(tmp_
     def row(k: str, v: int, minutes: int, **more: Any) -> Row:
         return {"k": k, "v": v, "at": (START + timedelta(minutes=minutes)).isoformat(), **more}
 
-    play = Play(tmp_path, spark, code())
+    play = SmallPipeline(tmp_path, spark, code())
     play.play([[row("a", 1, 0), row("b", 2, 1)]])
 
     refused: Mapping[str, dict[str, Any]] = {

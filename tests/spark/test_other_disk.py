@@ -17,7 +17,7 @@ import pytest
 from tests.kit.jvm import QUICK
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -69,7 +69,7 @@ def test_files_that_did_not_come_here_are_no_ack(
         monkeypatch.setattr(f"tidegate.sinks.{module}.write_files", diverted)
     monkeypatch.setattr("tidegate.state.keyed.write_files", diverted)
     monkeypatch.setattr(workers, "usable", lambda *_: False)
-    play = Play(tmp_path, spark, build)
+    play = SmallPipeline(tmp_path, spark, build)
     play.feed(ROWS)
     with pytest.raises(Unavailable, match=r"[\d,]+ rows were written into .*, and the files there hold \d+") as found:
         play.checkpoint()
@@ -80,7 +80,7 @@ def test_files_that_did_not_come_here_are_no_ack(
 
 def test_what_workers_wrote_elsewhere_is_no_ack(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python workers name their files, and how many rows each has: these must be here."""
-    play = Play(tmp_path, spark, state)
+    play = SmallPipeline(tmp_path, spark, state)
     play.play([ROWS])
     reported = workers._reported
 
@@ -163,7 +163,7 @@ def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
     asked = []
     ask = same_disk._ask_at_once
     monkeypatch.setattr(same_disk, "_ask_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
-    play = Play(tmp_path, connect_spark, state)
+    play = SmallPipeline(tmp_path, connect_spark, state)
     play.play([ROWS, ROWS])
     assert asked == [2], "the ledger's folder and the table's, at once"
     assert not list(tmp_path.rglob(".tidegate-*"))
@@ -242,7 +242,7 @@ def test_a_server_with_another_disk_is_refused_before_anything_is_read(tmp_path:
     data = tmp_path / "data"
     data.mkdir()
     with serving(tmp_path / "server", data) as settings, session(settings) as spark:
-        play = Play(data, spark, append)
+        play = SmallPipeline(data, spark, append)
         play.feed(ROWS)
         with pytest.raises(Invalid) as found:
             play.checkpoint()
@@ -287,7 +287,7 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.cluster import Cluster
-from tests.spark.play import Play
+from tests.spark.small_pipeline import SmallPipeline
 from tests.spark.test_other_disk import ROWS, append
 from tidegate.errors import TidegateError
 from tidegate.execution.job import run_job
@@ -300,7 +300,7 @@ for key, value in conf.items():
 spark = builder.getOrCreate()
 while len(spark._jsc.sc().statusTracker().getExecutorInfos()) < 3:  # the driver is one
     pass
-play = Play(data, spark, append)
+play = SmallPipeline(data, spark, append)
 for _ in range(4):
     play.feed(ROWS)
 for asks in (True, False):

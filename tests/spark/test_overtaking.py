@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.cuts import counted, interpreted
-from tests.spark.play import Play, sources
+from tests.spark.random_cuts import counted, interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid, Rejected
@@ -35,7 +35,7 @@ def build(pipeline: Pipeline, slow: str = "slow", later: str = "later") -> None:
     sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["n"]))
 
 
-def tables(play: Play) -> dict[str, Any]:
+def tables(play: SmallPipeline) -> dict[str, Any]:
     return {name: counted(play.rows(f"tables/{name}")) for name in TABLES}
 
 
@@ -53,10 +53,10 @@ class Story:
     """A pipeline whose slow job is slow, and one without a slow job that is told the same."""
 
     def __init__(self, root: Path, spark: Any) -> None:
-        self.play = Play(root / "slow", spark, build, unaligned=True)
+        self.play = SmallPipeline(root / "slow", spark, build, unaligned=True)
         self.play.limits.max_concurrent_checkpoints = 2
         self.play.limits.num_retained = 2
-        self.other = Play(root / "fast", spark, lambda pipeline: build(pipeline, "main", "main"))
+        self.other = SmallPipeline(root / "fast", spark, lambda pipeline: build(pipeline, "main", "main"))
         self.batches = 0
 
     def planned(self, **options: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend
@@ -52,7 +52,7 @@ def test_what_it_says_does_not_depend_on_how_its_rows_are_cut(tmp_path: Path, sp
         {"k": random.choice(keys), "v": random.randint(1, 5), "at": (begin + timedelta(seconds=n)).isoformat()}
         for n in range(60)
     ]
-    whole, cut = Play(tmp_path / "whole", spark, build), Play(tmp_path / "cut", spark, build)
+    whole, cut = SmallPipeline(tmp_path / "whole", spark, build), SmallPipeline(tmp_path / "cut", spark, build)
     whole.play([rows])
     cut.play([rows[:1], rows[1:20], [], rows[20:59], rows[59:]])
 
@@ -73,7 +73,7 @@ def test_what_it_says_does_not_depend_on_how_its_rows_are_cut(tmp_path: Path, sp
 
 def test_a_timer_calls_a_key_without_rows_once_and_a_cleared_key_is_forgotten(tmp_path: Path, spark: Any) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
-    play = Play(tmp_path, spark, build)
+    play = SmallPipeline(tmp_path, spark, build)
     play.play([[{"k": "near", "v": 9, "at": at}, {"k": "far", "v": 9, "at": at}], [], []])
     said = [(r["k"], r["said"]) for r in play.rows("tables/said")]
     assert sorted(said) == [("far", "new"), ("near", "alarm after 1"), ("near", "new")]
@@ -91,7 +91,7 @@ def test_a_function_that_fails_or_gives_nonsense_is_told_by_name(tmp_path: Path,
         rows.process(by="k", state="n long", output="k string")(wrong).sink("said", DeltaAppend("tables/said"))
 
     for key, text in (("columns", "columns that its output does not have: ['other']"), ("field", "no field 'nothing'")):
-        play = Play(tmp_path / key, spark, build)
+        play = SmallPipeline(tmp_path / key, spark, build)
         with pytest.raises(Invalid, match="process|field") as refused:
             play.play([[{"k": key, "v": 1}]])
         assert text in str(refused.value)
@@ -133,7 +133,7 @@ def test_a_state_by_event_time_lives_as_long_as_its_rows_say_however_far_a_check
         begin = datetime(2026, 1, 1, tzinfo=UTC)
         return [{"k": k, "at": (begin + timedelta(hours=hours)).isoformat()} for k, hours in given]
 
-    play = Play(tmp_path, spark, build)
+    play = SmallPipeline(tmp_path, spark, build)
     play.play([rows(("a", 0), ("b", 0), ("a", 50)), rows(("a", 50.5), ("c", 52)), rows(("a", 52), ("b", 52))])
     told = [(r["k"], r["n"]) for r in play.rows("tables/counts")]
     assert sorted(told) == [("a", 2), ("a", 3), ("a", 4), ("b", 1), ("b", 1), ("c", 1)]

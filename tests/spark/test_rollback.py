@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.gates import Expectations
@@ -38,7 +38,7 @@ def build(pipeline: Pipeline) -> None:
     checked.aggregate(by="k", total="sum(v)", uid="totals").sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
 
 
-def shown(played: Play) -> dict[str, Counter[tuple[Any, ...]]]:
+def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
     """What readers see, and what became of the rows in quarantine; without ids that are drawn anew."""
     columns = {
         "tables/kept": ("id", "v"),
@@ -56,7 +56,7 @@ def test_a_run_that_was_rolled_back_and_goes_on_ends_like_one_that_never_was(spa
     suites = tmp_path / "include" / "expectations"
     suites.mkdir(parents=True)
     (suites / "rows.yaml").write_text(SUITE)
-    played = Play(tmp_path, spark, build)
+    played = SmallPipeline(tmp_path, spark, build)
     played.play([FIRST, SECOND])
     before = shown(played)
     assert before["ledger/play/quarantine/checked"] == {(3, -3.0, None): 1}

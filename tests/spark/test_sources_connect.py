@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.unit.sources.kit import MemoryBlobs
+from tests.kit.sources import MemoryBlobs
 from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.sources.kit import MemoryBlobs
+from tests.kit.sources import MemoryBlobs
 from tests.unit.sources.test_files_planning import STRANGE
 from tidegate.errors import Invalid
 from tidegate.records.place import Place

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.spark.play import Play, sources
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import Invalid
@@ -42,7 +42,7 @@ def test_totals_follow_their_input_however_it_is_cut_and_old_files_go(tmp_path: 
     random.seed(5)
     keys = ["", "a", "b", "é", *(f"k{n}" for n in range(40))]
     rows = [{"k": random.choice(keys), "v": random.choice([None, 1, 2, -7])} for _ in range(400)]
-    play = Play(tmp_path, spark, totals)
+    play = SmallPipeline(tmp_path, spark, totals)
     cuts = sorted(random.sample(range(400), 19))
     play.play([rows[a:b] for a, b in zip([0, *cuts], [*cuts, 400], strict=True)])
 
@@ -94,7 +94,7 @@ def test_a_state_is_a_delta_table_for_every_engine_and_follows_the_code(tmp_path
         return {"k": k, "v": v, "d": "2026-01-02", "m": "1.50", "t": "2026-01-02T03:04:05.000006Z"}
 
     whole = {"n": "count(*)", "sum": "sum(m)", "last": "max(t)"}
-    play = Play(tmp_path, spark, counts(**whole), max_parallelism=16)
+    play = SmallPipeline(tmp_path, spark, counts(**whole), max_parallelism=16)
     play.play([[row("a", 1), row(None, 2)], [row("a", 3), row("b", 4)]])
     play.build = counts(**whole, least="min(v)")
     play.play([[row("c", 5)]])
@@ -153,7 +153,7 @@ def test_totals_begin_anew_after_their_time(tmp_path: Path, spark: Any) -> None:
         rows = sources(pipeline, "k string, v long")
         rows.aggregate(by="k", uid="t", n="count(*)", state_ttl="1 h").sink("t", DeltaUpsert("tables/t", keys=["k"]))
 
-    play, start = Play(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
+    play, start = SmallPipeline(tmp_path, spark, declare), datetime(2026, 1, 1, tzinfo=UTC)
     for minutes, keys in ((0, "ab"), (50, "a"), (100, "ab")):
         with seams.installed(seams.Seams(now=lambda at=minutes: start + timedelta(minutes=at))):
             play.play([[{"k": key, "v": 1} for key in keys]])
@@ -179,7 +179,7 @@ def test_counts_that_are_added_in_front_of_what_takes_rows_back_are_null_where_n
 ) -> None:
     counts = {"n": "count(*)", "some": "count_if(v > 1)", "kinds": "count(distinct v)"}
     of_counts = {f"all_{name}": f"sum({name})" for name in counts} | {"mean": "avg(n)"}
-    play = Play(tmp_path, spark, sizes({}, {}))
+    play = SmallPipeline(tmp_path, spark, sizes({}, {}))
     play.play([[{"id": 1, "g": "a", "v": 2}, {"id": 2, "g": "a", "v": 5}, {"id": 3, "g": "b", "v": None}]])
     play.build = sizes(counts, of_counts)
     play.play([[{"id": 1, "g": "a", "v": 1}], [{"id": 1, "g": "a", "v": 3}, {"id": 3, "g": "b", "v": None}]])
@@ -194,7 +194,7 @@ def test_counts_that_are_added_in_front_of_what_takes_rows_back_are_null_where_n
 def test_distinct_counts_that_an_earlier_version_began_take_back_the_0_that_they_gave(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = Play(tmp_path, spark, sizes({"kinds": "count(distinct v)"}, {"mean": "avg(kinds)"}))
+    play = SmallPipeline(tmp_path, spark, sizes({"kinds": "count(distinct v)"}, {"mean": "avg(kinds)"}))
     with monkeypatch.context() as then:
         then.setattr(Aggregate, "_counted", lambda self, functions, *_: [each.sparse() for each in functions])
         play.play([[{"id": 1, "g": "a", "v": None}]])

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.unit.delta.kit import head, stamp
-from tests.unit.sinks.kit import Published
+from tests.kit.delta import head, stamp
+from tests.kit.sinks import Published
 from tidegate.delta import Location, live_files, read_table, restore
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Staging

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.cuts import interpreted
-from tests.spark.play import Play, sources
+from tests.spark.random_cuts import interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -113,7 +113,7 @@ def test_windows_are_the_same_however_the_rows_are_cut_into_checkpoints(tmp_path
     random.seed(1)
     complete = max(at for _, _, at in rows) - DELAY
     cuts = sorted(random.sample(range(220), 3))
-    play = Play(tmp_path, spark, all_kinds)
+    play = SmallPipeline(tmp_path, spark, all_kinds)
     play.play([[row(*each) for each in rows[a:b]] for a, b in zip([0, *cuts], [*cuts, 220], strict=True)])
     play.checkpoint()  # nothing new: nothing is given again
     for kind, (_, reference) in KINDS.items():
@@ -141,7 +141,7 @@ def gaps(pipeline: Pipeline) -> None:
 
 
 def test_a_break_exactly_as_long_as_the_gap_is_within_a_session_as_in_spark(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, gaps)
+    play = SmallPipeline(tmp_path, spark, gaps)
     a = [row("a", 1, minutes(0)), row("a", 2, minutes(4)), row("a", 4, minutes(8)), row("a", 8, minutes(12.001))]
     b = [row("b", 16, minutes(at)) for at in (0, 4, 8, 12, 99)]
     # Each time the watermark stands just where a's session ends so far; and what follows is not late.
@@ -197,7 +197,7 @@ def late_rows(pipeline: Pipeline) -> None:
 
 
 def test_late_rows_are_counted_or_given_out_or_taken_for_a_while(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, late_rows)
+    play = SmallPipeline(tmp_path, spark, late_rows)
     play.play([[row("a", 1, minutes(1)), row("a", 2, minutes(15)), row("a", 4, None)]])
     late = [row("a", 8, minutes(2)), row("a", 16, minutes(12)), row("b", 32, minutes(16))]
     play.play([late, [row("a", 64, minutes(40))], [row("a", 128, minutes(3)), row("a", 256, minutes(41))]])
@@ -237,7 +237,7 @@ def two_sources(pipeline: Pipeline) -> None:
 
 
 def test_the_slowest_source_holds_windows_back_until_it_is_idle(tmp_path: Path, spark: Any) -> None:
-    play = Play(tmp_path, spark, two_sources, watermark="1 min", idle_timeout="1 h")
+    play = SmallPipeline(tmp_path, spark, two_sources, watermark="1 min", idle_timeout="1 h")
 
     def at(hour: float) -> int:
         with seams.installed(seams.Seams(now=lambda: BEGIN + timedelta(days=9, hours=hour))):
@@ -291,7 +291,7 @@ def test_rows_without_the_time_that_was_promised_are_refused(tmp_path: Path, spa
         "operator 'hours': by names 'c', which its input does not have": of("at timestamp", by="c"),
     }
     for number, (message, build) in enumerate(refused.items()):
-        play = Play(tmp_path / str(number), spark, build)
+        play = SmallPipeline(tmp_path / str(number), spark, build)
         play.feed([{"k": "a"}])
         with pytest.raises(Invalid, match=message):
             play.checkpoint()

@@ -10,7 +10,7 @@ import pytest
 from tests.dags import conftest as dags  # sets Airflow's environment before anything imports Airflow
 from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
-from tests.ui.known import put_dag
+from tests.ui.known_dags import put_dag
 
 ROLES = ("viewer", "user", "op", "admin")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tests.ui.known import set_aside, sets_aside
+from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.test_access import flat, routes
 from tidegate.checkpoint import control
 from tidegate.history.table import remember

@@ -16,7 +16,7 @@ import pytest
 from tests.dags.project import ODD_IS_BAD, Made
 from tests.dags.server import Airflow
 from tests.kit.waiting import eventually
-from tests.ui.broken import Walk
+from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
 
 PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
-from tests.ui.known import set_aside
+from tests.ui.known_dags import set_aside
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.kit.limits import Limits
 from tests.kit.toy_world import ToyWorld
-from tests.ui.known import CANARY, set_aside
+from tests.ui.known_dags import CANARY, set_aside
 from tests.ui.test_access import HOST, flat, path_of, routes
 from tidegate.history.table import remember
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tests.ui.known import set_aside
+from tests.ui.known_dags import set_aside
 from tidegate.lifecycle import savepoint
 
 PATHS = {

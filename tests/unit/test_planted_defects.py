@@ -1,7 +1,7 @@
 """Defects that an independent verification found, and bugs that no test noticed then: planted again, one at a time. The
 story that tells of each must fail, for the reason that it tells of.
 
-What a simulated life can meet is planted there (tests/simulation/planted*.py). Here is the rest: names of operators,
+What a simulated life can meet is planted there (tests/simulation/planted_*.py). Here is the rest: names of operators,
 real files and logs, other disks, moved folders, stores that promise nothing, hundreds of tables, ways out for people.
 """
 
@@ -67,7 +67,7 @@ class Defect(NamedTuple):
 
 
 def _compare_quarantines_with_the_next_one_and_pins(patch: Patch) -> None:
-    """Of states and side files: tests/simulation/planted_years.py."""
+    """Of states and side files: tests/simulation/planted_long_life_bugs.py."""
     real = retention._clear_quarantines
 
     class NextOneAndPins(retention._Remaining):
@@ -267,12 +267,12 @@ DEFECTS = {
     ),
     "an operator is called by its place": Defect(
         _called_by_place,
-        "unit/pipeline/test_meaning.py::test_an_operator_without_a_uid_is_not_called_by_its_place",
+        "unit/pipeline/test_state_compatibility.py::test_an_operator_without_a_uid_is_not_called_by_its_place",
         "'aggregate' != 'aggregate-rows-k'",
     ),
     "whose rows they are is no part of a state's meaning": Defect(
         lambda patch: patch.setattr(Lineage, "sources", lambda self, name: []),
-        "unit/pipeline/test_meaning.py::test_a_uid_that_is_given_to_another_operator_does_not_take_over_the_state",
+        "unit/pipeline/test_state_compatibility.py::test_a_uid_that_is_given_to_another_operator_does_not_take_over_the_state",
         "its rows come from other, and came from rows",
     ),
     "files are read by name unless told otherwise": Defect(
@@ -287,7 +287,7 @@ DEFECTS = {
     ),
     "explain says well": Defect(
         lambda patch: patch.setattr(condition, "_skipping", lambda seen: None),
-        "unit/cli/test_walk.py::test_a_file_that_the_order_of_names_has_passed_by",
+        "unit/cli/test_explain_remedies.py::test_a_file_that_the_order_of_names_has_passed_by",
         "well",
     ),
     "a table of others is put back": Defect(
@@ -348,7 +348,7 @@ DEFECTS = {
     ),
     "tables are read where they were when they were written": Defect(
         _where_it_was_written,
-        "unit/cli/test_moved.py::test_a_moved_project_is_read_where_it_lies_now_and_goes_on[orders]",
+        "unit/cli/test_moved_project.py::test_a_moved_project_is_read_where_it_lies_now_and_goes_on[orders]",
         "TABLE_DAMAGED",
     ),
     "runs that cannot plan count nowhere": Defect(
@@ -388,12 +388,12 @@ DEFECTS = {
     ),
     "a day keeps what is claimed already": Defect(
         lambda patch: patch.setattr(Ledger, "is_kept", lambda self, id: True),
-        "unit/lifecycle/test_ages.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
+        "unit/lifecycle/test_retention_by_age.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
         "assert not True",
     ),
     "an answer is lost, and what followed from it is not": Defect(
         lambda patch: patch.setattr(holding, "settle", lambda ledger, entry: None),
-        "simulation/test_stories.py::test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does",
+        "simulation/test_found_races.py::test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does",
         "checked",
     ),
     "acks below a rollback count": Defect(
@@ -408,7 +408,7 @@ DEFECTS = {
     ),
     "the final cancel looks for pins once": Defect(
         _claim_without_another_look,
-        "unit/cli/test_for_good.py::test_a_name_that_comes_just_before_the_tombstone_keeps_it_all",
+        "unit/cli/test_retention_on_cancel.py::test_a_name_that_comes_just_before_the_tombstone_keeps_it_all",
         "[] != [1, 2, 3]",
     ),
 }

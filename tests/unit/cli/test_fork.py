@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 
-from tests.unit.delta.kit import KV, kv, rows_of, staged
+from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.targets import find

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.kit.delta import KV, kv, staged
 from tests.unit.cli.test_fork import CODE, Run
-from tests.unit.delta.kit import KV, kv, staged
 from tidegate.delta import live_files, missing_files, open_table
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Restart

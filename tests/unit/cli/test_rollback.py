@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.kit.delta import by_foreigner, kv, rows_of, staged
 from tests.unit.cli import test_fork
 from tests.unit.cli.test_run import SHOP
-from tests.unit.delta.kit import by_foreigner, kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.targets import find
 from tidegate.coordinator import Coordinator

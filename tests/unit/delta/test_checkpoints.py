@@ -6,9 +6,9 @@ import os
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.delta.kit import KV, head, log_file, made, rows_of, staged, stamp, table_at
-from tests.unit.delta.kit import kv as rows
-from tests.unit.sinks.kit import Published
+from tests.kit.delta import KV, head, log_file, made, rows_of, staged, stamp, table_at
+from tests.kit.delta import kv as rows
+from tests.kit.sinks import Published
 from tidegate.delta import append, create, open_table
 from tidegate.delta.log.checkpoints import put_aside
 from tidegate.delta.log.snapshot import _known

@@ -5,7 +5,7 @@ import os
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.delta.kit import appended, head, log_file, made, rows_of, stamp, table_at
+from tests.kit.delta import appended, head, log_file, made, rows_of, stamp, table_at
 from tidegate.delta import append, find_commit, forget_log
 from tidegate.delta.log.cleanup import YOUNG_S
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from tests.unit.delta.kit import (
+from tests.kit.delta import (
     KV,
     actions,
     appended,

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.delta.kit import schema, staged, table_at
+from tests.kit.delta import schema, staged, table_at
 from tidegate.delta.duplicates import outdated_rows
 from tidegate.delta.rewrite import InputFile, Table
 from tidegate.errors import Invalid

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tests.unit.delta.kit import schema, stamp
+from tests.kit.delta import schema, stamp
 from tidegate import seams
 from tidegate.delta import Location
 from tidegate.delta.journal import FAN_IN, Journal

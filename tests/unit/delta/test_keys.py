@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.delta.kit import head, schema, staged, stamp, table_at
+from tests.kit.delta import head, schema, staged, stamp, table_at
 from tidegate.delta import create
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.active_files import LiveFile, live_files

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.unit.delta.kit import (
+from tests.kit.delta import (
     KV,
     actions,
     appended,

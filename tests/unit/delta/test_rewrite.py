@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.delta.kit import kv, schema, staged, table_at
+from tests.kit.delta import kv, schema, staged, table_at
 from tidegate.delta import Location
 from tidegate.delta.rewrite import (
     THREADS,

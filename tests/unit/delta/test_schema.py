@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.delta.kit import schema
+from tests.kit.delta import schema
 from tidegate.delta import differences, from_spark, schema_problems
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.delta.kit import appended, log_file, made, table_at
+from tests.kit.delta import appended, log_file, made, table_at
 from tidegate.delta import open_table
 from tidegate.delta.log.snapshot import recall
 from tidegate.errors import Corrupt

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.delta.kit import schema, staged, table_at
+from tests.kit.delta import schema, staged, table_at
 from tidegate.delta.files.stats import COLUMNS, _text, file_stats, micros_text
 
 

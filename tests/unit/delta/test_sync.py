@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.unit.delta.kit import table_at
+from tests.kit.delta import table_at
 from tidegate import seams
 from tidegate.delta import Syncing, seconds_beside
 from tidegate.errors import Unavailable

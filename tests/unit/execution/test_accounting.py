@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.delta import KV, kv, table_at
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink
-from tests.unit.delta.kit import KV, kv, table_at
 from tidegate.delta import stage
 from tidegate.errors import Unavailable
 from tidegate.sinks.base import Prepared

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.limits import UNALIGNED, Limits
 from tests.kit.toy_world import toy_limits
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
-from tests.unit.checkpoint.test_passed_lives import send, take_all
+from tests.unit.checkpoint.test_overtaking_random import send, take_all
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.unit.delta.kit import schema, staged
+from tests.kit.delta import schema, staged
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine.columns import ID, SETTLED

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from tests.unit.records.samples import RECORDS, SAMPLES, jsons, objects
+from tests.kit.records import RECORDS, SAMPLES, jsons, objects
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records.codec import RECORD_LIMIT, decode, decode_json, encode, encode_json, fingerprint, sha256
 from tidegate.records.records import (

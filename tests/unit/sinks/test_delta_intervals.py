@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.delta.kit import KV, by_foreigner, kv
-from tests.unit.sinks.kit import Published
+from tests.kit.delta import KV, by_foreigner, kv
+from tests.kit.sinks import Published
 from tidegate.delta import open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.records.interval import Interval

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.unit.delta.kit import KV, actions, by_foreigner, head, kv, log_file, rows_of, schema
-from tests.unit.sinks.kit import Published
+from tests.kit.delta import KV, actions, by_foreigner, head, kv, log_file, rows_of, schema
+from tests.kit.sinks import Published
 from tidegate import seams
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Invalid, Unavailable

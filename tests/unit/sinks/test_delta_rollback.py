@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.delta.kit import by_foreigner, kv
-from tests.unit.sinks.kit import Published
+from tests.kit.delta import by_foreigner, kv
+from tests.kit.sinks import Published
 from tidegate.errors import Rejected
 from tidegate.records.records import Restored
 from tidegate.sinks import DeltaAppend, DeltaUpsert

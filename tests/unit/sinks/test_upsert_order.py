@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.delta.kit import head, rows_of, schema, staged, table_at
+from tests.kit.delta import head, rows_of, schema, staged, table_at
 from tidegate.delta import StagedFile
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaUpsert

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sources.kit import MemoryBlobs
+from tests.kit.sources import MemoryBlobs
 from tidegate.records.place import Place
 from tidegate.sources import SourceContext
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.unit.sources.delta_kit import Table, add, source
-from tests.unit.sources.kit import files, put
+from tests.kit.delta_sources import Table, add, source
+from tests.kit.sources import files, put
 from tidegate.records.records import Amount
 from tidegate.sources import Generator, Source, SourceContext
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sources.delta_kit import SCHEMA, Table, add, cdc, files, remove, source
-from tests.unit.sources.kit import drain
+from tests.kit.delta_sources import SCHEMA, Table, add, cdc, files, remove, source
+from tests.kit.sources import drain
 from tidegate.errors import Corrupt, Invalid
 from tidegate.sources import DeltaTable, SourceContext
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sources.delta_kit import Table, add, cdc, remove, source
+from tests.kit.delta_sources import Table, add, cdc, remove, source
 from tidegate.errors import Invalid
 from tidegate.sources import SourceContext
 

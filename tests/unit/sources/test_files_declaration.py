@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.sources.kit import files
+from tests.kit.sources import files
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sources.kit import MemoryBlobs, drain, files, names, put
+from tests.kit.sources import MemoryBlobs, drain, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place

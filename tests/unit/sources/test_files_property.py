@@ -9,7 +9,7 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sources.kit import MemoryBlobs, files, names, put
+from tests.kit.sources import MemoryBlobs, files, names, put
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import SourceContext

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.sources.kit import files, put
+from tests.kit.sources import files, put
 from tidegate.errors import Invalid
 from tidegate.sources import SourceContext
 from tidegate.sources.files.fingerprints import EDGE, WHOLE, fingerprint

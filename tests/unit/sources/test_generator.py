@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.sources.kit import drain
+from tests.kit.sources import drain
 from tidegate.errors import Invalid
 from tidegate.sources import Generator, SourceContext
 

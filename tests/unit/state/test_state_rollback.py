@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.delta.kit import KV, kv, rows_of, staged
+from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate.records.place import Place
 from tidegate.records.records import Restored
 from tidegate.sinks.base import Publication, SinkContext

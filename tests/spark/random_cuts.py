@@ -1,0 +1,324 @@
+"""Stories of random cuts and crashes, told to a pipeline on real Spark; its tables must be what they are without them.
+
+    cut     how the events are divided into checkpoints: all at once, a few, or one by one
+    fault   what happens in a checkpoint beside the work: see FAULTS
+
+Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far. And
+in every other story it is looked at whether what is taken back was given before.
+`python -m tests.spark.random_cuts --seeds 100` runs many stories, `--seed 7` one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from tests.spark.changelog_check import given, plain_rows
+from tests.spark.small_pipeline import SmallPipeline
+from tidegate import Pipeline, seams
+from tidegate.coordinator import Coordinator, Triggered
+from tidegate.errors import Fenced, Unavailable
+from tidegate.execution.job.run_job import run_job
+
+__all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "interpreted", "told"]
+
+Row = dict[str, Any]
+Event = tuple[str, Row]
+"""A source's name, and a row of it."""
+
+FAULTS = ("crash", "early", "twice", "abort", "fenced")
+"""crash   the first attempt does all its work, and dies before its ack
+early   the first attempt dies when it has staged the first table
+twice   two attempts come to their ack; the first one counts
+abort   the checkpoint is aborted with its ack in: the next one takes its input
+fenced  it is aborted while an attempt is at work
+"""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline, its events, and what its tables must hold in the end."""
+
+    name: str
+    build: Callable[[Pipeline], None]
+    events: Callable[[random.Random], list[Event]]
+    expected: Callable[[Sequence[Event]], Mapping[str, Counter[Any]]]
+    batch: Mapping[str, str] = field(default_factory=dict)
+    """Table → SQL over all events at once, where Spark has the operator itself. Sources are views."""
+    prepare: Callable[[Path], None] = lambda _: None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Story:
+    """One seed's events, cuts and faults."""
+
+    events: list[Event]
+    cuts: list[int]
+    faults: list[str]
+    """By checkpoint; "" is none."""
+    tasks: list[int]
+    """By attempt: into how many partitions Spark shuffles, for nothing may depend on that."""
+    in_jobs: bool = False
+    """Whether operators are in several jobs. Then a fault meets one of them."""
+    watched: bool = False
+    """Whether all that is given and taken back is looked at."""
+
+    @classmethod
+    def of(cls, graph: Graph, seed: int, checkpoints: int | None = None) -> Story:
+        """checkpoints: how many there are; by default that is random, too."""
+        dice = random.Random(f"{graph.name} {seed}")
+        events = graph.events(dice)
+        count = checkpoints or dice.choice([1, 2, 3, 4, 6, len(events)])
+        cuts = sorted(dice.sample(range(1, len(events)), min(count, len(events)) - 1))
+        faults = [dice.choice(["", *FAULTS]) for _ in range(count)]
+        if count > 10:  # one by one: now and then is enough
+            faults = [fault if dice.random() < 0.1 else "" for fault in faults]
+        faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
+        tasks = [dice.randint(1, 3) for _ in range(40)]
+        return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4, watched=dice.random() < 0.5)
+
+    def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
+        """Tell it, to the end."""
+        root.mkdir(parents=True, exist_ok=True)
+        graph.prepare(root)
+        play = SmallPipeline(root, spark, graph.build, **graph.settings)
+        play.in_jobs, play.watched = self.in_jobs, self.watched
+        for source in sorted({source for source, _ in self.events}):
+            (root / "landing" / source).mkdir(parents=True)
+        bounds, tasks = [0, *self.cuts, len(self.events)], itertools.cycle(self.tasks)
+        for (begin, end), fault in zip(itertools.pairwise(bounds), self.faults, strict=True):
+            for source, rows in _by_source(self.events[begin:end]).items():
+                play.feed(rows, source)
+            Telling(play, spark, tasks).checkpoint(fault)
+        return play
+
+    def __str__(self) -> str:
+        more = (", in several jobs" if self.in_jobs else "") + (", watched" if self.watched else "")
+        return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{more}"
+
+
+def _by_source(events: Sequence[Event]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for source, row in events:
+        found.setdefault(source, []).append(row)
+    return found
+
+
+@dataclass
+class Telling:
+    """One checkpoint with what befalls it."""
+
+    play: SmallPipeline
+    spark: Any
+    tasks: Iterator[int]
+    staged: list[dict[str, Counter[Any]]] = field(default_factory=list)
+
+    def checkpoint(self, fault: str) -> None:
+        coordinator = self.play.coordinator()
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+        assert isinstance(triggered, Triggered)
+        id = triggered.plan.id
+        jobs = [job.name for job in coordinator.graph.jobs]
+        struck = jobs[(next(self.tasks) + id) % len(jobs)] if len(jobs) > 1 else jobs[0]
+        for job in jobs:
+            if not self.done(coordinator, id, job, fault if job == struck else ""):
+                return
+        assert coordinator.complete(id).state == "completed"
+        coordinator.publish()
+        coordinator.retire()
+
+    def done(self, coordinator: Coordinator, id: int, job: str, fault: str) -> bool:
+        """A job with what befalls it. False: the checkpoint is no more."""
+        self.staged.clear()
+        if fault == "abort":
+            self.attempt(coordinator, id, job)
+            coordinator.abort(id, "TEST")
+            return False
+        if fault == "fenced":
+            self.dies(coordinator, id, job, "S4.stage.before", lambda: coordinator.abort(id, "TEST"), Fenced)
+            return False
+        if fault == "crash":
+            self.dies(coordinator, id, job, "S6.ack.before", self.die, Unavailable)
+        if fault == "early":
+            self.dies(coordinator, id, job, "S4.stage.after", self.die, Unavailable)
+        if fault == "twice":
+            with self.at("S6.ack.before", lambda: self.attempt(coordinator, id, job)):
+                self.attempt(coordinator, id, job)
+        else:
+            self.attempt(coordinator, id, job)
+        for one, other in itertools.pairwise(self.staged):
+            unlike = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+            assert not unlike, f"two attempts at {job} of checkpoint {id} staged other rows for {sorted(unlike)}"
+        return True
+
+    def attempt(self, coordinator: Coordinator, id: int, job: str = "main") -> None:
+        """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
+        tasks = next(self.tasks)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+        self.spark.conf.set("spark.sql.adaptive.enabled", str(tasks == 3).lower())
+        known = set(self.files(id))
+        with self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known))):
+            run_job(coordinator, id, job, self.spark)
+
+    def dies(
+        self, coordinator: Coordinator, id: int, job: str, point: str, how: Callable[[], object], told: type
+    ) -> None:
+        try:
+            with self.at(point, how):
+                self.attempt(coordinator, id, job)
+        except told:
+            return
+        raise AssertionError(f"the attempt went on behind {point}")
+
+    @staticmethod
+    def die() -> None:
+        raise Unavailable("the attempt dies here", reason="INJECTED")
+
+    @contextmanager
+    def at(self, point: str, act: Callable[[], object]) -> Iterator[None]:
+        """Act once when an attempt comes to this point, before what was to be done there already."""
+        before, left = seams._current, [act]
+
+        def fault(name: str) -> None:
+            if name == point and left:
+                left.pop()()
+            before.fault(name)
+
+        with seams.installed(replace(before, fault=fault)):
+            yield
+
+    def files(self, id: int) -> list[Path]:
+        """What lies staged for a checkpoint, by any attempt."""
+        return [
+            path for path in self.play.root.rglob(f"tidegate/*/{id:08d}/**/*.parquet") if "scratch" not in str(path)
+        ]
+
+    def rows_of(self, files: set[Path]) -> dict[str, Counter[Any]]:
+        """What these files hold, by the table that they are for."""
+        found: dict[str, Counter[Any]] = {}
+        for path in files:
+            table = str(path.relative_to(self.play.root)).split("/tidegate/")[0]
+            rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
+            if "_deleted=" in str(path) or "deleted" in path.parent.name:
+                rows = [{**row, "gone": True} for row in rows]
+            found.setdefault(table, Counter()).update(counted(rows))
+        return found
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> Counter[Any]:
+    """Rows in any order, as something that can be compared."""
+    return Counter(tuple(sorted((name, _plain(value)) for name, value in row.items())) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    if isinstance(value, dict):
+        return tuple(sorted((name, _plain(each)) for name, each in value.items()))
+    return "NaN" if value != value else value
+
+
+def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
+    """What is not as it must be: first what is taken back, then against plain Python, then against Spark over all
+    events at once."""
+    held, wrong = given(play.root)
+    for name in held.keys() & graph.expected(story.events).keys():
+        if held[name] != (there := plain_rows(play.rows(f"tables/{name}"))):
+            wrong.append(f"{name} gave {list(held[name] - there)}, and took back {list(there - held[name])}")
+    for name, wanted in graph.expected(story.events).items():
+        found = counted([row for row in play.rows(f"tables/{name}") if row.get("k") != "end"])
+        if found != wanted:
+            wrong.append(f"{name}: too much {list(found - wanted)}, missing {list(wanted - found)}")
+    for source in sorted({source for source, _ in story.events}):
+        frame = play.coordinator().graph.sources[source].source
+        reader = play.spark.read.schema(frame.schema)
+        reader.json(str(play.root / "landing" / source)).createOrReplaceTempView(source)
+    for name, sql in graph.batch.items():
+        mine, theirs = play.spark.read.format("delta").load(str(play.root / "tables" / name)), play.spark.sql(sql)
+        if "k" in mine.columns:
+            mine, theirs = (each.where("NOT k <=> 'end'") for each in (mine, theirs))
+        theirs = theirs.select(*(f"`{column}`" for column in mine.columns))
+        one, other = (counted([row.asDict(recursive=True) for row in each.collect()]) for each in (mine, theirs))
+        if one != other:
+            wrong.append(f"{name}, by Spark's own: too much {list(one - other)}, missing {list(other - one)}")
+    return wrong
+
+
+@contextmanager
+def interpreted(spark: Any) -> Iterator[None]:
+    """Few rows and long plans: compiling them would take most of the time."""
+    wanted = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+    }
+    before = {key: spark.conf.get(key) for key in wanted}
+    try:
+        for key, value in wanted.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
+def main() -> int:
+    """Many stories of every graph, or one seed's again."""
+    from tests.spark.graphs import GRAPHS
+    from tidegate.spark.session import SparkSettings, session
+
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.random_cuts", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="replay this one only")
+    parser.add_argument("--graph", choices=[graph.name for graph in GRAPHS], help="of this graph only")
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        settings = SparkSettings(mode="local", home=Path(folder) / "spark", master="local[2]", memory="2g")
+        with session(settings) as spark, interpreted(spark):
+            chosen = [graph for graph in GRAPHS if options.graph in (None, graph.name)]
+            for seed, graph in itertools.product(seeds, chosen):
+                bad += _one(graph, seed, Path(folder), spark)
+    print(f"{bad} stories went wrong" if bad else "all tables are as they must be")
+    return 1 if bad else 0
+
+
+def _one(graph: Graph, seed: int, folder: Path, spark: Any) -> int:
+    import shutil
+    import traceback
+
+    story, began = Story.of(graph, seed), time.monotonic()
+    root = folder / f"{graph.name}-{seed}"
+    try:
+        wrong = told(graph, story, story.run(graph, root, spark))
+    except Exception:
+        wrong = [text[:200] for text in traceback.format_exc(limit=-3).splitlines()[-15:]]
+    shutil.rmtree(root, ignore_errors=True)
+    print(f"{graph.name} {seed}: {story}: {time.monotonic() - began:.0f} s", flush=True)
+    if wrong:
+        how = f"replay: python -m tests.spark.random_cuts --graph {graph.name} --seed {seed}"
+        print("\n".join(f"  {each}" for each in [*wrong, how]), flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

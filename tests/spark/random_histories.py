@@ -1,0 +1,372 @@
+"""Random histories of a pipeline on real Spark and Delta: whatever befell it, its tables are as if nothing had.
+
+Each step is one of ACTS. In the end event time comes to its end, and then: each row is in `kept` once, by the code that
+read it in the history that counts; sums (with what was added by hand) and windows are those of plain Python over all
+rows, and nothing was taken back that was not given; each fork has what came
+behind the checkpoint that it began with, and remembers what was before; and all that is named is whole. Last of all it
+is cancelled for good, and forked once more from a savepoint.
+`python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.changelog_check import given, plain_rows
+from tests.spark.random_cuts import Telling, interpreted
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline, seams
+from tidegate.checkpoint import control
+from tidegate.errors import Rejected, Unavailable
+from tidegate.execution.editing import edit_state
+from tidegate.ledger import Ledger
+from tidegate.lifecycle import recovery, savepoint
+from tidegate.lifecycle.copies import copy_out, verify
+from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.records.records import Drain
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+__all__ = ["ACTS", "Life", "told"]
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+FAULTS = ("", "", "crash", "early", "twice", "abort", "fenced")
+ACTS = ("checkpoint",) * 4 + ("back", "back", "name", "forget", "fork", "stop", "unpublished", "change", "edit")
+Row = dict[str, Any]
+
+
+@dataclass
+class Made:
+    """A checkpoint of the history that counts."""
+
+    id: int
+    rows: list[Row]
+    version: int
+    added: dict[str, float] = field(default_factory=dict)
+    """What was added to totals by hand."""
+
+
+@dataclass
+class Life:
+    """One seed's history, and a model of it in plain Python."""
+
+    seed: int
+    root: Path
+    spark: Any
+    version: int = 0
+    history: list[Made] = field(default_factory=list)
+    waiting: list[Row] = field(default_factory=list)
+    """Rows that have landed, and are in no checkpoint that counts."""
+    all: list[Row] = field(default_factory=list)
+    forks: list[tuple[SmallPipeline, int, Counter[str]]] = field(default_factory=list)
+    """With how many rows were read before it, and what was added by hand."""
+    story: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.root.mkdir(parents=True)
+        self.play = self._play("main")
+        self.play.limits.num_retained = self.dice.choice([1, 2, 4])
+        self.tasks = itertools.cycle([self.dice.randint(1, 3) for _ in range(40)])
+
+    def _play(self, name: str) -> SmallPipeline:
+        """A pipeline of the code as it is now."""
+        made = SmallPipeline(
+            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version), name
+        )
+        made.watched = name == "main"
+        return made
+
+    # -- what befalls it
+
+    def live(self, steps: int) -> None:
+        """All of it, from the first row to the end for good."""
+        self._feed()
+        self._checkpoint("")
+        for _ in range(steps):
+            getattr(self, f"_{self.dice.choice(ACTS)}")()
+        self._feed()
+        self._end()
+
+    def _checkpoint(self, fault: str | None = None) -> None:
+        if self.dice.random() < 0.8:
+            self._feed()
+        fault = self.dice.choice(FAULTS) if fault is None else fault
+        Telling(self.play, self.spark, self.tasks).checkpoint(fault)
+        self._note(f"checkpoint {fault}".strip())
+        if fault not in ("abort", "fenced"):
+            self._made()
+
+    def _unpublished(self) -> None:
+        """It is completed, and whoever was to publish it dies: the next one does."""
+        real = self.play.ledger.view().last_id + 1
+
+        def dies(name: str) -> None:
+            if name == "S10.publish.before":
+                raise Unavailable("dies here", reason="INJECTED")
+
+        telling = Telling(self.play, self.spark, self.tasks)
+        before = seams._current
+        coordinator = self.play.coordinator()
+        coordinator.trigger(f"run {real}")
+        telling.attempt(coordinator, real, "main")
+        assert coordinator.complete(real).state == "completed"
+        with seams.installed(type(before)(**{**before.__dict__, "fault": dies})):
+            coordinator.publish()
+        self._note("completed, unpublished")
+        self._made()
+
+    def _back(self) -> None:
+        ledger = self.play.ledger
+        self.play.coordinator().publish()
+        there = [made for made in self.history if ledger.is_kept(made.id)]
+        to = self.dice.choice(there).id
+        self.play.coordinator().roll_back(to, run=f"back {len(self.story)}", by="ann")
+        gone = [made for made in self.history if made.id > to]
+        self.history = [made for made in self.history if made.id <= to]
+        self.waiting = [row for made in gone for row in made.rows] + self.waiting
+        self._note(f"back to {to}")
+
+    def _name(self) -> None:
+        self.play.coordinator().publish()
+        made = savepoint.create(self.play.ledger, f"s{len(self.story)}", None, "ann")
+        self._note(f"name {made.entry}")
+
+    def _forget(self) -> None:
+        if named := savepoint.savepoints(self.play.ledger):
+            savepoint.dispose(self.play.ledger, self.dice.choice(named).name)
+            self._note("forget a name")
+
+    def _fork(self, named: bool = False) -> None:
+        """From anything that is kept; named: from a savepoint."""
+        self.play.coordinator().publish() if not named else None
+        ledger = self.play.ledger
+        there = [made for made in self.history if ledger.is_kept(made.id)]
+        if named:
+            entries = {each.entry for each in savepoint.savepoints(ledger)}
+            there = [made for made in there if made.id in entries and ledger.plan(made.id).drain is None]
+        if not there or (len(self.forks) > 1 and not named):
+            return
+        made = self.dice.choice(there)
+        to = self._play(f"fork{len(self.forks)}")
+        held, copied = snapshot_at(ledger, made.id, {}, by="ann"), None
+        if self.dice.random() < 0.5:
+            copied = copy_out(held, str(self.root / f"copy{len(self.story)}"), "copied")
+            wrong = verify(copied)
+            assert not wrong, wrong
+            held = snapshot_at(copied.ledger, made.id, {}, by="ann")
+        fork(look(held, to.coordinator()), to.coordinator(), copied)
+        before = sum(len(each.rows) for each in self.history if each.id <= made.id)
+        self.forks.append((to, before, added([each for each in self.history if each.id <= made.id])))
+        self._note(f"fork of {made.id}{', copied' if copied else ''}")
+
+    def _stop(self) -> None:
+        ledger = self.play.ledger
+        act: Callable[..., object] = self.dice.choice([control.stop, control.suspend, control.cancel])
+        act(ledger, "ann", "a while")
+        with pytest.raises(Rejected, match="by ann"):
+            self.play.coordinator().trigger("in vain")
+        assert control.resume(ledger, "ann") is not None
+        self._note("stop and resume")
+
+    def _change(self) -> None:
+        """Other code from here on: a stage gives something else, and a sink is added."""
+        self.version += 1
+        self.play.build = lambda pipeline, version=self.version: build(pipeline, version)
+        self._note(f"code {self.version}")
+
+    def _edit(self) -> None:
+        """Somebody adds 100 to each total by hand."""
+        keys = {row["k"] for made in self.history for row in made.rows}
+        id = edit_state(
+            self.play.coordinator(), self.spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100)
+        ).id
+        self.history.append(Made(id, [], self.version, dict.fromkeys(keys, 100.0)))
+        self._note("edit")
+
+    def _end(self) -> None:
+        id = self.play.checkpoint(Drain(by="ann"))
+        self._made(id)
+        for forked, _, _ in self.forks:
+            forked.checkpoint()
+
+    # -- what is known
+
+    def _feed(self) -> None:
+        rows = []
+        for _ in range(self.dice.randint(1, 4)):
+            number = len(self.all)
+            at = BEGIN + timedelta(minutes=10 * number)
+            rows.append({"id": number, "k": self.dice.choice("abc"), "v": float(number % 7), "at": at.isoformat()})
+            self.all.append(rows[-1])
+        self.play.feed(rows)
+        self.waiting += rows
+
+    def _made(self, id: int | None = None) -> None:
+        self.history.append(Made(id or self.play.ledger.view().last_completed.id, self.waiting, self.version))
+        self.waiting = []
+
+    def _note(self, what: str) -> None:
+        self.story.append(what)
+
+    def __str__(self) -> str:
+        return "; ".join(self.story)
+
+
+def build(pipeline: Pipeline, version: int) -> None:
+    """Tables are in a folder of the pipeline's name."""
+    here = f"tables/{pipeline.name}"
+    rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
+
+    @pipeline.stage(rows)
+    def marked(rows: Any) -> Any:
+        return rows.selectExpr("id", f"{version} AS version")
+
+    marked.sink("kept", DeltaAppend(f"{here}/kept"))
+    rows.aggregate(by="k", total="sum(v)", uid="totals").sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
+    rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
+    if version:
+        marked.sink("more", DeltaAppend(f"{here}/more"))
+
+
+def told(life: Life) -> list[str]:
+    """What is not as it must be."""
+    wrong: list[str] = []
+
+    def compare(what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
+        if found != wanted:
+            wrong.append(f"{what}: too much {list(found - wanted)}, missing {list(wanted - found)}")
+
+    def shown(play: SmallPipeline, table: str, *names: str) -> Counter[Any]:
+        return Counter(tuple(row[name] for name in names) for row in play.rows(f"tables/{play.name}/{table}"))
+
+    marked = [(row["id"], made.version) for made in life.history for row in made.rows]
+    compare("kept", shown(life.play, "kept", "id", "version"), Counter(marked))
+    compare("kept", Counter(id for id, _ in marked), Counter(row["id"] for row in life.all))
+    compare("more", shown(life.play, "more", "id", "version"), Counter(each for each in marked if each[1]))
+    sums = totals(life.all, added(life.history))
+    compare("totals", shown(life.play, "totals", "k", "total"), Counter(sums.items()))
+    held, taken = given(life.root)
+    wrong += taken
+    compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
+    hours = Counter((row["k"], row["at"][:13]) for row in life.all)
+    compare("hours", shown(life.play, "hours", "k", "n"), Counter((k, n) for (k, _), n in hours.items()))
+    for play, before, by_hand in life.forks:
+        new = life.all[before:]
+        compare(play.name, shown(play, "kept", "id"), Counter((row["id"],) for row in new))
+        touched = {row["k"] for row in new}
+        sums = Counter({(k, total): 1 for k, total in totals(life.all, by_hand).items() if k in touched})
+        compare(f"{play.name}: totals", shown(play, "totals", "k", "total"), sums)
+    for each in savepoint.savepoints(life.play.ledger):
+        wrong += savepoint.verify(life.play.coordinator(), each.name)
+    return wrong + list(recovery.look(life.play.coordinator(), lambda plan: None).problems)
+
+
+def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
+    """What rollbacks with a name rest on."""
+    found: set[int] = set()
+    left = set(named)
+    while left:
+        entry = ledger.entry(left.pop())
+        if entry is not None and entry.restart is not None:
+            found.add(entry.restart.target)
+            left.add(entry.restart.target)
+    return found
+
+
+def totals(rows: list[Row], by_hand: Mapping[str, float]) -> dict[str, float]:
+    """The sum of each key."""
+    found = dict(by_hand)
+    for row in rows:
+        found[row["k"]] = found.get(row["k"], 0.0) + row["v"]
+    return found
+
+
+def added(history: Sequence[Made]) -> Counter[str]:
+    """What was added to each total by hand."""
+    found: Counter[str] = Counter()
+    for made in history:
+        found.update(made.added)  # type: ignore[arg-type]  # it counts in floats, too
+    return found
+
+
+def over(life: Life) -> list[str]:
+    """It is cancelled for good: what is named can still be gone on from, all else of its states is gone."""
+    ledger, forks = life.play.ledger, len(life.forks)
+    control.cancel(ledger, "ann", "", final=True)
+    life.play.coordinator().publish()
+    life.play.coordinator().retire()
+    named = {each.entry for each in savepoint.savepoints(ledger)}
+    kept = {made.id for made in life.history if ledger.is_kept(made.id)}
+    if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named - _gone_back_to(ledger, named)]:
+        return wrong
+    kept = {id for id in named if ledger.is_kept(id)}  # one that was rolled back, too
+    life._fork(named=True)
+    for play, _, _ in life.forks[forks:]:
+        play.checkpoint()
+    files = life.root / "ledger" / "main" / "state"
+    held = [snapshot_at(ledger, id, {}, by="ann") for id in kept]
+    of = {each.file.path for one in held for name in one.states for each in one.table(name).files}
+    kept |= {ack.id for one in held for ack in one.acks}  # of a rollback: what it went back to
+    there = {path.relative_to(files / path.relative_to(files).parts[0]).as_posix() for path in files.rglob("*.parquet")}
+    # What an attempt staged that lost goes with its checkpoint.
+    left = {path for path in there if path.startswith("tidegate/") and int(path.split("/")[2]) not in kept} - of
+    return [f"{len(left)} files of states are left, first {min(left)}"] if left else []
+
+
+def main() -> int:
+    """Many histories, or one seed's again."""
+    from tidegate.spark.session import SparkSettings, session
+
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.random_histories", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--seed", type=int, help="replay this one only")
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        settings = SparkSettings(mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g")
+        with session(settings) as spark, interpreted(spark):
+            for seed in seeds:
+                bad += _one(seed, options.steps, Path(folder) / str(seed), spark)
+    print(f"{bad} histories went wrong" if bad else "all tables are as they must be")
+    return 1 if bad else 0
+
+
+def _one(seed: int, steps: int, root: Path, spark: Any) -> int:
+    began, life = time.monotonic(), Life(seed, root, spark)
+    try:
+        life.live(steps)
+        wrong = told(life) + over(life)
+    except Exception:
+        wrong = traceback.format_exc(limit=-4).splitlines()[-16:]
+    shutil.rmtree(root, ignore_errors=True)
+    print(f"{seed}: {life}: {time.monotonic() - began:.0f} s", flush=True)
+    if wrong:
+        print(
+            "\n".join(
+                f"  {each[:300]}" for each in [*wrong, f"replay: python -m tests.spark.random_histories --seed {seed}"]
+            )
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

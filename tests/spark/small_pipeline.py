@@ -1,0 +1,108 @@
+"""A small pipeline to try operators on: rows are fed file by file, checkpoints are made, tables are read.
+
+How rows are cut into files and checkpoints is the test's choice, so that it can show that it does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.kit.limits import Limits
+from tests.kit.world import World
+from tests.spark.changelog_check import watch
+from tidegate import Pipeline
+from tidegate.coordinator import Triggered
+from tidegate.execution.job.run_job import run_job
+from tidegate.pipeline import Graph
+from tidegate.pipeline.graph.graph import OperatorNode
+from tidegate.records.records import Ack, Drain, Json
+from tidegate.sources import Files
+from tidegate.state import StateTable
+
+__all__ = ["SmallPipeline", "put_in_jobs", "sources"]
+
+
+class SmallPipeline(World):
+    """One pipeline below one folder. `build` declares it, anew for each checkpoint, as every process does."""
+
+    def __init__(
+        self, root: Path, spark: Any, build: Callable[[Pipeline], object], name: str = "play", **settings: Any
+    ) -> None:
+        self.root, self.spark, self.build, self.name = root, spark, build, name
+        self.limits = Limits(num_retained=3, recorded=settings)
+        self.files = 0
+        self.in_jobs = False
+        """Whether operators are in jobs of their own: nothing may depend on that."""
+        self.watched = False
+        """Whether each stream that replaces rows has a table of all that it gives and takes back."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline(self.name)
+        self.build(pipeline)
+        if self.in_jobs:
+            put_in_jobs(pipeline)
+        if self.watched:
+            watch(pipeline, pipeline.graph(self.place, self.limits.recorded.get("mode")))
+        return pipeline
+
+    def graph(self) -> Graph:
+        return self.pipeline().graph(self.place, self.limits.recorded.get("mode"))
+
+    def feed(self, rows: Sequence[Json], source: str = "rows") -> None:
+        """Let one file with these rows land."""
+        folder = self.root / "landing" / source
+        folder.mkdir(parents=True, exist_ok=True)
+        self.files += 1
+        (folder / f"{self.files:06d}.json").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+
+    def checkpoint(self, drain: Drain | None = None) -> int:
+        """One checkpoint of all that has landed, to its end."""
+        coordinator = self.coordinator()
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}", drain=drain)
+        assert isinstance(triggered, Triggered)
+        id = triggered.plan.id
+        for job in coordinator.graph.jobs:
+            run_job(coordinator, id, job.name, self.spark)
+        outcome = coordinator.complete(id)
+        assert outcome.state == "completed", outcome
+        coordinator.publish()
+        coordinator.retire()
+        return id
+
+    def play(self, cuts: Sequence[Sequence[Json]], source: str = "rows") -> None:
+        """One checkpoint for each of these lists of rows."""
+        for rows in cuts:
+            self.feed(rows, source)
+            self.checkpoint()
+
+    def ack(self, id: int, job: str = "main") -> Ack:
+        """What the job said of checkpoint `id`."""
+        found = self.coordinator().ledger.ack(id, job)
+        assert found is not None
+        return found.ack
+
+    def state(self, name: str, id: int | None = None) -> StateTable:
+        """A keyed state as of a checkpoint, by default the last."""
+        ledger = self.coordinator().ledger
+        payload = self.ack(id or ledger.view().last_id).states[f"state.{name}"]
+        return msgspec.convert(ledger.unpack(payload), StateTable)
+
+
+def put_in_jobs(pipeline: Pipeline) -> None:
+    """Operators in jobs by how many lie in front of them."""
+    depths: dict[str, int] = {}
+    for place, stage in enumerate(pipeline._stages):
+        depth = max(depths.get(name, 0) for name in stage.inputs) + isinstance(stage, OperatorNode)
+        depths |= dict.fromkeys(stage.produces, depth)
+        pipeline._stages[place] = replace(stage, job=f"depth{depth}")
+
+
+def sources(pipeline: Pipeline, schema: str, name: str = "rows", **options: Any) -> Any:
+    """A source of all files that `SmallPipeline.feed` lets land under this name."""
+    return pipeline.source(name, Files(f"landing/{name}/*.json", schema=schema), **options)

@@ -1,0 +1,93 @@
+"""A DAG that Airflow knows, without a DAG processor: as if that had read its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.kit.toy_world import ToyWorld
+from tests.unit.checkpoint.test_quarantine_requests import Aside
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.table import QuarantineSink
+
+CANARY = "hunter2CANARY"
+"""Wherever a DAG's code says how to log in somewhere. Nobody may see it."""
+DAG_FILE = """
+from pathlib import Path
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.gates import Volume
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Generator
+
+conf = {{
+    "spark.hadoop.fs.azure.sas.box.account": {canary!r},
+    "spark.hadoop.fs.s3a.encryption.key": {canary!r},
+    "spark.executorEnv.DB_PWD": {canary!r},
+    "spark.driver.extraJavaOptions": "-Dapi_key=" + {canary!r},
+    "spark.sql.catalog.lake.uri": "https://host/x?sig=" + {canary!r},
+}}
+pipeline = Pipeline(
+    "orders",
+    interval="never",
+    root={root!r},
+    data={root!r},
+    storage_options={{"anything": {canary!r}}},
+    spark={{"conf": conf, "remote": "sc://host/;x-key=" + {canary!r}}},
+)
+rows = pipeline.source("in", Generator(rows=3))
+rows.gate(Volume(least=1), name="enough").sink("a", DeltaAppend("a"))
+dag = build_dag(pipeline, project={root!r})
+"""
+
+
+def put_dag(root: Path) -> None:
+    """Pipeline `orders`, whose ledger is in this folder."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.definitions.dag import SerializedDAG
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    found: dict[str, Any] = {}
+    file = root / "dags" / "orders_dag.py"
+    file.parent.mkdir()
+    file.write_text(DAG_FILE.format(root=str(root), canary=CANARY))
+    exec(compile(file.read_text(), str(file), "exec"), found)
+    lazy = LazyDeserializedDAG.from_dag(found["dag"])
+    with create_session() as session:
+        DagBundlesManager().sync_bundles_to_db(session=session)
+        session.commit()
+        SerializedDAG.bulk_write_to_db("dags-folder", None, [lazy], session=session)
+        session.commit()
+        SerializedDagModel.write_dag(lazy, bundle_name="dags-folder", session=session)
+
+
+def set_aside(world: ToyWorld, values: dict[str, list[Any]], rules: Sequence[str]) -> list[str]:
+    """Rows in quarantine of the gate `enough`, each of which broke these rules; answers with their ids."""
+    from deltalake import write_deltalake
+
+    count = len(next(iter(values.values())))
+    ids = [f"{n:032x}" for n in range(1, count + 1)]
+    own = {
+        q.ID: ids,
+        q.CHECKPOINT: [1] * count,
+        q.STREAM: ["in"] * count,
+        q.RULES: [list(rules)] * count,
+        q.SETTLED: pa.nulls(count, pa.string()),
+        q.SETTLED_IN: pa.nulls(count, pa.int64()),
+        q.SETTLED_BY: pa.nulls(count, pa.string()),
+    }
+    path = QuarantineSink("enough").path(world.ledger.home)
+    write_deltalake(path, pa.table({**own, **values}), mode="overwrite", schema_mode="overwrite")
+    return ids
+
+
+def sets_aside(world: ToyWorld) -> None:
+    """By the code of its newest checkpoint, gate `enough` sets rows aside: so what is asked of it is taken up."""
+    world.gates = {"enough": Aside(quarantines=True)}
+    world.coordinator().abort(world.trigger("airflow:orders:aside"), "CANCELLED", "by hand")
+    world.gates = {}
