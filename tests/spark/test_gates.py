@@ -588,8 +588,8 @@ def test_a_gate_is_against_an_operator_that_never_forgets_in_its_own_job():
     given = {
         "nobody": "'nobody', which is no operator: expected the uid of one (apart, other, short)",
         "short": "'short', which forgets keys: expected a deduplicate, latest or aggregate without end",
-        "other": "'other', which knows v, and not id: judge by the same columns",
-        "apart": "'apart' of job 'elsewhere', and is in 'main': what is remembered there is only known there",
+        "other": "'other', which is keyed by v, not by id: judge by the same columns",
+        "apart": "'apart' of job 'elsewhere', but is in job 'main': a state is only available in its own job",
     }
     for number, uid in enumerate(given):
         rows.gate(Unseen("id", against=uid), name=f"g{number}").sink(f"s{number}", DeltaAppend(f"t{number}"))

@@ -346,7 +346,7 @@ WALK = {
     "full_disk": (("The disk that holds", "full_disk/ledger", "too little"), ("make room on the disk that holds",)),
     "changed": (
         ("STATE_CHANGED", "deduplicate 'once': by is file, and was id"),
-        ("change it back; or give a changed result another name",),
+        ("revert the change; or give a changed result another name",),
     ),
 }
 

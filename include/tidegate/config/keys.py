@@ -1,4 +1,4 @@
-"""The keys: what each setting accepts, in words for the message and as a function.
+"""The settings: the accepted values of each, in words for messages and as a parser.
 
 A duration is a number of seconds, or a number with one unit: 30, "90 s", "10 min", "1 h", "1 day".
 """
@@ -45,7 +45,7 @@ class Bad(ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: what it accepts, in words and as a function."""
+    """One setting, with its accepted values in words and as a parser."""
 
     name: str
     default: object
@@ -56,7 +56,7 @@ class Key:
 
     @property
     def description(self) -> str:
-        """What it does, in one sentence."""
+        """Its effect, in one sentence."""
         return DESCRIPTIONS[self.name]
 
     @property
@@ -67,12 +67,12 @@ class Key:
 # -- what values are accepted --------------------------------------------------------------------------
 
 
-def _duration(least: float, never: bool = False) -> Callable[[object], float | None]:
+def _duration(shortest: float, never: bool = False) -> Callable[[object], float | None]:
     def parse(value: object) -> float | None:
         if never and value == "never":
             return None
         seconds = _seconds(value)
-        if not least <= seconds <= _LONGEST_S:
+        if not shortest <= seconds <= _LONGEST_S:
             raise Bad
         return seconds
 
@@ -80,7 +80,7 @@ def _duration(least: float, never: bool = False) -> Callable[[object], float | N
 
 
 def _seconds(value: object) -> float:
-    """Seconds in 30, 1.5, "30", "90 s", "10 min"."""
+    """Parse 30, 1.5, "30", "90 s" or "10 min" into seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
@@ -93,12 +93,12 @@ def _seconds(value: object) -> float:
 
 
 def seconds_in(value: object) -> float:
-    """The seconds in a duration as users write it, such as "10 min"; Bad (a ValueError) if it is none."""
+    """Return the seconds in a duration as users write it, such as "10 min"; raise Bad (a ValueError) otherwise."""
     return _seconds(value)
 
 
 def duration_text(seconds: float | None) -> str:
-    """Seconds as a person would write them, in a form that is accepted again: "10 min", "90 s", "never"."""
+    """Write seconds in the form that settings accept: "10 min", "90 s", "never"."""
     if seconds is None:
         return "never"
     for unit in ("day", "h", "min"):
@@ -107,11 +107,11 @@ def duration_text(seconds: float | None) -> str:
     return f"{seconds:.15g} s"
 
 
-def _whole(least: int, most: int = 1_000_000) -> Callable[[object], int]:
+def _whole(lowest: int, highest: int = 1_000_000) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
             raise Bad
         return value
 
@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 
 
 def _folder(value: object) -> str:
-    """A path or URL as written; it becomes absolute when all layers are known."""
+    """Accept a path or URL as written; it becomes absolute when all layers are read."""
     path = os.fspath(value) if isinstance(value, Path) else _text(value)
     if is_url(path) and has_login(path):
         raise Bad("a URL must not hold a password or a key; log in with the setting storage_options")
@@ -169,7 +169,7 @@ def _memory(value: object) -> str:
 
 
 def _entry(value: object) -> str:
-    """One value of a table, as the text that Spark and the object stores take."""
+    """Return one value of a table as the text that Spark and the object stores take."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
@@ -185,7 +185,7 @@ _OWNED_CONF = {
 
 
 def parse_entry(key: Key, name: str, value: object) -> str:
-    """One entry of a table: its name is checked too."""
+    """Parse one entry of a table, and check its name, too."""
     if key.name == "spark.conf" and not name.startswith("spark."):
         raise Bad(f"{name!r} does not start with 'spark.'")
     if key.name == "spark.conf" and name in _OWNED_CONF:
@@ -194,19 +194,19 @@ def parse_entry(key: Key, name: str, value: object) -> str:
 
 
 MODES = ("exactly_once", "at_least_once")
-"""Whether rows become visible with the decision, each once; or as soon as a job has them: then some may be there twice
+"""Rows become visible with the decision, each once; or as soon as a job has written them: then some may occur twice
 after a failure, but none is lost."""
 
 RESTARTS = ("exponential", "fixed", "failure_rate", "none")
-"""How a failed job is tried again under Airflow: after `delay`, twice that and so on up to `max_delay`; after `delay`
-each time; as often as the checkpoint's timeout allows, but only `attempts` times `per` so long; not at all."""
+"""Retries of a failed job under Airflow: after `delay`, twice that and so on up to `max_delay`; after `delay` each
+time; as often as the checkpoint's timeout allows, but at most `attempts` times in each `per`; not at all."""
 
 RETENTIONS = ("retain_on_cancellation", "retain_on_failure", "never_retain")
-"""What the end of a pipeline leaves behind: all, so that it can be resumed; all but after `cancel`, which is for good
-then; or nothing, after `cancel` and behind the end of time. Failures, `suspend` and `stop` always leave all."""
+"""Records and states after the end of a pipeline: all are kept, so that it can be resumed; all are kept except after
+`cancel`, which is then final; or none, after `cancel` and after a drain. Failures, `suspend` and `stop` keep all."""
 
 GAPS = ("told", "expected")
-"""What time between the intervals of an interval pipeline that no checkpoint has made is: to be told, or all right."""
+"""Time between the intervals of an interval pipeline that no checkpoint covers: reported, or accepted."""
 
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
@@ -225,7 +225,10 @@ KEYS: Mapping[str, Key] = {
         Key("aligned_timeout", "0 s", _SPAN.format("0"), _duration(0)),
         Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
         Key(
-            "retention", "retain_on_cancellation", " or ".join(f'"{each}"' for each in RETENTIONS), _one_of(*RETENTIONS)
+            "retention",
+            "retain_on_cancellation",
+            " or ".join(f'"{choice}"' for choice in RETENTIONS),
+            _one_of(*RETENTIONS),
         ),
         Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
         Key("retain_for", "0 s", _SPAN.format("0"), _duration(0)),
@@ -337,4 +340,4 @@ DESCRIPTIONS: Mapping[str, str] = {
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
     "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
 }
-"""What each setting does: shown by `tidegate help settings` and `tidegate config --help`."""
+"""The effect of each setting, shown by `tidegate help settings` and `tidegate config --help`."""

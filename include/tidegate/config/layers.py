@@ -29,14 +29,14 @@ __all__ = ["FILE_NAME", "load_settings"]
 
 FILE_NAME = "tidegate.toml"
 OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG", "TIDEGATE_SPARK_LOG_LEVEL"})
-"""Variables with the prefix that are no settings: the folder of the jars, tracebacks in the CLI, Spark's log level."""
+"""Variables with the prefix that are not settings: the folder of the jars, tracebacks in the CLI, Spark's log level."""
 
 _PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """One value as it was found: under which key, in which layer."""
+    """One configured value, with its key and the layer that it comes from."""
 
     key: str
     value: object
@@ -51,22 +51,22 @@ def load_settings(
     env: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Settings:
-    """The effective settings, or Invalid with everything that is wrong.
+    """Return the effective settings, or raise Invalid with everything that is wrong.
 
     cli: -D key=value. code: what the pipeline's code says. start: where the search for tidegate.toml begins.
     """
     problems: list[str] = []
     folder = Path(start or Path.cwd()).absolute()
-    file = next((at / FILE_NAME for at in (folder, *folder.parents) if (at / FILE_NAME).is_file()), None)
-    given: list[_Given] = []
+    file = next((above / FILE_NAME for above in (folder, *folder.parents) if (above / FILE_NAME).is_file()), None)
+    values_by_layer: list[_Given] = []
     for layer in (
         _from_file(file, problems),
         _from_environment(os.environ if env is None else env, problems),
-        _flat(code or {}, lambda _: "code", problems),
-        _flat(cli or {}, lambda _: "-D", problems),
+        _flatten(code or {}, lambda _: "code", problems),
+        _flatten(cli or {}, lambda _: "-D", problems),
     ):
-        given.extend(layer)
-    values, origins = _effective(given, problems)
+        values_by_layer.extend(layer)
+    values, origins = _effective(values_by_layer, problems)
     _check_together(values, origins, problems)
     if problems:
         head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
@@ -91,11 +91,11 @@ def _from_file(file: Path | None, problems: list[str]) -> Iterable[_Given]:
         problems.append(f"{file} cannot be read: {error}")
         return []
     lines = _line_numbers(text)
-    return _flat(tables, lambda key: f"{file} line {lines[key]}" if key in lines else str(file), problems)
+    return _flatten(tables, lambda key: f"{file} line {lines[key]}" if key in lines else str(file), problems)
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """The line of each plainly written key. Left out where multi-line texts could mislead."""
+    """Return the line of each plainly written key; empty if multi-line texts could mislead."""
     if '"""' in text or "'''" in text:
         return {}
     section, lines = "", {}
@@ -134,8 +134,8 @@ def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Give
         yield _Given(key.name, value, key.variable, entry=name)
 
 
-def _flat(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_Given]:
-    """Nested tables and dotted names alike: {"spark": {"mode": …}} is spark.mode; entries keep their dots."""
+def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_Given]:
+    """Yield nested tables and dotted names alike: {"spark": {"mode": …}} is spark.mode; entries keep their dots."""
     for path, value in _leaves(layer):
         table = next((key for key in KEYS.values() if key.table and path.startswith(f"{key.name}.")), None)
         if path in KEYS and not KEYS[path].table:
@@ -161,14 +161,14 @@ def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
             yield path, value
 
 
-def _effective(given: Iterable[_Given], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Each value checked, the last layer winning, and where each came from."""
+def _effective(configured: Iterable[_Given], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Check each value; return the values, the last layer winning, and where each came from."""
     values: dict[str, Any] = {key.name: {} if key.table else key.default for key in KEYS.values()}
     origins = {key.name: "default" for key in KEYS.values()}
     for key in KEYS.values():
         if not key.table and key.default is not None:
             values[key.name] = key.parse(key.default)
-    for item in given:
+    for item in configured:
         key, full = KEYS[item.key], f"{item.key}.{item.entry}" if item.entry else item.key
         try:
             value = parse_entry(key, item.entry, item.value) if item.entry else key.parse(item.value)
@@ -185,33 +185,33 @@ def _effective(given: Iterable[_Given], problems: list[str]) -> tuple[dict[str, 
 
 
 def _check_together(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """What only makes sense together, and the default that follows another value."""
+    """Check settings that depend on each other, and fill in the default that follows another value."""
     if values["max_unpublished"] is None:
         values["max_unpublished"] = values["num_retained"]
         origins["max_unpublished"] = "default (= num_retained)"
-    at_once = values["max_concurrent_checkpoints"]
-    if values["min_pause"] > 0 and at_once > 1:
+    concurrent = values["max_concurrent_checkpoints"]
+    if values["min_pause"] > 0 and concurrent > 1:
         problems.append(
-            f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 1,"
+            f"max_concurrent_checkpoints = {concurrent} ({origins['max_concurrent_checkpoints']}): expected 1,"
             f" because min_pause = {duration_text(values['min_pause'])} ({origins['min_pause']}) spaces"
             " checkpoints, which leaves one at a time"
         )
     if values["unaligned"] and values["mode"] == "at_least_once":
         problems.append(
             f"unaligned = true ({origins['unaligned']}): expected false, because of mode = 'at_least_once'"
-            f" ({origins['mode']}): jobs block nothing there, and write to their tables before the decision"
+            f" ({origins['mode']}): there, jobs block nothing and write to their tables before the decision"
         )
-    if values["unaligned"] and at_once < 2:
+    if values["unaligned"] and concurrent < 2:
         problems.append(
-            f"max_concurrent_checkpoints = {at_once} ({origins['max_concurrent_checkpoints']}): expected 2 or more,"
-            f" because of unaligned = true ({origins['unaligned']}): a busy job is passed by the next checkpoint, which"
-            " has to begin while this one is open"
+            f"max_concurrent_checkpoints = {concurrent} ({origins['max_concurrent_checkpoints']}): expected 2 or more,"
+            f" because of unaligned = true ({origins['unaligned']}): the next checkpoint overtakes a busy job, so it"
+            " has to start while this one is open"
         )
     _check_spark(values, origins, problems)
 
 
 def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """The mode says who starts Spark, and so what `spark.master` and `spark.remote` may say."""
+    """Check `spark.master` and `spark.remote` against the mode, which says who starts Spark."""
     mode, master = values["spark.mode"], values["spark.master"]
     why = f"because spark.mode = {mode!r} ({origins['spark.mode']})"
     if mode != "submit" and not master.startswith("local"):
@@ -283,7 +283,7 @@ def _absolute(path: str, project: Path) -> str:
 
 
 def _short(key: str, value: object) -> str:
-    """A wrong value for the message: nothing that might be a secret, not a page long, no control characters."""
+    """Show a wrong value in a message: no possible secret, no control characters, not a page long."""
     meant = key if key in KEYS else next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)), None)
     if (meant is None or KEYS[meant].table) and not is_harmless(key.removeprefix("spark.conf.")):
         return MASK
@@ -291,8 +291,8 @@ def _short(key: str, value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The nearest known name, or all of them. What all share says nothing about nearness."""
-    wanted, names = name.removeprefix(prefix), [each.removeprefix(prefix) for each in known]
-    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
-    return f"; did you mean {prefix}{near[0]}?" if near else f"; the settings are {', '.join(known)}"
+def _did_you_mean(name: str, choices: Iterable[str], prefix: str = "") -> str:
+    """Suggest the nearest name, or list all. The common prefix is ignored: it says nothing about nearness."""
+    names = [candidate.removeprefix(prefix) for candidate in choices]
+    near = difflib.get_close_matches(name.removeprefix(prefix), names, n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{near[0]}?" if near else f"; the settings are {', '.join(choices)}"

@@ -1,4 +1,4 @@
-"""The effective settings: typed attributes for the code, masked rows for people, JSON for the plan."""
+"""The effective settings: typed attributes for the code, masked rows for display, JSON for the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.records.place import Place
 __all__ = ["RestartSettings", "Settings", "Shown", "SparkOptions", "masked"]
 
 NEVER = ("interval", "idle_timeout", "savepoint_interval")
-"""Settings that are durations, with None for never."""
+"""Durations that may be None, written as "never"."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class RestartSettings:
-    """How a failed job is tried again under Airflow (config/keys.py: RESTARTS)."""
+    """How Airflow retries a failed job (config/keys.py: RESTARTS)."""
 
     strategy: str
     attempts: int
@@ -43,7 +43,7 @@ class RestartSettings:
 
 @dataclass(frozen=True)
 class Shown:
-    """One row for people: secrets are masked."""
+    """One row for display: secrets are masked."""
 
     key: str
     value: str
@@ -55,42 +55,42 @@ class Settings:
     """The effective settings of one pipeline, or of none in particular. Durations are in seconds."""
 
     mode: str
-    """What becomes of rows before the decision (config/keys.py: MODES)."""
+    """When rows become visible (config/keys.py: MODES)."""
     interval: float | None
-    """None: never by itself."""
+    """None: no schedule."""
     initial_delay: float
     gaps: str
-    """Whether time that no interval covers is to be told (config/keys.py: GAPS)."""
+    """Whether time that no interval covers is reported (config/keys.py: GAPS)."""
     timeout: float
     min_pause: float
     max_concurrent_checkpoints: int
     unaligned: bool
-    """Whether a checkpoint may go past a job that takes channels and is busy with an earlier one."""
+    """Whether a checkpoint may overtake a job that takes channels and is busy with an earlier one."""
     aligned_timeout: float
-    """So long it waits for such a job first."""
+    """How long it waits for such a job first."""
     tolerable_failed_checkpoints: int
     retention: str
-    """What `cancel`, and the end of time, leave behind (config/keys.py: RETENTIONS)."""
+    """What is kept after `cancel` and after a drain (config/keys.py: RETENTIONS)."""
     num_retained: int
     retain_for: float
-    """Checkpoints that were completed within this time stay, however many they are."""
+    """Checkpoints that completed within this time stay, whatever their number."""
     retain_per_day: int
-    """Of older ones, the last so many of each day stay."""
+    """How many of the last older checkpoints of each day stay."""
     retain_days: int
-    """For so many days."""
+    """For how many days they stay."""
     savepoint_interval: float | None
-    """How often a checkpoint is named by itself (lifecycle/periodic_savepoints.py). None: never."""
+    """How often a checkpoint automatically becomes a savepoint (lifecycle/periodic_savepoints.py). None: never."""
     savepoints_retained: int
     """How many of these savepoints stay."""
     prefer_checkpoint_for_recovery: bool
-    """If the last checkpoint is damaged: whether one that has no name is gone back to rather than a newer savepoint."""
+    """If the last checkpoint is damaged: whether recovery prefers an ordinary checkpoint to a newer savepoint."""
     max_parallelism: int
     allow_non_restored_state: bool
-    """Whether the state of an operator that the code no longer has may be left behind."""
+    """Whether the state of an operator that the code no longer has may be dropped."""
     watermark: float
-    """How much later than the newest row a row may come, where its source does not say."""
+    """How much later than the newest row a row may come, if its source does not say."""
     idle_timeout: float | None
-    """After how long without rows a source no longer holds event time back. None: never."""
+    """How long a source may be without rows before it no longer holds event time back. None: without limit."""
     max_unpublished: int
     restart: RestartSettings
     root: str
@@ -102,11 +102,11 @@ class Settings:
     """Where each value came from, by key; an entry of a table by "key.entry"."""
 
     def place(self) -> Place:
-        """Where relative paths of sources and sinks start."""
+        """Return the place where relative paths of sources and sinks start."""
         return Place(self.data, self.storage_options, str(self.project))
 
     def shown(self) -> list[Shown]:
-        """Every effective value with its origin, for people."""
+        """Return every effective value with its origin, for display."""
         rows = []
         for key in KEYS.values():
             value = self._value(key.name)
@@ -119,25 +119,25 @@ class Settings:
         return rows
 
     def record(self) -> dict[str, Any]:
-        """What the plan of a checkpoint keeps: every value in a form that is accepted again, no secrets."""
-        kept: dict[str, Any] = {}
+        """Return what a plan records: every value in a form that settings accept, without secrets."""
+        recorded: dict[str, Any] = {}
         for key in KEYS.values():
             value = self._value(key.name)
             if key.table:
-                kept[key.name] = {name: _public(key, name, text) for name, text in sorted(value.items())}
+                recorded[key.name] = {name: _public(key, name, text) for name, text in sorted(value.items())}
             elif isinstance(value, int):
-                kept[key.name] = value
+                recorded[key.name] = value
             elif value is not None or key.name in NEVER:
-                kept[key.name] = _public(key, key.name, value)
-        return kept
+                recorded[key.name] = _public(key, key.name, value)
+        return recorded
 
     def _value(self, name: str) -> Any:
-        section, _, rest = name.rpartition(".")
-        return getattr(getattr(self, section) if section else self, rest)
+        section, _, field_name = name.rpartition(".")
+        return getattr(getattr(self, section) if section else self, field_name)
 
 
 def _public(key: Key, name: str, value: Any) -> str:
-    """A value as text, without secrets."""
+    """Return a value as text, without secrets."""
     if isinstance(value, float) or (value is None and key.name in NEVER):
         return duration_text(value)
     if isinstance(value, bool):
@@ -148,7 +148,7 @@ def _public(key: Key, name: str, value: Any) -> str:
 
 
 def masked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan has kept of its settings, as it may be shown: earlier versions masked less of it."""
+    """Mask the settings that a plan has recorded: earlier versions of tidegate masked less of them."""
     return {name: _masked(name, value) for name, value in record.items()}
 
 
@@ -157,5 +157,5 @@ def _masked(name: str, value: Any) -> Any:
     if key is None:
         return MASK
     if isinstance(value, Mapping):
-        return {each: _public(key, each, text) for each, text in value.items()}
+        return {entry: _public(key, entry, text) for entry, text in value.items()}
     return without_logins(value) if isinstance(value, str) else value

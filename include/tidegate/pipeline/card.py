@@ -1,6 +1,7 @@
-"""What a DAG says of its pipeline to whoever has only Airflow's copy of it: where its ledger is, how it is built.
+"""A DAG's description of its pipeline, for processes that have only Airflow's copy of the DAG.
 
-Airflow's web server runs no user code. So the DAG file leaves this card with the `trigger` task; pages read it there.
+Airflow's web server runs no user code. So the DAG file attaches this card to the `trigger` task, where pages read it.
+It says where the ledger is and how the pipeline is built.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TITLE = "tidegate-card"
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """A box of the drawing."""
+    """One box of the drawing."""
 
     name: str
     role: str
@@ -30,7 +31,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. No secrets: settings are as they are shown to people."""
+    """The whole card. It holds no secrets: settings are masked."""
 
     title: str = TITLE
     pipeline: str
@@ -48,7 +49,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def card_of(graph: Graph, settings: Settings, project: str) -> str:
-    """The card, as JSON."""
+    """Return the card, as JSON."""
     card = Card(
         pipeline=graph.name,
         project=project,
@@ -59,13 +60,13 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
         jobs=[job.name for job in graph.jobs],
         gates={gated.name: job.name for job in graph.jobs for gated in job.gates},
         parts=_parts(graph),
-        settings=[(each.key, each.value, each.origin) for each in settings.shown()],
+        settings=[(row.key, row.value, row.origin) for row in settings.shown()],
     )
     return msgspec.json.encode(card).decode()
 
 
 def read_card(text: object) -> Card | None:
-    """The card in a text; None: there is none, or one of another version."""
+    """Return the card in a text; None if there is none, or one of another version."""
     try:
         card = msgspec.json.decode(str(text), type=Card)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -74,26 +75,26 @@ def read_card(text: object) -> Card | None:
 
 
 def _parts(graph: Graph) -> list[Box]:
-    jobs = {each.name: job.name for job in graph.jobs for each in (*job.sources, *job.stages, *job.sinks)}
-    made = {name: name for name in graph.sources}
-    made |= {stream: stage.name for stage in graph.stages for stream in stage.produces}
+    jobs = {part.name: job.name for job in graph.jobs for part in (*job.sources, *job.stages, *job.sinks)}
+    makers = {name: name for name in graph.sources}
+    makers |= {stream: stage.name for stage in graph.stages for stream in stage.produces}
     sources = [
-        Box(name=name, role="source", kind=each.source.kind, job=jobs.get(name, ""), inputs=[])
-        for name, each in graph.sources.items()
+        Box(name=name, role="source", kind=source.source.kind, job=jobs.get(name, ""), inputs=[])
+        for name, source in graph.sources.items()
     ]
     stages = [
-        Box(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, made))
+        Box(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, makers))
         for stage in graph.stages
     ]
     sinks = [
-        Box(name=name, role="sink", kind=each.sink.kind, job=jobs.get(name, ""), inputs=_boxes((each.input,), made))
-        for name, each in graph.sinks.items()
+        Box(name=name, role="sink", kind=sink.sink.kind, job=jobs.get(name, ""), inputs=_boxes((sink.input,), makers))
+        for name, sink in graph.sinks.items()
     ]
     return [*sources, *stages, *sinks]
 
 
-def _boxes(streams: tuple[str, ...], made: dict[str, str]) -> list[str]:
-    return list(dict.fromkeys(made[stream] for stream in streams if stream in made))
+def _boxes(streams: tuple[str, ...], makers: dict[str, str]) -> list[str]:
+    return list(dict.fromkeys(makers[stream] for stream in streams if stream in makers))
 
 
 def _role(stage: Node) -> dict[str, str]:

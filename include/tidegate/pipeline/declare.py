@@ -1,4 +1,4 @@
-"""What a user writes: Pipeline, its sources, stages and hooks. Nothing here runs or reads anything."""
+"""The declarations that a user writes: Pipeline, its sources, stages and hooks. Nothing here runs or reads anything."""
 
 from __future__ import annotations
 
@@ -36,17 +36,19 @@ __all__ = ["Pipeline", "Stream", "generated_name", "job_of"]
 
 
 LETTERS, DIGITS = 63, 8
-"""What a name may have; and what of it is a hash, where words cannot say all."""
+"""The longest name, and the length of the hash that ends a name when words alone are not enough."""
 
 
 def generated_name(words: Iterable[object]) -> str:
-    """One name made of these words; with a hash if they are too long, or hold what a name may not."""
-    told = [str(word) for word in words]
-    text = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in told)))
-    plain = all(re.fullmatch(r"[a-z0-9_. -]+", word) for word in told)
+    """Join the words into one name; add a hash if they are too long or have characters that a name may not have."""
+    words_as_text = [str(word) for word in words]
+    text = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in words_as_text)))
+    plain = all(re.fullmatch(r"[a-z0-9_. -]+", word) for word in words_as_text)
     if plain and 0 < len(text) <= LETTERS:
         return text
-    return f"{text[: LETTERS - DIGITS - 1].strip('-_')}-{sha256(msgspec.json.encode(told))[:DIGITS]}".lstrip("-")
+    return f"{text[: LETTERS - DIGITS - 1].strip('-_')}-{sha256(msgspec.json.encode(words_as_text))[:DIGITS]}".lstrip(
+        "-"
+    )
 
 
 class Stream:
@@ -61,11 +63,12 @@ class Stream:
         self.into_job = into_job
 
     def job(self, name: str, *, aligned: bool = False) -> Stream:
-        """The same rows, for what is to run in another job: a task of its own, with a Spark job and an ack of its own.
+        """Run what follows in another job: a task of its own, with its own Spark job and ack.
 
-            slow = clean.job("scoring").process(…)      # `clean` goes there by a channel: staged once, read by all
+            slow = clean.job("scoring").process(…)      # a channel carries `clean`: staged once, read by all
 
-        What follows stays there. Jobs run side by side. aligned: every checkpoint waits for it, `unaligned` or not.
+        Later operators stay in that job. Jobs run in parallel. aligned: every checkpoint waits for it, even with
+        `unaligned = true`.
         """
         self.pipeline._aligned |= {name} if aligned else set()
         return Stream(self.pipeline, self.name, self._outputs, name)
@@ -73,8 +76,8 @@ class Stream:
     def __getitem__(self, output: str) -> Stream:
         """One output of a stage that was declared with several."""
         if output not in self._outputs:
-            made = next((each for each in self.pipeline._stages if each.name == self.name), None)
-            operator = made.operator if isinstance(made, OperatorNode) else None
+            maker = next((stage for stage in self.pipeline._stages if stage.name == self.name), None)
+            operator = maker.operator if isinstance(maker, OperatorNode) else None
             how = operator.possible_outputs.get(output) if operator is not None else "@pipeline.stage(…, outputs=[…])"
             raise Invalid(
                 f"{operator.kind if operator is not None else 'stage'} {self.name!r} has no output {output!r}",
@@ -85,11 +88,11 @@ class Stream:
         return Stream(self.pipeline, f"{self.name}.{output}", (), self.into_job)
 
     def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
-        """Put an operator behind this stream, and behind `others` if it takes several.
+        """Apply an operator to this stream, and to `others` if it takes several.
 
-        uid: what its state is found by, for ever. By default its kind, the streams that it takes and what it is keyed
-        by, such as "aggregate-orders-customer": where it stands in the code does not matter. Give one of your own to
-        what may take another stream one day, or be keyed otherwise; two that would be called the same need one each.
+        uid: identifies its state permanently. By default it is made of the operator's kind, its input streams and its
+        key, such as "aggregate-orders-customer"; its place in the code does not matter. Choose a uid yourself if the
+        inputs or the key may change one day. Two operators that would get the same default uid each need their own.
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
         name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.told_by])
@@ -107,10 +110,10 @@ class Stream:
     ) -> Stream:
         """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
 
-        Each checkpoint gives the rows of the keys that changed, to be upserted.
+        Each checkpoint emits the rows of the keys that changed, to be upserted.
 
-        state_ttl: so long after a key last changed, such as "30 days", its totals are forgotten, and begin anew if it
-        comes again. ttl_time: by the clock ("processing") or by the watermark ("event").
+        state_ttl: how long after its last change a key's totals are forgotten, such as "30 days"; they start from zero
+        if the key comes again. ttl_time: measured by the clock ("processing") or by the watermark ("event").
         """
         expiry = Expiry(state_ttl, ttl_time)
         return self.apply(Aggregate([by] if isinstance(by, str) else by, functions, expiry), uid=uid)
@@ -138,11 +141,12 @@ class Stream:
         output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
             The function may be called again for one checkpoint; one call counts.
         order_by: columns that a key's rows are sorted by; by default event time.
-        in_order: rows wait for the watermark and come in order of event time, moment by moment, timers in between: then
-            nothing depends on how input is cut. Late rows go to the output "late". event_time: as for `window`.
+        in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
+            between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
+            output "late". event_time: as for `window`.
         state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
 
-        At the end of event time (`stop --drain`) each timer fires once more; one that it sets again never comes.
+        At the end of event time (`stop --drain`) each timer fires once more; a timer set by then never fires.
         """
 
         def declare(function: Callable[..., Any]) -> Stream:
@@ -177,15 +181,15 @@ class Stream:
         uid: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregates per window of event time, and per key: window_start, window_end, the keys, the results.
+        """Aggregate per window of event time, and per key: window_start, window_end, the keys, the results.
 
             orders.window(tumbling="1 hour", by="country", revenue="sum(amount)")
 
         tumbling, hopping, session: one of "1 hour"; ("1 hour", "10 min"), size and step; "30 min", the longest break.
-        event_time: the column to go by, if it is not the one that the sources declare.
-        emit: "close" gives each window once, when it is complete; "update" on every change, to be upserted.
-        late: "drop" counts rows that come too late, "side" gives them out as the stream `window["late"]`.
-        allowed_lateness: how much longer than until the watermark a window takes rows; then it is given again.
+        event_time: the column with the time, if it is not the one that the sources declare.
+        emit: "close" emits each window once, when it is complete; "update" on every change, to be upserted.
+        late: "drop" only counts rows that come too late, "side" emits them as the stream `window["late"]`.
+        allowed_lateness: how long after the watermark has passed a window still takes rows; it is then emitted again.
         """
         kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
         window = Window(
@@ -207,28 +211,28 @@ class Stream:
         event_time: str | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """The first row of each key: `deduplicate(by="order_id", within="1 day")`.
+        """Keep the first row of each key: `deduplicate(by="order_id", within="1 day")`.
 
-        within: rows less than that apart in event time are duplicates; without it, keys are remembered for ever. Rows
-        that are late then go to the output "late". event_time: the column with the time, if its source does not say.
+        within: rows less than this apart in event time are duplicates, and late rows go to the output "late"; without
+        it, keys are remembered permanently. event_time: the column with the time, if its source does not name one.
         """
         return self.apply(Deduplicate([by] if isinstance(by, str) else by, within, event_time), uid=uid)
 
     def latest(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
-        """The row of each key that is the greatest in `order_by`, to be upserted."""
+        """Keep the row of each key that is the greatest in `order_by`, to be upserted."""
         return self.apply(Latest(by, order_by), uid=uid)
 
     def top_n(
         self, n: int, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None
     ) -> Stream:
-        """The first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
+        """Keep the first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
 
         To be upserted by the key and `rank`.
         """
         return self.apply(TopN(n, by, order_by), uid=uid)
 
     def broadcast(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
-        """A small table that a stage looks up: the newest row of each key so far, all of them in every checkpoint.
+        """Keep a small lookup table for stages: the newest row of each key so far, complete in every checkpoint.
 
             rules = changes.broadcast(by="country", order_by="changed_at")
 
@@ -236,8 +240,8 @@ class Stream:
             def taxed(orders, rules):
                 return orders.join(rules, "country", "left")
 
-        Spark brings it whole to every machine, so nothing else is shuffled for it. Rows of a checkpoint see the rules
-        of the same checkpoint; what they have become stays when a rule changes later. by, order_by: as for `latest`.
+        Spark sends the whole table to every worker, so nothing else is shuffled for it. A checkpoint's rows see the
+        rules of the same checkpoint; results stay as they are when a rule changes later. by, order_by: as for `latest`.
         """
         return self.apply(Broadcast(by, order_by), uid=uid)
 
@@ -253,23 +257,23 @@ class Stream:
         event_time: str | tuple[str, str] | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """Rows of both streams with the same keys; or of this stream and a Delta table, `table="tables/customers"`.
+        """Join two streams by key; or this stream and a Delta table, `table="tables/customers"`.
 
-        on: columns that both have; or, where they are called otherwise, {"seller": "id"}: this stream's, then the
-            other's. A key comes out once, under this stream's name.
-        table: its path. Each checkpoint reads the version that there was when it was planned, in every attempt.
+        on: columns that both have; or, where the names differ, {"seller": "id"}: this stream's name, then the other's.
+            A key is output once, under this stream's name.
+        table: its path. Every attempt at a checkpoint reads the version that was current when it was planned.
         within: how far apart in event time: "1 hour" before or after, or ("-10 min", "1 hour") from how much earlier to
-            how much later the other's row may be. Without it both streams are kept for ever, the rows that come out
-            are those that both hold now, and replace each other: to be upserted.
-        how: "inner", "left" (this stream's rows also without a partner: once none can come any more), or "full".
-        prefix: put before names of the other's columns that this stream has, too.
-        event_time: the column with the time, or one for each of both, if the sources do not say.
+            how much later the other's row may be. Without it both streams are kept permanently, and the output is the
+            join of all rows so far, whose rows replace each other: to be upserted.
+        how: "inner", "left" (also this stream's rows without a partner, once none can come any more), or "full".
+        prefix: put before the other's column names that this stream has, too.
+        event_time: the column with the time, or one for each side, if the sources do not name it.
         """
         if (other is None) == (table is None) or (table is not None and (within, event_time) != (None, None)):
             raise Invalid(
                 "a join is with another stream or with a table, and a table has no within and no event_time",
                 expected='orders.join(payments, on="id", …) or orders.join(table="tables/customers", on="id", …)',
-                help="name one of both",
+                help="name one of the two",
                 reason="BAD_PIPELINE",
             )
         if other is None:
@@ -279,15 +283,15 @@ class Stream:
         return self.apply(IntervalJoin(on, within, how, prefix, event_time), other, uid=uid)
 
     def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
-        """Judge these rows before they count. The stream that it returns is of the rows that pass.
+        """Judge these rows before they count. Returns the stream of the rows that pass.
 
-        name: what verdicts and the quarantine are found by; by default the stream that is judged, the kind of gate and
-        what it judges by, such as "orders-expectations-shop": other gates in front of it or behind do not matter.
+        name: identifies its verdicts and its quarantine; by default made of the judged stream, the kind of gate and
+        its rules, such as "orders-expectations-shop". Gates before and after it do not matter.
         """
         kind, told_by = getattr(gate, "kind", "gate"), getattr(gate, "told_by", ())
-        known_by = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
-        self.pipeline._stages.append(GateNode(known_by, gate, self.name, self.into_job, not name))
-        return Stream(self.pipeline, known_by)
+        gate_name = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
+        self.pipeline._stages.append(GateNode(gate_name, gate, self.name, self.into_job, not name))
+        return Stream(self.pipeline, gate_name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
@@ -299,17 +303,17 @@ class Stream:
 
 
 def job_of(inputs: Sequence[Stream | str]) -> str | None:
-    """The job that the streams are to be taken in; None: none was said."""
-    streams = [given for given in inputs if isinstance(given, Stream) and given.into_job is not None]
-    said = list({repr(each.into_job): each.into_job for each in streams}.values())
-    if len(said) > 1:
+    """Return the job that `.job(…)` names for these streams; None if it names none."""
+    streams = [stream for stream in inputs if isinstance(stream, Stream) and stream.into_job is not None]
+    jobs = list({repr(stream.into_job): stream.into_job for stream in streams}.values())
+    if len(jobs) > 1:
         raise Invalid(
-            f"what takes these streams cannot be in jobs {' and '.join(map(str, said))} at once",
+            f"what takes these streams cannot be in jobs {' and '.join(map(str, jobs))} at once",
             expected="one job",
             help="say .job(…) with one name",
             reason="BAD_PIPELINE",
         )
-    return said[0] if said else None
+    return jobs[0] if jobs else None
 
 
 class Pipeline:
@@ -332,7 +336,7 @@ class Pipeline:
         self.settings = settings
         caller = sys._getframe(1).f_globals
         self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
-        """The module and the file that declare it: where another process finds it again."""
+        """The module and the file that declare it, so that another process can import it."""
         self._sources: list[SourceNode] = []
         self._stages: list[Node] = []
         self._sinks: list[SinkNode] = []
@@ -349,10 +353,11 @@ class Pipeline:
         watermark: float | str | None = None,
         max_per_checkpoint: Adaptive | None = None,
     ) -> Stream:
-        """Read from `source` under this name. The name is its identity: positions are kept by it.
+        """Read from `source` under this name. The name is its identity: positions are recorded under it.
 
-        event_time: the column that says when a row happened, for what goes by event time.
-        watermark: how much later than the newest row a row may come, such as "10 min"; else the setting `watermark`.
+        event_time: the column that says when a row happened, for operators that use event time.
+        watermark: how much later than the newest row a row may come, such as "10 min"; by default the setting
+            `watermark`.
         max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
         self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint))
@@ -366,7 +371,7 @@ class Pipeline:
         With `outputs`, it returns a dict or tuple of DataFrames, and the streams are `stage["output"]`.
         It may run more than once for one checkpoint; only one run's result counts.
         """
-        names = tuple(self._stream_name(given) for given in inputs)
+        names = tuple(self._stream_name(stream) for stream in inputs)
         job = job_of(inputs)
         if isinstance(outputs, str):
             raise Invalid(
@@ -384,10 +389,11 @@ class Pipeline:
         return declare
 
     def on_suspended(self, hook: OnSuspended) -> OnSuspended:
-        """Have `hook` called, with a Suspension, when failures or damage have suspended the pipeline: to page somebody.
+        """Call `hook` with a Suspension when failures or damage have suspended the pipeline: to page somebody.
         Also when it is not suspended, but more runs in a row than are tolerated could not plan a checkpoint.
 
-        At least once, in the process that found it; so it may be called again. What it raises is logged, no more.
+        It is called at least once, by the process that found out, so it may be called again. Its exceptions are
+        only logged.
         Returns the hook, so that it can be used as a decorator.
         """
         if not callable(hook):
@@ -410,49 +416,50 @@ class Pipeline:
         on_reset: Callable[[], object] | None = None,
         timeout: str = "30 s",
     ) -> None:
-        """Let code of your own take part in checkpoints, under a name by which its state is found.
+        """Let your own code take part in checkpoints. The name identifies its state.
 
-        on_trigger: called when a checkpoint is planned; the dict that it returns is kept with it. If it fails, or does
-            not answer within `timeout`, nothing is planned. It may be called again, also for one that comes to nothing.
+        on_trigger: called when a checkpoint is planned; the dict that it returns is stored with the plan. If it fails,
+            or does not return within `timeout`, nothing is planned. It may be called again, also for a checkpoint that
+            is never completed.
         on_prepare: called in each job when its rows are computed and staged, before its ack makes them count: to flush
-            what stages have left elsewhere. If it fails, or does not answer in time, the checkpoint is declined.
-            Each attempt calls it, so it must bear being called again.
-        on_restore: called with that dict before anything is planned behind a rollback to that checkpoint.
-        on_reset: called instead if the checkpoint has none of this hook. Both may be called more than once.
+            what stages have written elsewhere. If it fails, or does not return in time, the checkpoint is declined.
+            Each attempt calls it, so it must be safe to call again.
+        on_restore: called with that dict after a rollback to that checkpoint, before anything else is planned.
+        on_reset: called instead if that checkpoint has no state of this hook. Both may be called more than once.
         """
         self._hooks.append(make_hook(name, on_trigger, on_prepare, on_restore, on_reset, timeout))
 
     def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
-        """The checked graph; Invalid lists every problem at once. mode: the setting's value, as all layers have it."""
+        """Return the checked graph; Invalid lists every problem at once. mode: the setting's effective value."""
         graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place, mode)
         hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
         return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
 
     def _ungated(self, stream: str) -> str:
-        """The stream in front of all gates that it has passed."""
+        """Return the stream before all gates that it has passed."""
         passed = {each.name: each.input for each in reversed(self._stages) if isinstance(each, GateNode)}
         while stream in passed:
             stream = passed.pop(stream)
         return stream
 
-    def _stream_name(self, given: Stream | str) -> str:
-        if isinstance(given, str):
-            return given
-        if not isinstance(given, Stream):
+    def _stream_name(self, stream: Stream | str) -> str:
+        if isinstance(stream, str):
+            return stream
+        if not isinstance(stream, Stream):
             raise Invalid(
-                f"a stage's input is a {type(given).__name__}",
+                f"a stage's input is a {type(stream).__name__}",
                 expected="a stream (what pipeline.source or another stage returned) or its name",
                 help="pass the stream, not the source or the function",
                 reason="BAD_PIPELINE",
             )
-        if given.pipeline is not self:
+        if stream.pipeline is not self:
             raise Invalid(
-                f"stream {given.name!r} belongs to pipeline {given.pipeline.name!r}, not to {self.name!r}",
+                f"stream {stream.name!r} belongs to pipeline {stream.pipeline.name!r}, not to {self.name!r}",
                 expected=f"a stream of pipeline {self.name!r}",
                 help="write it to a table there and read that table here",
                 reason="BAD_PIPELINE",
             )
-        return given.name
+        return stream.name
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"

@@ -1,4 +1,4 @@
-"""A pipeline's own code that is called by tidegate: told of suspensions, and taking part in checkpoints."""
+"""User code that tidegate calls: on suspensions, and as part of each checkpoint."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tidegate.records.records import Json
 __all__ = ["Hook", "OnSuspended", "Preparing", "Suspension", "Triggering", "make_hook", "once_each"]
 
 STATE_LIMIT = 65_536
-"""Bytes that a hook may keep in each checkpoint: its plan must stay readable."""
+"""Bytes that a hook may store with each checkpoint: its plan must stay readable."""
 
 
 @dataclass(frozen=True)
 class Suspension:
-    """The pipeline makes no checkpoints: none is planned until somebody says `tidegate resume NAME`; or none can be."""
+    """The pipeline makes no checkpoints: it is suspended until `tidegate resume NAME`, or none can be planned."""
 
     pipeline: str
     by: str
-    """Who said so: a person, the run that found something damaged, or the rejection of a checkpoint; empty if too many
-    have failed."""
+    """The cause: a user, the run that found something damaged, or the rejection of a checkpoint; empty if too many
+    checkpoints have failed."""
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first."""
     suspended: bool = True
-    """False: more runs in a row than `tolerable_failed_checkpoints` allows could not even plan one, for a source, a
-    store or a hook fails. Nobody has to say `resume`: the next run tries again."""
+    """False: more runs in a row than `tolerable_failed_checkpoints` allows could not even plan a checkpoint, because a
+    source, a store or a hook fails. No `resume` is needed: the next run tries again."""
 
 
 OnSuspended = Callable[[Suspension], object]
@@ -43,30 +43,30 @@ OnSuspended = Callable[[Suspension], object]
 
 @dataclass(frozen=True)
 class Triggering:
-    """What a hook is told of the checkpoint that is being planned."""
+    """The argument of `on_trigger`: the checkpoint that is being planned."""
 
     pipeline: str
     id: int
-    """Its number, if nobody else is faster: then the hook is called again, with another one."""
+    """Its number, unless another process takes it first: then the hook is called again, with another one."""
     base: int | None
-    """The checkpoint that it goes on from."""
+    """The checkpoint that it continues from."""
     run: str
 
 
 @dataclass(frozen=True)
 class Preparing:
-    """What a hook is told in a job: its rows are computed and staged, and nothing of it counts yet."""
+    """The argument of `on_prepare`: the job's rows are computed and staged, and none of them counts yet."""
 
     pipeline: str
     id: int
     job: str
     attempt: str
-    """Tells this try from others, which may be called as well; the ack of one of them counts."""
+    """Identifies this attempt. Other attempts may call the hook as well; the ack of one of them counts."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """Code of the pipeline's owner that takes part in each checkpoint."""
+    """User code that takes part in each checkpoint."""
 
     name: str
     on_trigger: Callable[[Triggering], Json | None] | None
@@ -76,41 +76,41 @@ class Hook:
     timeout_s: float
 
     def trigger(self, triggering: Triggering) -> Json:
-        """What it wants to be kept with the checkpoint."""
+        """Call `on_trigger` and return the state to store with the checkpoint."""
         if self.on_trigger is None:
             return {}
-        given = self._called("on_trigger", self.on_trigger, triggering)
+        state = self._call_in_time("on_trigger", self.on_trigger, triggering)
         try:
-            kept = msgspec.json.encode(given if given is not None else {})
+            encoded = msgspec.json.encode(state if state is not None else {})
         except (TypeError, ValueError) as error:
-            raise self._no_state(f"something that is no JSON: {error}") from error
-        if not isinstance(given, dict | None):
-            raise self._no_state(f"a {type(given).__name__}")
-        if len(kept) > STATE_LIMIT:
-            raise self._no_state(f"{len(kept):,} bytes")
-        plain: Json = msgspec.json.decode(kept)
+            raise self._bad_state(f"a value that JSON cannot hold: {error}") from error
+        if not isinstance(state, dict | None):
+            raise self._bad_state(f"a {type(state).__name__}")
+        if len(encoded) > STATE_LIMIT:
+            raise self._bad_state(f"{len(encoded):,} bytes")
+        plain: Json = msgspec.json.decode(encoded)
         return plain
 
     def prepare(self, preparing: Preparing) -> None:
-        """Let it do what is to be done before the job's snapshot counts. If it cannot, the checkpoint is declined."""
+        """Call `on_prepare`, before the job's ack counts. If it fails, the checkpoint is declined."""
         assert self.on_prepare is not None
-        self._called("on_prepare", self.on_prepare, preparing)
+        self._call_in_time("on_prepare", self.on_prepare, preparing)
 
     def restore(self, state: Json | None) -> None:
-        """Let it go back to what it gave then; None: it was not there then."""
+        """Call `on_restore` with the stored state, or `on_reset` if the checkpoint has none of this hook (None)."""
         if state is None:
             if self.on_reset is not None:
-                self._called("on_reset", self.on_reset)
+                self._call_in_time("on_reset", self.on_reset)
         elif self.on_restore is not None:
-            self._called("on_restore", self.on_restore, state)
+            self._call_in_time("on_restore", self.on_restore, state)
 
-    def _called(self, what: str, function: Callable[..., Any], *given: Any) -> Any:
-        """Call it, within its time limit. Python cannot end a thread: one that hangs is left behind."""
+    def _call_in_time(self, callback: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function within the time limit. Python cannot end a thread, so one that hangs stays behind."""
         answers: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
 
         def run() -> None:
             try:
-                answers.put((function(*given), None))
+                answers.put((function(*arguments), None))
             except BaseException as error:
                 answers.put((None, error))
 
@@ -118,34 +118,34 @@ class Hook:
         try:
             answer, error = answers.get(timeout=self.timeout_s)
         except queue.Empty:
-            raise self._failed(what, f"gave no answer within {self.timeout_s:g} s") from None
+            raise self._failure(callback, f"did not return within {self.timeout_s:g} s") from None
         if isinstance(error, TidegateError):
             raise error
         if error is not None:
-            raise self._failed(what, f"raised {type(error).__name__}: {error}") from error
+            raise self._failure(callback, f"raised {type(error).__name__}: {error}") from error
         return answer
 
-    def _failed(self, what: str, why: str) -> TidegateError:
-        if what == "on_prepare":
+    def _failure(self, callback: str, why: str) -> TidegateError:
+        if callback == "on_prepare":
             return Invalid(
-                f"{what} of hook {self.name!r} {why}",
-                expected="that it returns; without it the checkpoint is declined",
-                help="mend the hook, or take it out of the pipeline: the input is in the next checkpoint. "
-                "To have the job tried again at once, it may raise tidegate.errors.Unavailable",
+                f"{callback} of hook {self.name!r} {why}",
+                expected="a return within the time limit; otherwise the checkpoint is declined",
+                help="fix the hook, or take it out of the pipeline: the input is in the next checkpoint. "
+                "To have the job retried at once, raise tidegate.errors.Unavailable in the hook",
                 reason="HOOK_DECLINED",
             )
         return Unavailable(
-            f"{what} of hook {self.name!r} {why}",
-            expected="an answer; nothing is planned without it",
-            help="it is tried again with the next run; mend the hook, or take it out of the pipeline",
+            f"{callback} of hook {self.name!r} {why}",
+            expected="a result; nothing is planned without it",
+            help="the next run tries again; fix the hook, or take it out of the pipeline",
             reason="HOOK_FAILED",
         )
 
-    def _no_state(self, what: str) -> Invalid:
+    def _bad_state(self, value: str) -> Invalid:
         return Invalid(
-            f"on_trigger of hook {self.name!r} returned {what}",
+            f"on_trigger of hook {self.name!r} returned {value}",
             expected=f"a dict of JSON values of at most {STATE_LIMIT:,} bytes, or None",
-            help="keep what is large elsewhere, and return where",
+            help="store large data elsewhere, and return its location",
             reason="HOOK_STATE",
         )
 
@@ -158,11 +158,11 @@ def make_hook(
     on_reset: Callable[[], object] | None,
     timeout: str,
 ) -> Hook:
-    """A hook as it was declared, or Invalid."""
+    """Return the hook, or raise Invalid if its declaration is wrong."""
     check_name("hook", name)
-    given = {"on_trigger": on_trigger, "on_prepare": on_prepare, "on_restore": on_restore, "on_reset": on_reset}
-    wrong = [what for what, each in given.items() if each is not None and not callable(each)]
-    if wrong or not any(given.values()):
+    callbacks = {"on_trigger": on_trigger, "on_prepare": on_prepare, "on_restore": on_restore, "on_reset": on_reset}
+    wrong = [key for key, function in callbacks.items() if function is not None and not callable(function)]
+    if wrong or not any(callbacks.values()):
         raise Invalid(
             f"hook {name!r} has {' and '.join(wrong) + ' that cannot be called' if wrong else 'nothing to be called'}",
             expected="functions as on_trigger, on_prepare, on_restore, on_reset",
@@ -177,20 +177,20 @@ def make_hook(
         raise Invalid(
             f"hook {name!r} has timeout {timeout!r}",
             expected='a duration above 0, such as "30 s" or "2 min"',
-            help="say how long it may take at most, or leave timeout out",
+            help="set the longest time that it may take, or leave timeout out",
             reason="BAD_PIPELINE",
         )
     return Hook(name, on_trigger, on_prepare, on_restore, on_reset, seconds)
 
 
 def once_each(hooks: Sequence[Hook]) -> tuple[Hook, ...]:
-    """The hooks, if no two have one name."""
+    """Return the hooks; raise Invalid if two have the same name."""
     twice = sorted(name for name, count in Counter(hook.name for hook in hooks).items() if count > 1)
     if twice:
         raise Invalid(
             f"two hooks are named {twice[0]!r}",
-            expected="a name of its own for each: its state is found by it",
-            help="rename the one that is new: the other one's state stays with it",
+            expected="different names: a hook's state is found by its name",
+            help="rename the new one; the other one keeps its state",
             reason="BAD_PIPELINE",
         )
     return tuple(hooks)

@@ -119,14 +119,16 @@ def test_its_own_refusal_is_told_as_it_is(world, told):
 def test_one_that_hangs_is_not_waited_for_longer_than_it_may_take(world):
     told, never = hooked(world, "slow", timeout="1 s"), threading.Event()
     told.gives = never.wait
-    with pytest.raises(Unavailable, match="gave no answer within 1 s"):
+    with pytest.raises(Unavailable, match="did not return within 1 s"):
         world.trigger("one")
     never.set()
     assert world.ledger.ids() == []
 
 
 @pytest.mark.parametrize(
-    "given", [["a list"], {"a set": {1}.__iter__()}, {"long": "x" * 70_000}], ids=["a list", "no JSON", "too long"]
+    "given",
+    [["a list"], {"a set": {1}.__iter__()}, {"long": "x" * 70_000}],
+    ids=["a list", "JSON cannot hold", "too long"],
 )
 def test_what_cannot_be_kept_is_refused(world, told, given):
     told.gives = lambda: given
@@ -185,7 +187,7 @@ def test_if_it_cannot_the_checkpoint_is_declined_and_its_input_comes_again(world
 def test_one_that_hangs_declines_and_one_that_asks_for_another_try_gets_it(world):
     never = threading.Event()
     id = prepared_by(world, lambda preparing: never.wait(), timeout="1 s")
-    with pytest.raises(Invalid, match="gave no answer within 1 s"):
+    with pytest.raises(Invalid, match="did not return within 1 s"):
         run_job(world.coordinator(), id, "main", None)
     never.set()
 

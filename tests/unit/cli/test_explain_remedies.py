@@ -233,7 +233,7 @@ def test_an_incompatible_change(shop, tidegate):
     assert run(tidegate).code == 2
     cause, remedy = explained(tidegate, "troubled", "STATE_CHANGED")
     assert "aggregate 'totals': n is sum(k), and was count(*)" in cause
-    assert "change it back; or give a changed result another name" in remedy
+    assert "revert the change; or give a changed result another name" in remedy
 
     (shop.folder / "shop.py").write_text(CODE)
     sys.modules.pop("shop", None)

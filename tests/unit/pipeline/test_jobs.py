@@ -94,7 +94,7 @@ def test_jobs_that_wait_for_each_other_are_refused():
     stage(p, "three", two.job("main")).sink("out", sink())
     assert one_problem(p) == (
         "jobs main, side wait for each other (three of main takes two of side; two of side takes one of main): "
-        "let what lies between be in one of them, with .job(…)"
+        "put the stages between them into one of them, with .job(…)"
     )
 
 

@@ -78,7 +78,7 @@ def refusal(before: Build, now: Build, **left: Any) -> str:
     ],
 )
 def test_a_state_is_not_taken_for_something_else(before: Build, now: Build, said: str) -> None:
-    begin = "STATE_CHANGED: operators remember something else than they mean now, as of checkpoint 7:"
+    begin = "STATE_CHANGED: operators were declared differently as of checkpoint 7:"
     assert refusal(before, now) == f"{begin}\n    {said}"
     assert refusal(before, before) == refusal(now, now) == ""
 
@@ -242,10 +242,12 @@ def test_a_stage_that_was_changed_between_operators_that_replace_rows_is_refused
         return frame.selectExpr("k", f"n * {helper(1)} AS n")
 
     assert refusal(behind(first), behind(tidied)) == ""
-    begin = "STATE_CHANGED: rows would be taken back that were never given, as of checkpoint 7:\n    "
-    assert refusal(behind(first), behind(other)) == f"{begin}aggregate 'down': what rows of up come through has changed"
-    assert "come through has changed" in refusal(behind(None), behind(first)), "or has come in between"
-    assert "come through has changed" in refusal(behind(first), behind(None)), "or is gone"
+    begin = "STATE_CHANGED: rows would be retracted that were never emitted, as of checkpoint 7:\n    "
+    assert (
+        refusal(behind(first), behind(other)) == f"{begin}aggregate 'down': the stages between up and it have changed"
+    )
+    assert "the stages between up and it have changed" in refusal(behind(None), behind(first)), "or has come in between"
+    assert "the stages between up and it have changed" in refusal(behind(first), behind(None)), "or is gone"
 
 
 def test_so_is_a_change_of_what_such_a_stage_uses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +290,7 @@ def alone(rows: Any, _: Any) -> Any:
 
 def test_an_operator_that_is_new_behind_one_that_has_given_rows_is_refused() -> None:
     said = untold(alone, behind(None), {"up"})
-    assert said.endswith("aggregate 'down' has none of the rows that up gave before")
+    assert said.endswith("aggregate 'down' has none of the rows that up emitted before")
     assert untold(alone, behind(None), set()) == "", "it has given none yet"
     assert untold(behind(None), behind(None), {"up"}) == "", "it was there, but nothing came to it"
     assert untold(behind(None), behind(None, m="avg(n)"), {"up"}) == ""
@@ -301,7 +303,7 @@ def test_a_result_that_is_new_over_rows_that_were_given_is_refused_unless_it_is_
         )
 
     said = untold(behind(None), grown, {"up", "down"})
-    assert said.endswith("aggregate 'down': its result rows has none of the rows that were given before")
+    assert said.endswith("aggregate 'down': its result rows has none of the rows that were emitted before")
 
 
 def test_who_gave_rows_stays_as_long_as_they_are_held() -> None:
@@ -309,7 +311,7 @@ def test_who_gave_rows_stays_as_long_as_they_are_held() -> None:
         return rows.aggregate(by="k", uid="anew", n="count(*)").aggregate(by="k", uid="down", total="sum(n)")
 
     said = refusal(behind(None), renamed)
-    assert said.endswith("aggregate 'down' holds rows of up, which nobody would ever take back")
+    assert said.endswith("aggregate 'down' holds rows of up, which would never be retracted")
 
 
 def test_how_windows_replace_rows_stays_where_that_is_counted_on() -> None:
@@ -320,7 +322,7 @@ def test_how_windows_replace_rows_stays_where_that_is_counted_on() -> None:
 
         return build
 
-    assert "what rows of up come through has changed" in refusal(windows("update"), windows("close"))
+    assert "the stages between up and it have changed" in refusal(windows("update"), windows("close"))
 
 
 def test_what_forgets_rows_that_it_gave_feeds_nothing_that_counts_them() -> None:
@@ -350,13 +352,13 @@ def test_what_forgets_rows_that_it_gave_feeds_nothing_that_counts_them() -> None
         ),
         (
             lambda rows, _: rows.window(tumbling="1 h", uid="hours", n="count(*)").window(tumbling="1 day", m="sum(n)"),
-            "it goes by 'at', which the rows of 'hours' do not have; they have window_start, window_end, n",
+            "its time column 'at' is not in the rows of 'hours', which have window_start, window_end, n",
         ),
         (
             lambda rows, other: other.join(
                 rows.aggregate(by="k", uid="sums", n="count(*)").gate(Volume()), on="k", within="1 h"
             ),
-            "it goes by 'at', which the rows of 'sums' do not have; they have k, n",
+            "its time column 'at' is not in the rows of 'sums', which have k, n",
         ),
         (lambda rows, other: rows.join(other, on={"k": ["l"]}), "on names ['l']: expected names of columns"),
         (lambda rows, other: rows.join(other, on={"k": "k", "at": "k"}), "on names 'k' twice"),

@@ -1,7 +1,7 @@
-"""Event time through the graph: which sources an operator's watermark comes from, and what is wrong with that.
+"""Event time through the graph: the sources of each operator's watermark, and wrong declarations.
 
-A watermark is not handed on row by row: an operator's is the least of those of all sources that its rows come from,
-held back by what the operators between them may hold rows back.
+Watermarks do not travel with the rows. An operator's watermark is the minimum over all sources of its rows, minus the
+longest time for which the operators in between may hold rows back.
 """
 
 from __future__ import annotations
@@ -19,108 +19,117 @@ if TYPE_CHECKING:
 __all__ = ["column_of", "delay_s", "event_time_problems", "origins"]
 
 Origins = dict[str, float]
-"""Sources with event time, and by how many seconds rows may be behind their watermarks."""
+"""Sources with event time, each with the number of seconds by which rows may lag its watermark."""
 
 
 def origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
-    """For each stream, and for each operator its input, where event time comes from. `ordered`: inputs first."""
-    found: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
+    """Return where event time comes from, for each stream and each operator's input. `ordered`: inputs first."""
+    by_stream: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
     for stage in ordered:
         into: Origins = {}
         for name in stage.inputs:
-            for source, behind in found.get(name, {}).items():
+            for source, behind in by_stream.get(name, {}).items():
                 into[source] = max(behind, into.get(source, 0.0))
         operator = _operator(stage)
-        found[input_of(stage.name)] = into
+        by_stream[input_of(stage.name)] = into
         if operator is not None and operator.gives_all:
-            found |= {made: {} for made in stage.produces}  # what is looked up is of any time: it holds nothing back
+            by_stream |= {
+                stream: {} for stream in stage.produces
+            }  # rows of a lookup table have any time: they hold nothing back
             continue
-        held = operator.lag_s if operator is not None else 0.0
-        found |= {made: {source: behind + held for source, behind in into.items()} for made in stage.produces}
-    return found
+        lag_s = operator.lag_s if operator is not None else 0.0
+        by_stream |= {stream: {source: behind + lag_s for source, behind in into.items()} for stream in stage.produces}
+    return by_stream
 
 
 def input_of(stage: str) -> str:
-    """The name under which `origins` tells of what goes into a stage. No stream has such a name."""
+    """Return the name under which `origins` has a stage's input. No stream has such a name."""
     return f"> {stage}"
 
 
 def column_of(into: Origins, sources: Mapping[str, SourceNode]) -> str | None:
-    """The column that the sources of a stream agree on."""
+    """Return the column that the sources of a stream agree on, or None."""
     names = {sources[name].event_time for name in into}
     return names.pop() if len(names) == 1 else None
 
 
 def delay_s(sourcing: SourceNode, default: object) -> float:
-    """How many seconds later than the newest row of a source a row may come."""
+    """Return how many seconds later than a source's newest row a row may come."""
     parsed: float = KEYS["watermark"].parse(default if sourcing.watermark is None else sourcing.watermark)
     return parsed
 
 
 def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) -> list[str]:
-    """What is wrong with the declarations, all at once."""
+    """List everything that is wrong with the declarations."""
     problems = [problem for s in sources for problem in _source_problems(s)]
     by_name = {s.name: s for s in sources}
-    found, carried = origins(by_name, ordered), _carried(ordered)
+    by_stream, column_makers = origins(by_name, ordered), _column_makers(ordered)
     for stage in ordered:
         operator = _operator(stage)
-        if operator is not None and operator.uses_event_time:
-            of_inputs = [found.get(name, {}) for name in stage.inputs]
-            columns = [sorted({str(by_name[name].event_time) for name in into}) for into in of_inputs]
-            what = f"{operator.kind} {stage.name!r}"
-            problems += [f"{what}: {problem}" for problem in operator.event_time_problems(columns)]
-            problems += [f"{what}: {problem}" for problem in _lost_times(stage, operator, columns, ordered)]
-            chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
-            for name, own, declared in zip(stage.inputs, chosen, columns, strict=False):
-                column = own if own is not None or len(declared) != 1 else declared[0]
-                told = [each.untimely(column) for each in carried.get(name, ())] if isinstance(column, str) else []
-                problems += [f"{what}: {problem}" for problem in told if problem is not None]
+        if operator is None or not operator.uses_event_time:
+            continue
+        subject = f"{operator.kind} {stage.name!r}"
+        columns = []
+        for name in stage.inputs:
+            columns.append(sorted({str(by_name[source].event_time) for source in by_stream.get(name, {})}))
+        problems += [f"{subject}: {problem}" for problem in operator.event_time_problems(columns)]
+        problems += [f"{subject}: {problem}" for problem in _lost_times(stage, operator, columns, ordered)]
+        chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
+        for name, choice, declared in zip(stage.inputs, chosen, columns, strict=False):
+            column = choice if choice is not None or len(declared) != 1 else declared[0]
+            if isinstance(column, str):
+                untimely = [maker.untimely(column) for maker in column_makers.get(name, ())]
+                problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
     return problems
 
 
-def _carried(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
-    """By stream, the operators that have made rows of which it may still have the columns."""
-    found: dict[str, list[Operator]] = {}
+def _column_makers(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
+    """By stream, the operators whose columns its rows may still have."""
+    by_stream: dict[str, list[Operator]] = {}
     for stage in ordered:
         operator = _operator(stage)
-        known = [each for name in stage.inputs for each in found.get(name, ())]
+        makers = [upstream for name in stage.inputs for upstream in by_stream.get(name, ())]
         if operator is not None:
-            known = [operator] if operator.renews else [*known, operator]
-        found |= dict.fromkeys(stage.produces, known)
-    return found
+            makers = [operator] if operator.renews else [*makers, operator]
+        by_stream |= dict.fromkeys(stage.produces, makers)
+    return by_stream
 
 
 def _lost_times(
     stage: Node, operator: Operator, columns: Sequence[Sequence[str]], ordered: Sequence[Node]
 ) -> Iterator[str]:
-    """Behind an operator that gives other columns than it takes, the source's time is no more."""
-    made = {each.name: each for each in ordered}
-    for name, chosen, of_sources in zip(stage.inputs, operator.goes_by, columns, strict=False):
-        time, maker = chosen or (of_sources[0] if len(of_sources) == 1 else None), made.get(name)
+    """Report time columns that an operator upstream has dropped, because it outputs other columns than it takes."""
+    by_name = {node.name: node for node in ordered}
+    for name, chosen, declared in zip(stage.inputs, operator.goes_by, columns, strict=False):
+        time = chosen or (declared[0] if len(declared) == 1 else None)
+        maker = by_name.get(name)
         while isinstance(maker, GateNode):
-            maker = made.get(maker.input)
-        there = operator_of.columns if maker is not None and (operator_of := _operator(maker)) is not None else None
-        if time is not None and maker is not None and there and time.casefold() not in map(str.casefold, there):
+            maker = by_name.get(maker.input)
+        upstream = _operator(maker) if maker is not None else None
+        if time is None or maker is None or upstream is None or not upstream.columns:
+            continue
+        if time.casefold() not in map(str.casefold, upstream.columns):
             yield (
-                f"it goes by {time!r}, which the rows of {maker.name!r} do not have; they have {', '.join(there)}: "
+                f"its time column {time!r} is not in the rows of {maker.name!r}, "
+                f"which have {', '.join(upstream.columns)}: "
                 'name one of them, event_time="…"'
             )
 
 
-def _source_problems(sourcing: SourceNode) -> list[str]:
-    what, problems = f"source {sourcing.name!r}", []
-    if sourcing.event_time is not None and (not isinstance(sourcing.event_time, str) or not sourcing.event_time):
-        problems.append(f"{what} has event_time={sourcing.event_time!r}: name one of its columns")
-    if sourcing.watermark is not None and sourcing.event_time is None:
-        problems.append(f'{what} has a watermark, but no event time: name the column, as in event_time="at"')
+def _source_problems(node: SourceNode) -> list[str]:
+    subject, problems = f"source {node.name!r}", []
+    if node.event_time is not None and (not isinstance(node.event_time, str) or not node.event_time):
+        problems.append(f"{subject} has event_time={node.event_time!r}: name one of its columns")
+    if node.watermark is not None and node.event_time is None:
+        problems.append(f'{subject} has a watermark, but no event time: name the column, as in event_time="at"')
     try:
-        delay_s(sourcing, 0)
+        delay_s(node, 0)
     except ValueError as error:
         why = f" ({error})" if str(error) else ""
-        problems.append(f"{what} has watermark={sourcing.watermark!r}{why}: expected {KEYS['watermark'].expected}")
+        problems.append(f"{subject} has watermark={node.watermark!r}{why}: expected {KEYS['watermark'].expected}")
     return problems
 
 
 def _operator(stage: Node) -> Operator | None:
-    found = getattr(stage, "operator", None)
-    return found if isinstance(found, Operator) else None
+    operator = getattr(stage, "operator", None)
+    return operator if isinstance(operator, Operator) else None

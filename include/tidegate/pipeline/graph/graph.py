@@ -1,4 +1,4 @@
-"""The declared graph: its parts, everything that can be wrong with it, and how it is cut into jobs."""
+"""The declared graph: its nodes, its checks, and how it is cut into jobs."""
 
 from __future__ import annotations
 
@@ -41,118 +41,124 @@ __all__ = [
 
 
 def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[str]:
-    """What is wrong with the operators that gates are against. jobs: in which one each stage is."""
+    """List what is wrong with gates that compare with an operator's state (`against`). jobs: the job of each stage."""
     operators = {stage.name: stage for stage in ordered if isinstance(stage, OperatorNode)}
-    found = []
+    problems = []
     for gated in ordered:
         uid = getattr(gated.gate, "against", None) if isinstance(gated, GateNode) else None
         if not isinstance(uid, str) or not isinstance(gated, GateNode):
             continue
-        what = f"gate {gated.name!r} is against {uid!r}"
+        subject = f"gate {gated.name!r} is against {uid!r}"
         if uid not in operators:
-            known = ", ".join(sorted(operators)) or "there is none"
-            found.append(f"{what}, which is no operator: expected the uid of one ({known})")
+            choices = ", ".join(sorted(operators)) or "there is none"
+            problems.append(f"{subject}, which is no operator: expected the uid of one ({choices})")
             continue
-        by, asked = operators[uid].operator.known_by, list(getattr(gated.gate, "by", []))
-        if by is None:
-            found.append(f"{what}, which forgets keys: expected a deduplicate, latest or aggregate without end")
-        elif sorted(by) != sorted(asked):
-            found.append(f"{what}, which knows {', '.join(by)}, and not {', '.join(asked)}: judge by the same columns")
-        elif jobs[uid] != jobs[gated.name]:
-            found.append(
-                f"{what} of job {jobs[uid]!r}, and is in {jobs[gated.name]!r}: what is remembered there is only known "
-                "there: put both into one, with .job(…)"
+        keys, judged = operators[uid].operator.known_by, list(getattr(gated.gate, "by", []))
+        if keys is None:
+            problems.append(f"{subject}, which forgets keys: expected a deduplicate, latest or aggregate without end")
+        elif sorted(keys) != sorted(judged):
+            problems.append(
+                f"{subject}, which is keyed by {', '.join(keys)}, not by {', '.join(judged)}: judge by the same columns"
             )
-    return found
+        elif jobs[uid] != jobs[gated.name]:
+            problems.append(
+                f"{subject} of job {jobs[uid]!r}, but is in job {jobs[gated.name]!r}: a state is only available in its "
+                "own job: put both into one, with .job(…)"
+            )
+    return problems
 
 
 class Lineage:
-    """Of one graph, the way of each stream."""
+    """Where the streams of one graph come from, and through which stages."""
 
     def __init__(self, stages: Sequence[Node]) -> None:
-        self._made = {name: stage for stage in stages for name in stage.produces}
+        self._makers = {name: stage for stage in stages for name in stage.produces}
         self._ways: dict[str, str] = {}
         self._sources: dict[str, list[str]] = {}
 
     def origins(self, stream: str) -> list[str]:
-        """The nearest sources and operators whose rows these are, through stages and gates."""
-        stage = self._made.get(stream)
+        """Return the nearest sources and operators upstream, looking through stages and gates."""
+        stage = self._makers.get(stream)
         if stage is None or isinstance(stage, OperatorNode):
             return [stream if stage is None else stage.name]
-        return sorted({name for each in stage.inputs for name in self.origins(each)})
+        return sorted({name for stream in stage.inputs for name in self.origins(stream)})
 
     def sources(self, stream: str) -> list[str]:
-        """All sources that the rows come from, through whatever it is."""
+        """Return all sources upstream, through stages, gates and operators."""
         if stream not in self._sources:
-            stage = self._made.get(stream)
-            found = {name for each in stage.inputs for name in self.sources(each)} if stage is not None else {stream}
-            self._sources[stream] = sorted(found)
+            stage = self._makers.get(stream)
+            if stage is None:
+                return [stream]
+            self._sources[stream] = sorted({name for input in stage.inputs for name in self.sources(input)})
         return self._sources[stream]
 
     def way(self, stream: str) -> str:
-        """A hash of what lies between those origins and the stream: of stages what they do, not how it is written.
+        """Return a hash of the path from those origins to the stream: of what stages do, not of how they are written.
 
-        Gates pass rows as they are. Of operators counts how they replace rows: what they take back must be the same.
+        Gates pass rows unchanged, so they do not count. For an operator, the way in which it replaces rows counts: it
+        must retract the same rows.
         """
         if stream not in self._ways:
             self._ways[stream] = fingerprint({"way": self._way(stream)})
         return self._ways[stream]
 
     def _way(self, stream: str) -> object:
-        stage = self._made.get(stream)
+        stage = self._makers.get(stream)
         if stage is None:
             return "a source"
         if isinstance(stage, GateNode):
             return self.way(stage.input)
         output = stream.removeprefix(stage.name)
         if isinstance(stage, StageNode):
-            return [logic_of(stage.function), output, [self.way(each) for each in stage.inputs]]
+            return [logic_of(stage.function), output, [self.way(name) for name in stage.inputs]]
         return [stage.name, output, stage.operator.replacing]
 
 
 def lookups(stages: Sequence[Node]) -> frozenset[str]:
-    """Their names."""
+    """Return the names of the lookup tables (broadcasts)."""
     return frozenset(stage.name for stage in stages if isinstance(stage, OperatorNode) and stage.operator.gives_all)
 
 
 def lookup_problems(
     stages: Sequence[Node], sinks: Sequence[SinkNode], jobs: Mapping[str, str], updating: frozenset[str]
 ) -> list[str]:
-    """Who takes one must know what it is. jobs: in which each stage is. updating: streams that replace rows."""
-    found, problems = lookups(stages), []
+    """List wrong uses of lookup tables. jobs: the job of each stage. updating: streams that replace rows."""
+    tables, problems = lookups(stages), []
     for stage in stages:
-        looked_up = [name for name in stage.inputs if name in found]
+        looked_up = [name for name in stage.inputs if name in tables]
         if not looked_up:
             continue
-        what = f"{stage.name!r} takes {', '.join(looked_up)}"
-        beside = [name for name in stage.inputs if name not in found]
+        subject = f"{stage.name!r} takes {', '.join(looked_up)}"
+        streams = [name for name in stage.inputs if name not in tables]
         if not isinstance(stage, StageNode):
-            problems.append(f"{what}, all of it in each checkpoint: look it up in a stage, and go on behind that")
-        elif not beside:
-            problems.append(f"stage {what} and nothing else: name the rows that it is looked up for, too")
-        elif replacing := [name for name in beside if name in updating]:
             problems.append(
-                f"stage {what} beside {', '.join(replacing)}, whose replaced rows would be looked up in what holds now,"
-                " not in what held then: put it in front of what replaces rows"
+                f"{subject}, all of it in each checkpoint: look it up in a stage, and take that stage's rows"
+            )
+        elif not streams:
+            problems.append(f"stage {subject} and nothing else: name the stream that looks it up, too")
+        elif replacing := [name for name in streams if name in updating]:
+            problems.append(
+                f"stage {subject} and {', '.join(replacing)}, whose replaced rows would be looked up in today's table,"
+                " not in the one of then: put it before the operator that replaces rows"
             )
         problems += [
-            f"stage {what} of job {jobs[name]!r} in job {jobs[stage.name]!r}: "
-            f"say .job({jobs[stage.name]!r}) in front of .broadcast(…), so that only changes go there"
+            f"stage {subject} of job {jobs[name]!r} in job {jobs[stage.name]!r}: "
+            f"say .job({jobs[stage.name]!r}) before .broadcast(…), so that only changes go there"
             for name in looked_up
             if jobs[name] != jobs[stage.name]
         ]
     problems += [
         f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
-        "let it take .latest(…) of the same rows, which gives what has changed"
+        "let it take .latest(…) of the same rows, which emits the changed rows"
         for sink in sinks
-        if sink.input in found
+        if sink.input in tables
     ]
     return problems
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A checked pipeline. Stages are in an order in which each comes behind its inputs."""
+    """A checked pipeline. Stages are in topological order: each comes after its inputs."""
 
     name: str
     sources: Mapping[str, SourceNode]
@@ -162,78 +168,78 @@ class Graph:
     on_suspended: tuple[OnSuspended, ...] = ()
     hooks: tuple[Hook, ...] = ()
     aligned: frozenset[str] = frozenset()
-    """Jobs that every checkpoint waits for, because the code says so."""
+    """Jobs that every checkpoint waits for, because they are declared so."""
     at_least_once: bool = False
 
     @property
     def by_interval(self) -> bool:
-        """Whether this is an interval pipeline: each run reads what belongs to its data interval, and nothing else."""
+        """True for an interval pipeline: each run reads the rows of its data interval, and nothing else."""
         return all(s.source.by_interval for s in self.sources.values())
 
     @functools.cached_property
     def tables(self) -> Mapping[str, SinkNode]:
-        """All that checkpoints are published on: the sinks, the tables of keyed states, and quarantines."""
+        """All targets to which checkpoints are published: the sinks, the tables of keyed states, and quarantines."""
         states = {
             name: SinkNode(name, sink, stage.name)
             for stage in self.stages
             if isinstance(stage, OperatorNode)
             for name, sink in stage.states.items()
         }
-        aside = {name: SinkNode(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
-        return {**self.sinks, **states, **aside}
+        quarantines = {name: SinkNode(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
+        return {**self.sinks, **states, **quarantines}
 
     @functools.cached_property
     def parts(self) -> int:
-        """The most that a record tells of beside each other, in a payload each: tables, sources, channels or gates."""
+        """The largest number of equal parts in one record, one payload each: tables, sources, channels or gates."""
         return max(map(len, (self.tables, self.sources, self.channels, self.gates)))
 
     @functools.cached_property
     def lineage(self) -> Lineage:
-        """Where streams come from, and what they have come through."""
+        """Where streams come from, and through which stages."""
         return Lineage(self.stages)
 
     def replacers(self, stream: str) -> list[str]:
-        """The nearest operators that replace rows of this stream."""
+        """Return the nearest operators upstream that replace rows of this stream."""
         return [name for name in self.lineage.origins(stream) if name in self.updating]
 
     @property
     def operators(self) -> tuple[OperatorNode, ...]:
-        """The stages that remember."""
+        """The stages that keep state."""
         return tuple(stage for stage in self.stages if isinstance(stage, OperatorNode))
 
     @property
     def gates(self) -> tuple[GateNode, ...]:
-        """The gates, in the order in which rows come to them."""
+        """The gates, in the order in which rows reach them."""
         return tuple(stage for stage in self.stages if isinstance(stage, GateNode))
 
     @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
-        """What runs together, in an order in which each comes behind those that it takes from."""
+        """The jobs, each after those that it takes from."""
         return cut(self.sources.values(), self.stages, self.sinks.values())
 
     @functools.cached_property
     def channels(self) -> Mapping[str, Channel]:
-        """What goes from job to job, by stream."""
+        """The streams that go from job to job, as channels."""
         return {name: Channel(name) for job in self.jobs for name in job.gives}
 
     @functools.cached_property
     def takes(self) -> Mapping[str, dict[str, str]]:
         """By job, the streams that it takes from others, and the jobs that make them."""
-        made = {stream: job.name for job in self.jobs for stream in job.gives}
-        return {job.name: {stream: made[stream] for stream in job.takes} for job in self.jobs if job.takes}
+        makers = {stream: job.name for job in self.jobs for stream in job.gives}
+        return {job.name: {stream: makers[stream] for stream in job.takes} for job in self.jobs if job.takes}
 
     @property
     def overtakable(self) -> tuple[str, ...]:
-        """The jobs that a checkpoint may go past."""
+        """The jobs that a checkpoint may overtake."""
         return () if self.by_interval else overtakable(self.jobs, self.aligned)
 
     @functools.cached_property
     def ahead(self) -> tuple[str, ...]:
-        """The jobs that take all that is there, at least once."""
+        """The jobs that, in mode at_least_once, take all input that is available."""
         return ahead(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
 
     def job_of(self, table: str) -> str | None:
-        """The job that stages what is published on a table."""
+        """Return the job that stages the rows of a table, or None."""
         for job in self.jobs:
             staged = [s.name for s in job.sinks] + [name for part in job.operators for name in part.states]
             if table in staged or any(table in gated.quarantine for gated in job.gates):
@@ -241,7 +247,7 @@ class Graph:
         return None
 
     def job(self, name: str) -> Job:
-        """The job with this name."""
+        """Return the job with this name, or raise Invalid."""
         for job in self.jobs:
             if job.name == name:
                 return job
@@ -254,24 +260,25 @@ class Graph:
 
     @functools.cached_property
     def updating(self) -> frozenset[str]:
-        """The streams whose rows replace others that they gave before."""
+        """The streams whose rows replace rows that they emitted before."""
         return updating_streams(self.stages)
 
     def replaced_is_taken(self, stream: str) -> bool:
-        """Whether anyone takes the rows that a stream's new ones replace."""
-        sinks = (each for each in self.sinks.values() if each.input == stream)
-        behind = any(stream in stage.inputs for stage in self.stages)
-        return behind or any(each.sink.takes_replaced and not self.keeps(each) for each in sinks)
+        """Whether any stage or sink takes the rows that a stream's new rows replace."""
+        if any(stream in stage.inputs for stage in self.stages):
+            return True
+        sinks = (node for node in self.sinks.values() if node.input == stream)
+        return any(node.sink.takes_replaced and not self.keeps(node) for node in sinks)
 
-    def keeps(self, sinking: SinkNode) -> bool:
-        """Whether no row with a key of this sink's is ever withdrawn, only replaced under the same key."""
-        made = next((stage for stage in self.stages if stage.name == sinking.input), None)
-        if not isinstance(made, OperatorNode):
+    def keeps(self, sink: SinkNode) -> bool:
+        """Whether rows of this sink are never withdrawn, only replaced under the same key."""
+        maker = next((stage for stage in self.stages if stage.name == sink.input), None)
+        if not isinstance(maker, OperatorNode):
             return False
-        return made.operator.keeps(sinking.sink.upserts, not self.updating.isdisjoint(made.inputs))
+        return maker.operator.keeps(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
 
     def code_fingerprint(self) -> str:
-        """Changes when the graph, an operator's settings or a stage's code changes."""
+        """Return a hash that changes with the graph, an operator's settings or a stage's code."""
         cut = {job.name: sorted(job.names) for job in self.jobs}
         return fingerprint(
             {
@@ -280,7 +287,7 @@ class Graph:
                     name: [s.source.kind, s.source.describe(), *([s.event_time, s.watermark] if s.event_time else [])]
                     for name, s in self.sources.items()
                 },
-                "stages": {s.name: [s.inputs, s.outputs, _made_of(s)] for s in self.stages},
+                "stages": {s.name: [s.inputs, s.outputs, _code_parts(s)] for s in self.stages},
                 "sinks": {name: [s.sink.kind, s.input, s.sink.describe()] for name, s in self.sinks.items()},
             }
         )
@@ -295,7 +302,7 @@ def build_graph(
     place: Place | None,
     mode: str | None = None,
 ) -> Graph:
-    """The graph, or Invalid with every problem that it has, each with its remedy. mode: as all settings say."""
+    """Return the checked graph, or raise Invalid with all problems and their remedies. mode: the effective setting."""
     by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
     at_least_once = (mode or settings.get("mode")) == "at_least_once"
     problems = [
@@ -309,13 +316,13 @@ def build_graph(
     cycle: list[str] = []
     names = [*(s.name for s in sources), *(s.name for s in sinks), *(n for s in stages for n in (s.name, *s.outputs))]
     names += [s.job for s in (*stages, *sinks) if s.job is not None]
-    if all(isinstance(name, str) for name in names):  # else nothing can be told by name
+    if all(isinstance(name, str) for name in names):  # else names cannot be compared
         problems += _repeated_names(sources, stages, sinks)
         problems += _wiring_problems(sources, stages, sinks)
         problems += _shared_targets(sinks, place or Place("/"))
-        ordered, cycle = _in_order(stages)
-        if any(sum(s.name == each for s in stages) > 1 for each in cycle):
-            cycle = []  # which of those with one name is taken is not known
+        ordered, cycle = _sort_stages(stages)
+        if any(sum(s.name == cyclic for s in stages) > 1 for cyclic in cycle):
+            cycle = []  # several have this name: it is not clear which one is taken
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
@@ -344,9 +351,9 @@ def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: 
         *{repr(s.job): ("job", s.job) for s in (*stages, *sinks) if s.job is not None}.values(),
     ]
     problems = []
-    for what, given in named:
+    for kind, candidate in named:
         try:
-            check_name(what, given)
+            check_name(kind, candidate)
         except Invalid as error:
             problems.append(f"{error.what}; expected {error.expected}")
     return problems
@@ -356,7 +363,7 @@ def _repeated_names(sources: list[SourceNode], stages: list[Node], sinks: list[S
     streams = Counter([s.name for s in sources] + [s.name for s in stages])
     generated = {s.name: s for s in stages if not isinstance(s, StageNode) and s.generated}
     problems = [
-        _called_the_same(generated[n], count)
+        _same_default_name(generated[n], count)
         if n in generated
         else f"{n!r} names {count} sources or stages: give each its own name"
         for n, count in streams.items()
@@ -370,12 +377,12 @@ def _repeated_names(sources: list[SourceNode], stages: list[Node], sinks: list[S
     return problems
 
 
-def _called_the_same(stage: OperatorNode | GateNode, count: int) -> str:
-    """Which of them has the state that lies under this name, nothing but people can tell."""
+def _same_default_name(stage: OperatorNode | GateNode, count: int) -> str:
+    """Ask for explicit names: only the user knows which of them owns the state under this name."""
     part, word = (stage.operator, "uid") if isinstance(stage, OperatorNode) else (stage.gate, "name")
     return (
-        f'{count} of {getattr(part, "kind", "gate")} would be called {stage.name!r}: say {word}="…" at each, so that '
-        f"nothing depends on their places in the code; {word}={stage.name!r} at the one that has been there, if any"
+        f'{count} of {getattr(part, "kind", "gate")} would be called {stage.name!r}: set {word}="…" on each, so that '
+        f"their order in the code does not matter; {word}={stage.name!r} on the one that existed before, if any"
     )
 
 
@@ -399,16 +406,16 @@ def _declaration_problems(sources: list[SourceNode], sinks: list[SinkNode], *, a
     return problems
 
 
-def _pace_problems(sourcing: SourceNode) -> list[str]:
-    pace, source = sourcing.pace, sourcing.source
+def _pace_problems(node: SourceNode) -> list[str]:
+    pace, source = node.pace, node.source
     if pace is None:
         return []
     if not isinstance(pace, Adaptive):
         return [f"max_per_checkpoint is {pace!r}; say Adaptive(…), and fixed bounds where the source is declared"]
-    found = [f"max_per_checkpoint: {problem}" for problem in pace.problems()]
+    problems = [f"max_per_checkpoint: {problem}" for problem in pace.problems()]
     if source.unit is None or source.by_interval:
-        found.append("max_per_checkpoint: what it takes cannot be bounded; leave it out")
-    return found
+        problems.append("max_per_checkpoint: this source's input cannot be bounded; leave it out")
+    return problems
 
 
 def _operator_problems(sources: list[SourceNode], stages: list[Node]) -> list[str]:
@@ -416,32 +423,32 @@ def _operator_problems(sources: list[SourceNode], stages: list[Node]) -> list[st
     for stage in stages:
         if not isinstance(stage, OperatorNode):
             continue
-        what = f"{stage.operator.kind} {stage.name!r}"
-        problems += [f"{what}: {problem}" for problem in stage.operator.problems()]
+        subject = f"{stage.operator.kind} {stage.name!r}"
+        problems += [f"{subject}: {problem}" for problem in stage.operator.problems()]
         if any(isinstance(s.source, Source) and s.source.by_interval for s in sources):
             problems.append(
-                f"{what} remembers what came before, but the pipeline reads by data interval, in any order: "
-                "compute within the interval in a stage, or read whatever is new"
+                f"{subject} keeps state across checkpoints, but the pipeline reads by data interval, in any order: "
+                "compute within the interval in a stage, or use sources that read all new rows"
             )
     return problems
 
 
 def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_least_once: bool) -> list[str]:
-    """All sources read by interval, or none; and then each sink can replace one interval's rows."""
-    known = [s for s in sources if isinstance(s.source, Source)]
-    by_interval = [s.name for s in known if s.source.by_interval]
-    others = [s.name for s in known if not s.source.by_interval]
+    """Check that all sources read by interval, or none, and that each sink can replace one interval's rows."""
+    declared = [s for s in sources if isinstance(s.source, Source)]
+    by_interval = [s.name for s in declared if s.source.by_interval]
+    continuous = [s.name for s in declared if not s.source.by_interval]
     if not by_interval:
         return []
-    if others:
+    if continuous:
         return [
-            f"source {', '.join(by_interval)} reads by data interval, {', '.join(others)} reads whatever is new: "
-            "let all sources of a pipeline do the one or the other"
+            f"source {', '.join(by_interval)} reads by data interval, {', '.join(continuous)} reads all new rows: "
+            "all sources of a pipeline must do the same"
         ]
     if at_least_once:
         return [
-            f"source {', '.join(by_interval)} reads by data interval, whose rows replace those that it had in the "
-            'tables: that is one commit per table, after the decision, so say mode = "exactly_once"'
+            f"source {', '.join(by_interval)} reads by data interval, whose rows replace its earlier rows in the "
+            'tables: that takes one commit per table, after the decision, so set mode = "exactly_once"'
         ]
     return [
         f"sink {k.name!r}, in a pipeline that reads by data interval: {problem}"
@@ -452,9 +459,9 @@ def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_l
 
 
 def _wiring_problems(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
-    streams = {s.name for s in sources} | {made for stage in stages for made in stage.produces}
+    streams = {s.name for s in sources} | {stream for stage in stages for stream in stage.produces}
     used = {name for stage in stages for name in stage.inputs} | {sink.input for sink in sinks}
-    known = ", ".join(sorted(streams)) or "none"
+    choices = ", ".join(sorted(streams)) or "none"
     problems = []
     if not sources:
         problems.append("it has no source: add one with pipeline.source(…)")
@@ -464,10 +471,12 @@ def _wiring_problems(sources: list[SourceNode], stages: list[Node], sinks: list[
         if not stage.inputs:
             problems.append(f"stage {stage.name!r} has no input: name at least one in @pipeline.stage(…)")
         problems += [
-            f"stage {stage.name!r} reads unknown {i!r} (known: {known})" for i in stage.inputs if i not in streams
+            f"stage {stage.name!r} reads unknown {i!r} (known: {choices})" for i in stage.inputs if i not in streams
         ]
         problems += _signature_problems(stage)
-    problems += [f"sink {s.name!r} takes unknown {s.input!r} (known: {known})" for s in sinks if s.input not in streams]
+    problems += [
+        f"sink {s.name!r} takes unknown {s.input!r} (known: {choices})" for s in sinks if s.input not in streams
+    ]
     problems += [f"source {s.name!r} is read by nothing: use it or remove it" for s in sources if s.name not in used]
     problems += [
         f"stage {s.name!r} feeds nothing: use it or remove it" for s in stages if not used.intersection(s.produces)
@@ -505,21 +514,21 @@ def _shared_targets(sinks: list[SinkNode], place: Place) -> list[str]:
     ]
 
 
-def _in_order(stages: list[Node]) -> tuple[list[Node], list[str]]:
-    """The stages, each behind its inputs, as declared where that is free; and what is left in circles."""
+def _sort_stages(stages: list[Node]) -> tuple[list[Node], list[str]]:
+    """Sort stages topologically, in the declared order where possible; return also the names of those in cycles."""
     ordered: list[Node] = []
-    left = list(stages)
-    while left:
-        waiting_for = {made for stage in left for made in stage.produces}
-        ready = [stage for stage in left if not waiting_for.intersection(stage.inputs)]
+    waiting = list(stages)
+    while waiting:
+        unmade = {stream for stage in waiting for stream in stage.produces}
+        ready = [stage for stage in waiting if not unmade.intersection(stage.inputs)]
         if not ready:
-            return ordered, [stage.name for stage in left]
+            return ordered, [stage.name for stage in waiting]
         ordered += ready
-        left = [stage for stage in left if stage not in ready]
+        waiting = [stage for stage in waiting if stage not in ready]
     return ordered, []
 
 
-def _made_of(stage: Node) -> object:
+def _code_parts(stage: Node) -> object:
     if isinstance(stage, OperatorNode):
         code = stage.operator.code()
         return [stage.operator.kind, stage.operator.describe(), function_fingerprint(code) if code is not None else ""]

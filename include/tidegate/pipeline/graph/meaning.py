@@ -1,11 +1,11 @@
-"""What operators remember must still be what they mean by it: the state of a sum is none of a maximum.
+"""An operator's declaration must still fit its state: the state of a sum cannot serve a maximum.
 
-Each operator says what its state means (`Operator.meaning`), and the graph what its rows have come through; the ack
-remembers both. They are compared when a checkpoint is planned, before anything runs, and once more by the job, for the
-code may have changed in between.
+Each operator says what its state means (`Operator.meaning`), and the graph which path its rows have come; the ack
+records both. They are compared when a checkpoint is planned, before anything runs, and once more by the job, because
+the code may have changed in between.
 
-Behind operators that replace rows more must stay, because whatever is taken back must have been given, exactly so: the
-stages in between, and who gives at all. So these operators begin together or not at all.
+After operators that replace rows, more must stay the same, because a row can only be retracted exactly as it was
+emitted: the stages in between, and the set of operators that emit. So these operators start together or not at all.
 """
 
 from __future__ import annotations
@@ -26,140 +26,151 @@ __all__ = ["meaning_of", "refuse_other_meanings", "refuse_untold", "same_meaning
 
 _MEANING = ".meaning"
 ROWS, BACK = "its rows", "what it takes back"
-"""By input: the sources that rows come from; and of streams that replace rows, who does, and the way to here."""
+"""By input: the sources of its rows; for a stream that replaces rows, the operators that do and the path from them."""
 _AFRESH = (
-    "change it back; or begin afresh with all of them: give each, from the first that replaces rows on, another uid, "
-    "and say allow_non_restored_state once; or start a new pipeline, which reads all input again by this code"
+    "revert the change; or start all of them afresh: give each, from the first that replaces rows on, a new uid, "
+    "and set allow_non_restored_state once; or start a new pipeline, which reads all input again with this code"
 )
 
 
 def meaning_of(graph: Graph) -> dict[str, Json]:
-    """For an ack's memory: what the operators' states mean. No operator and no source has such a name."""
-    return {f"{stage.name}{_MEANING}": _of(graph, stage) for stage in graph.operators}
+    """Return what the operators' states mean, for an ack's memory. No operator and no source has such a name."""
+    return {f"{stage.name}{_MEANING}": _stage_meaning(graph, stage) for stage in graph.operators}
 
 
 def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]:
-    """The memory without that of operators and sources that were left behind: under such a name, another one would
-    begin with it."""
-    there = {stage.name for stage in graph.operators}
-    gone = {name.removesuffix(_MEANING) for name in memory if name.endswith(_MEANING)} - there
-    lost = {f"{uid}{what}" for uid in gone for what in ("", _MEANING, ".watermark", ".expired")}
-    lost |= {name for name, told in memory.items() if _is_source(told) and name not in {*graph.sources, *there}}
-    return {name: told for name, told in memory.items() if name not in lost}
+    """Return the memory without removed operators and sources: a new one with such a name would start from it."""
+    operators = {stage.name for stage in graph.operators}
+    removed = {name.removesuffix(_MEANING) for name in memory if name.endswith(_MEANING)} - operators
+    dropped = {f"{uid}{suffix}" for uid in removed for suffix in ("", _MEANING, ".watermark", ".expired")}
+    for name, entry in memory.items():
+        if _is_source(entry) and name not in graph.sources and name not in operators:
+            dropped.add(name)
+    return {name: entry for name, entry in memory.items() if name not in dropped}
 
 
-def _is_source(told: Json) -> bool:
-    return set(told) == {"partitions"}
+def _is_source(entry: Json) -> bool:
+    return set(entry) == {"partitions"}
 
 
-def _of(graph: Graph, stage: OperatorNode) -> Json:
-    told = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
-    if (chosen := told.get("event_time")) is not None:
-        found = origins(graph.sources, graph.stages)
-        columns = (column_of(found[name], graph.sources) for name in stage.inputs)
-        told["event_time"] = [own or column for own, column in zip(chosen, columns, strict=True)]
-    told[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
-    told[BACK] = [
+def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
+    meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
+    if (chosen := meaning.get("event_time")) is not None:
+        by_stream = origins(graph.sources, graph.stages)
+        columns = (column_of(by_stream[name], graph.sources) for name in stage.inputs)
+        meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
+    meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
+    meaning[BACK] = [
         {"of": graph.replacers(name), "way": graph.lineage.way(name)} if name in graph.updating else None
         for name in stage.inputs
     ]
-    plain: Json = msgspec.json.decode(msgspec.json.encode(told))
+    plain: Json = msgspec.json.decode(msgspec.json.encode(meaning))
     return plain
 
 
 def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
-    """Invalid if an operator would take what checkpoint `id` remembers for something else."""
-    found = [each for stage in graph.operators for each in _differences(graph, stage, memory)]
-    if found:
+    """Raise Invalid if an operator would misread the state that checkpoint `id` holds."""
+    problems = [problem for stage in graph.operators for problem in _differences(graph, stage, memory)]
+    if problems:
         raise Invalid(
-            "\n    ".join([f"operators remember something else than they mean now, as of checkpoint {id}:", *found]),
-            expected="declarations by which their state was made; results may be added under new names, or left out",
-            help="change it back; or give a changed result another name, or the operator another uid: it starts "
-            "afresh; where rows come from elsewhere, let a stage unite both for one checkpoint",
+            "\n    ".join([f"operators were declared differently as of checkpoint {id}:", *problems]),
+            expected="the declarations by which their state was made; results may be added under new names, or dropped",
+            help="revert the change; or give a changed result another name, or the operator another uid: it starts "
+            "afresh; if rows now come from another source, let a stage unite both for one checkpoint",
             reason="STATE_CHANGED",
         )
-    found = [each for stage in graph.operators for each in _other_ways(graph, stage, memory)]
-    if found:
+    problems = [problem for stage in graph.operators for problem in _path_changes(graph, stage, memory)]
+    if problems:
         raise Invalid(
-            "\n    ".join([f"rows would be taken back that were never given, as of checkpoint {id}:", *found]),
-            expected="behind what replaces rows, the same stages and operators by which those were given",
+            "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
+            expected="after an operator that replaces rows, the same stages and operators as when they were emitted",
             help=_AFRESH,
             reason="STATE_CHANGED",
         )
 
 
 def refuse_untold(
-    graph: Graph, memory: Mapping[str, Json], there: Collection[str], began: Collection[str], id: int
+    graph: Graph, memory: Mapping[str, Json], present: Collection[str], began: Collection[str], id: int
 ) -> None:
-    """Invalid if an operator is new behind one that has given rows before: it would have those taken back from it.
+    """Raise Invalid if a new operator follows one that has emitted rows: it would have to retract rows it never saw.
 
-    there: the operators that checkpoint `id` has. began: those that have something in their states.
+    present: the operators that checkpoint `id` has. began: those with rows in their states.
     """
-    found = []
+    problems = []
     for stage in graph.operators:
-        was, what = memory.get(f"{stage.name}{_MEANING}", {}), f"{stage.operator.kind} {stage.name!r}"
-        if stage.name in there and BACK not in was:
-            continue  # a checkpoint that is open, or of an earlier version, does not say
-        known = {uid for each in was.get(BACK, ()) if each for uid in each["of"]}
-        if of := sorted({uid for name in stage.inputs for uid in graph.replacers(name)} & set(began) - known):
-            found.append(f"{what} has none of the rows that {', '.join(of)} gave before")
+        before = memory.get(f"{stage.name}{_MEANING}", {})
+        subject = f"{stage.operator.kind} {stage.name!r}"
+        if stage.name in present and BACK not in before:
+            continue  # an open checkpoint, or one of an earlier version, does not say
+        recorded = {uid for entry in before.get(BACK, ()) if entry for uid in entry["of"]}
+        replacers = {uid for name in stage.inputs for uid in graph.replacers(name)}
+        missed = sorted(replacers & set(began) - recorded)
+        if missed:
+            problems.append(f"{subject} has none of the rows that {', '.join(missed)} emitted before")
         elif stage.name in began:
             late = _late_results(graph, stage, memory)
-            found += [f"{what}: its result {name} has none of the rows that were given before" for name in late]
-    if found:
+            problems += [f"{subject}: its result {name} has none of the rows that were emitted before" for name in late]
+    if problems:
         raise Invalid(
-            "\n    ".join([f"rows would be taken back that were never given, as of checkpoint {id}:", *found]),
-            expected="operators behind what replaces rows, that begin together with it",
-            help="put it behind an operator of its own: declare the one that replaces rows once more, under another "
-            "uid, and both begin now; or start a new pipeline, which reads all input again",
+            "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
+            expected="operators that start together with the operator that replaces rows",
+            help="give it an upstream operator of its own: declare the one that replaces rows once more, under another "
+            "uid, and both start now; or start a new pipeline, which reads all input again",
             reason="STATE_CHANGED",
         )
 
 
 def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[str, Json]) -> bool:
-    """Whether what is remembered under `uid` may be this operator's."""
-    was = memory.get(f"{uid}{_MEANING}")
-    return was is not None and not _differences(graph, stage, {f"{stage.name}{_MEANING}": was})
+    """Whether the state recorded under `uid` fits this operator."""
+    recorded = memory.get(f"{uid}{_MEANING}")
+    return recorded is not None and not _differences(graph, stage, {f"{stage.name}{_MEANING}": recorded})
 
 
 def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
-    was, now = memory.get(f"{stage.name}{_MEANING}", {}), _of(graph, stage)
-    what = f"{stage.operator.kind} {stage.name!r}"
-    found = [
-        f"{what}: {name} is {_text(now[name])}, and was {_text(was[name])}"
+    was, now = memory.get(f"{stage.name}{_MEANING}", {}), _stage_meaning(graph, stage)
+    subject = f"{stage.operator.kind} {stage.name!r}"
+    problems = [
+        f"{subject}: {name} is {_text(now[name])}, and was {_text(was[name])}"
         for name in was
         if name in now and name not in (ROWS, BACK) and now[name] != was[name]
     ]
     results = set(stage.operator.results)
-    gone = sorted(set(was) - set(now))
-    if results and gone and results.isdisjoint(was):
-        found.append(f"{what}: none of its results is among those that it had, which were {', '.join(gone)}")
-    for before, after in zip(was.get(ROWS, ()), now[ROWS], strict=False):
-        if set(before).intersection(graph.sources) and not set(before).intersection(after):
-            found.append(f"{what}: its rows come from {_text(after)}, and came from {_text(before)}")
-    return found
+    missing = sorted(set(was) - set(now))
+    if results and missing and results.isdisjoint(was):
+        problems.append(f"{subject}: none of its results is among those that it had, which were {', '.join(missing)}")
+    for recorded, after in zip(was.get(ROWS, ()), now[ROWS], strict=False):
+        if set(recorded).intersection(graph.sources) and not set(recorded).intersection(after):
+            problems.append(f"{subject}: its rows come from {_text(after)}, and came from {_text(recorded)}")
+    return problems
 
 
-def _other_ways(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
-    """What has changed between an operator and those in front of it that replace rows."""
-    was = memory.get(f"{stage.name}{_MEANING}", {}).get(BACK, ())
-    what, found = f"{stage.operator.kind} {stage.name!r}", []
-    for before, after in zip(was, _of(graph, stage)[BACK], strict=False):
+def _path_changes(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
+    """List the changes between an operator and the operators upstream that replace rows."""
+    recorded = memory.get(f"{stage.name}{_MEANING}", {}).get(BACK, ())
+    subject, problems = f"{stage.operator.kind} {stage.name!r}", []
+    for before, after in zip(recorded, _stage_meaning(graph, stage)[BACK], strict=False):
         if before is None or after is None:
-            continue  # told as "over a stream that replaces rows"
-        if gone := sorted(set(before["of"]) - set(after["of"])):
-            found.append(f"{what} holds rows of {', '.join(gone)}, which nobody would ever take back")
+            continue  # reported as "over a stream that replaces rows"
+        removed = sorted(set(before["of"]) - set(after["of"]))
+        if removed:
+            problems.append(f"{subject} holds rows of {', '.join(removed)}, which would never be retracted")
         elif before["of"] == after["of"] and before["way"] != after["way"]:
-            found.append(f"{what}: what rows of {', '.join(after['of'])} come through has changed")
-    return found
+            problems.append(f"{subject}: the stages between {', '.join(after['of'])} and it have changed")
+    return problems
 
 
 def _late_results(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
-    """New results over rows that were given before they were there: unless it is about what is new there, too."""
-    was = memory.get(f"{stage.name}{_MEANING}", {})
-    of = [each for each in graph.operators for name in stage.inputs if each.name in graph.replacers(name)]
-    new = {name for each in of for name in set(each.operator.results) - set(memory.get(f"{each.name}{_MEANING}", {}))}
-    return [name for name, about in stage.operator.results.items() if of and name not in was and about not in new]
+    """List new results that miss rows emitted earlier. One over a column that is new upstream, too, misses none."""
+    recorded = memory.get(f"{stage.name}{_MEANING}", {})
+    replacers = [node for node in graph.operators for name in stage.inputs if node.name in graph.replacers(name)]
+    new_columns = set()
+    for node in replacers:
+        new_columns |= set(node.operator.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
+    return [
+        name
+        for name, column in stage.operator.results.items()
+        if replacers and name not in recorded and column not in new_columns
+    ]
 
 
 def _text(value: Any) -> str:

@@ -36,11 +36,11 @@ class StageNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     job: str | None = None
-    """The job that it is put into; None: where its input is."""
+    """The job that it is put into; None: the job of its input."""
 
     @property
     def produces(self) -> tuple[str, ...]:
-        """The names under which others find its results: its own, or `stage.output` for each output."""
+        """The names of its streams: its own, or `stage.output` for each output."""
         return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
 
 
@@ -53,7 +53,7 @@ class OperatorNode:
     inputs: tuple[str, ...]
     job: str | None = None
     generated: bool = False
-    """Whether its uid was made of what it is, because none was given."""
+    """True if the uid is a default, made of kind, inputs and key."""
 
     @property
     def outputs(self) -> tuple[str, ...]:

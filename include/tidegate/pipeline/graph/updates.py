@@ -1,7 +1,7 @@
-"""Streams that replace rows which they gave before: which they are, and who can take them.
+"""Streams that replace rows that they emitted before: which ones do, and which nodes can take them.
 
-An operator that updates gives new rows, and under "-" those that these replace. What follows goes on with both: a stage
-runs on each, an aggregate takes the replaced rows back, an upsert removes keys that are only among them.
+An operator that updates emits new rows, and under "-" the rows that these replace. What follows processes both: a
+stage runs on each, an aggregate retracts the replaced rows, an upsert removes keys that are only among them.
 """
 
 from __future__ import annotations
@@ -20,66 +20,68 @@ __all__ = ["update_problems", "updating_streams", "withdrawn_name"]
 
 
 def withdrawn_name(stream: str) -> str:
-    """Under which name the rows are that a stream replaces."""
+    """Return the name of the stream with the rows that a stream replaces."""
     return f"{stream}.-"
 
 
 def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
-    """Which of the streams replace rows: those of operators that do, and of stages behind these."""
-    found: set[str] = set()
+    """Return the streams that replace rows: those of updating operators, and of the stages after them."""
+    updating: set[str] = set()
     for stage in ordered:
         operator = _operator(stage)
         if operator is not None:
-            found |= {stage.name} if operator.updates else set()
-        elif found.intersection(stage.inputs):
-            found |= set(stage.produces)
-    return frozenset(found)
+            updating |= {stage.name} if operator.updates else set()
+        elif updating.intersection(stage.inputs):
+            updating |= set(stage.produces)
+    return frozenset(updating)
 
 
 def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
-    """Who takes a stream that replaces rows must know what to do with those that it replaces."""
+    """List the nodes that take a stream that replaces rows and cannot handle the replaced rows."""
     updating, problems = updating_streams(ordered), []
     forgetting = _forgetting(ordered)
     for stage in ordered:
-        given = [name for name in stage.inputs if name in updating]
+        replacing = [name for name in stage.inputs if name in updating]
         operator = _operator(stage)
-        if given and isinstance(stage, GateNode) and stage.quarantine:
+        if replacing and isinstance(stage, GateNode) and stage.quarantine:
             problems.append(
-                f"gate {stage.name!r} sets rows of {given[0]} aside, which replace rows that it let pass before: "
-                "let it abort or warn, or put it in front of what replaces rows"
+                f"gate {stage.name!r} quarantines rows of {replacing[0]}, which replace rows that it let pass before: "
+                "let it abort or warn, or put it before the operator that replaces rows"
             )
-        if not given or operator is None:
+        if not replacing or operator is None:
             continue
-        what = f"{operator.kind} {stage.name!r}"
-        if forgets := sorted({name for each in given for name in forgetting.get(each, ())}):
+        subject = f"{operator.kind} {stage.name!r}"
+        if forgets := sorted({name for stream in replacing for name in forgetting.get(stream, ())}):
             problems.append(
-                f"{what} takes {', '.join(given)}, but {', '.join(forgets)} forgets rows (state_ttl), and gives them "
-                "anew without taking back what it gave: leave out state_ttl there, or let a sink take it"
+                f"{subject} takes {', '.join(replacing)}, but {', '.join(forgets)} forgets rows (state_ttl), and emits "
+                "them anew without retracting the old ones: leave out state_ttl there, or let a sink take it"
             )
         if operator.takes_updates:
-            problems += [f"{what}: {problem}" for problem in operator.update_problems()]
+            problems += [f"{subject}: {problem}" for problem in operator.update_problems()]
         else:
             problems.append(
-                f"{what} takes {', '.join(given)}, which replaces rows that it gave before: {operator.instead}"
+                f"{subject} takes {', '.join(replacing)}, which replaces rows that it emitted before: "
+                f"{operator.instead}"
             )
-    for sinking in sinks:
-        if sinking.input in updating and isinstance(sinking.sink, Sink):
-            problems += [f"sink {sinking.name!r}: {problem}" for problem in sinking.sink.update_problems(sinking.input)]
+    for node in sinks:
+        if node.input in updating and isinstance(node.sink, Sink):
+            problems += [f"sink {node.name!r}: {problem}" for problem in node.sink.update_problems(node.input)]
     return problems
 
 
 def _forgetting(ordered: Sequence[Node]) -> dict[str, set[str]]:
-    """By stream, the operators in front of it that forget what they gave."""
-    found: dict[str, set[str]] = {}
+    """By stream, the operators upstream that forget what they emitted."""
+    forgetting: dict[str, set[str]] = {}
     for stage in ordered:
         operator = _operator(stage)
         if operator is None:
-            found |= {made: {uid for name in stage.inputs for uid in found.get(name, ())} for made in stage.produces}
+            upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
+            forgetting |= {stream: set(upstream) for stream in stage.produces}
         elif operator.updates and operator.forgets:
-            found[stage.name] = {stage.name}
-    return found
+            forgetting[stage.name] = {stage.name}
+    return forgetting
 
 
 def _operator(stage: Node) -> Operator | None:
-    found = getattr(stage, "operator", None)
-    return found if isinstance(found, Operator) else None
+    operator = getattr(stage, "operator", None)
+    return operator if isinstance(operator, Operator) else None
