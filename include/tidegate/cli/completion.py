@@ -1,7 +1,8 @@
-"""`tidegate completion`: what a shell needs to complete tidegate's words.
+"""`tidegate completion`: scripts for shell completion.
 
-The scripts hold no words of their own: at each TAB they ask `tidegate completion --line` about the line so far. What it
-answers is read off the parser itself (`words.py`): so they never go out of date, and know pipelines and checkpoints.
+The scripts hold no words of their own: at each TAB they call `tidegate completion --line` with the line so far. Its
+candidates come from the parser itself (`completion_candidates.py`), so they are always current, and include pipelines
+and checkpoints.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BASH = r"""# tidegate's words for bash: in ~/.bashrc, eval "$(tidegate completio
 _tidegate() {
     local line="${COMP_LINE:0:COMP_POINT}" IFS=$'\n' found current head=""
     current="${line##*[[:space:]]}"
-    # bash has split the word at these, and wants what comes behind the last one.
+    # bash splits words at these characters, and expects only the part after the last one.
     [[ "$COMP_WORDBREAKS" == *:* && "$current" == *:* ]] && head="${current%"${current##*:}"}"
     [[ "$COMP_WORDBREAKS" == *=* && "$current" == *=* ]] && head="${current%"${current##*=}"}"
     COMPREPLY=()
@@ -34,7 +35,7 @@ complete -o default -o nosort -F _tidegate tidegate
 """
 
 ZSH = r"""#compdef tidegate
-# tidegate's words for zsh: in ~/.zshrc behind compinit, eval "$(tidegate completion zsh)"
+# tidegate's words for zsh: in ~/.zshrc after compinit, eval "$(tidegate completion zsh)"
 _tidegate() {
     local line="${(j: :)words[1,CURRENT-1]} $PREFIX"
     local -a found
@@ -64,30 +65,28 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "completion",
-        help="have your shell complete commands, pipelines and checkpoints",
+        help="shell completion for commands, pipelines and checkpoints",
         description="Print the script that lets a shell complete tidegate's commands, options, pipelines, checkpoints, "
-        "sinks, operators, savepoints and settings. At each TAB it asks tidegate itself; nothing is run or written.",
+        "sinks, operators, savepoints and settings. At each TAB it calls tidegate; nothing is run or written.",
         epilog='examples:\n  eval "$(tidegate completion bash)"      # in ~/.bashrc\n'
-        '  eval "$(tidegate completion zsh)"       # in ~/.zshrc, behind compinit\n'
+        '  eval "$(tidegate completion zsh)"       # in ~/.zshrc, after compinit\n'
         "  tidegate completion fish > ~/.config/fish/completions/tidegate.fish",
     )
     parser.add_argument("shell", nargs="?", choices=list(SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
     parser.add_argument(
-        "--line", metavar="TEXT", help="what could follow this line: a word, a tab and its meaning each"
+        "--line", metavar="TEXT", help="list the completions of this line, each with a tab and its meaning"
     )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     if args.line is not None:
-        found = complete(args.line)
-        out.document({"words": [{"word": word, "what": what} for word, what in found]})
-        for word, what in found:
+        candidates = complete(args.line)
+        out.document({"words": [{"word": word, "what": meaning} for word, meaning in candidates]})
+        for word, meaning in candidates:
             if not out.json:
-                print(f"{clean(word)}\t{clean(what)}", file=out.out)
+                print(f"{clean(word)}\t{clean(meaning)}", file=out.out)
         return 0
     if args.shell is None:
         raise Invalid(

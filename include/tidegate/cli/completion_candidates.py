@@ -1,6 +1,6 @@
-"""What could follow on a command line: read off the parser, and for names off the ledger. No Spark, no user's code.
+"""Shell completions: words from the parser, and names from the ledger. No Spark, and no user code.
 
-Whatever cannot be told is left out: a person who presses TAB wants no error.
+Candidates that cannot be read are left out: TAB must not print an error.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tidegate.state.table import STATE
 __all__ = ["complete"]
 
 Word = tuple[str, str]
-"""A word, and what it means."""
+"""A word and its meaning."""
 
-MOST = 50
-"""So many checkpoints are offered, the newest ones."""
+MAX_CHECKPOINTS = 50
+"""How many checkpoints are offered: the newest ones."""
 CHECKPOINT_OPTIONS = frozenset({"--to", "--from", "--checkpoint", "--before"})
 _MODULES = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:tidegate\.)?Pipeline\(", re.MULTILINE)
 
 
 def complete(line: str) -> list[Word]:
-    """The words that could stand where the line ends, of which it may have the beginning."""
+    """Return the completions for the last word of the line, which may be partial."""
     try:
         words = shlex.split(line)[1:]
-    except ValueError:  # a quote is open: that is a text, and nobody knows it but who writes it
+    except ValueError:  # a quote is open: free text has no completions
         return []
     current = "" if line[-1:].isspace() or not words else words.pop()
     try:
-        found = list(_candidates(words, current))
+        candidates = list(_candidates(words, current))
     except (TidegateError, OSError):
         return []
-    return [(word, what) for word, what in found if word.startswith(current)]
+    return [(word, meaning) for word, meaning in candidates if word.startswith(current)]
 
 
 def _candidates(words: Sequence[str], current: str) -> Iterator[Word]:
@@ -53,42 +53,42 @@ def _candidates(words: Sequence[str], current: str) -> Iterator[Word]:
     command = next((word for word in words if not word.startswith("-")), None)
     if command is None:
         yield from COMMANDS.items()
-        yield from (("--help", "how tidegate is called"), ("--version", "which one this is"))
+        yield from (("--help", "the commands of tidegate"), ("--version", "the installed version"))
         return
     if command not in COMMANDS:
         return
-    below = _below(build_parser([command]))
-    place = _Place(below.choices[command])
+    subparsers = _subparsers_of(build_parser([command]))
+    place = _Place(subparsers.choices[command])
     for word in words[words.index(command) + 1 :]:
         place.take(word)
     yield from place.words(current)
 
 
-def _below(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+def _subparsers_of(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
     return next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
 
 
 @dataclass
 class _Place:
-    """Where one is in a command: what was given so far, and what may come."""
+    """A position in a command line: the words so far, and what may follow."""
 
     parser: argparse.ArgumentParser
-    given: dict[str, str] = field(default_factory=dict)
-    """Positional words, by what they stand for."""
+    arguments: dict[str, str] = field(default_factory=dict)
+    """Positional words, by the argument that they fill."""
     settings: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    options: set[str] = field(default_factory=set)
     waiting: argparse.Action | None = None
-    """An option that wants its value."""
+    """An option that still needs its value."""
     position: int = 0
 
     def take(self, word: str) -> None:
-        """One whole word."""
+        """Process one complete word."""
         if self.waiting is not None:
             if self.waiting.dest == "settings":
                 self.settings.append(word)
             self.waiting = None
         elif word.startswith("-") and word != "-":
-            self.seen.add(word)
+            self.options.add(word)
             action = self.parser._option_string_actions.get(word)
             self.waiting = action if action is not None and action.nargs != 0 else None
         elif (action := self._positional()) is not None:
@@ -96,10 +96,10 @@ class _Place:
             if isinstance(action, argparse._SubParsersAction):
                 self.parser, self.position = action.choices.get(word, self.parser), 0
             else:
-                self.given.setdefault(action.dest, word)
+                self.arguments.setdefault(action.dest, word)
 
     def words(self, current: str) -> Iterator[Word]:
-        """All that could come next."""
+        """Yield everything that could come next."""
         if self.waiting is not None:
             yield from self._values(self.waiting)
             return
@@ -115,16 +115,16 @@ class _Place:
             yield from self._options()
 
     def _positional(self) -> argparse.Action | None:
-        found = [action for action in self.parser._actions if not action.option_strings]
-        if self.position >= len(found):
-            return found[-1] if found and found[-1].nargs == "*" else None
-        return found[self.position]
+        positionals = [action for action in self.parser._actions if not action.option_strings]
+        if self.position < len(positionals):
+            return positionals[self.position]
+        return positionals[-1] if positionals and positionals[-1].nargs == "*" else None
 
     def _options(self) -> Iterator[Word]:
         for action in self.parser._actions:
             names = [name for name in action.option_strings if name.startswith("--")] or action.option_strings
-            again = isinstance(action, argparse._AppendAction)
-            if names and (again or self.seen.isdisjoint(action.option_strings)):
+            repeatable = isinstance(action, argparse._AppendAction)
+            if names and (repeatable or self.options.isdisjoint(action.option_strings)):
                 yield names[-1], (action.help or "") if action.help is not argparse.SUPPRESS else ""
 
     def _values(self, action: argparse.Action) -> Iterator[Word]:
@@ -140,21 +140,21 @@ class _Place:
             yield from offer(self)
 
     def load(self) -> Settings:
-        """The settings as the line gives them."""
+        """Load the settings, with the line's -D options."""
         return load_settings(dict(override(text) for text in self.settings if "=" in text))
 
     def ledger(self) -> Ledger | None:
-        """That of the pipeline that was named, if by its name."""
-        name = self.given.get("pipeline", "")
+        """Open the ledger of the pipeline that the line names; None if there is none."""
+        name = self.arguments.get("pipeline", "")
         if ":" in name:
-            name = _named_in(name)
+            name = _declared_name(name)
         settings = self.load()
         if name not in pipeline_names(settings):
             return None
         return open_ledger(settings.root, name, dict(settings.storage_options))
 
 
-# -- what there is -------------------------------------------------------------------------------------
+# -- candidates ----------------------------------------------------------------------------------------
 
 
 def _pipelines(place: _Place) -> Iterator[Word]:
@@ -164,16 +164,16 @@ def _pipelines(place: _Place) -> Iterator[Word]:
 
 
 def _modules(place: _Place) -> Iterator[Word]:
-    """Pipelines declared below the working directory, by their source: no module is imported for a TAB."""
-    here = Path.cwd()
-    for path in sorted([*here.glob("*.py"), *here.glob("jobs/**/*.py"), *here.glob("pipelines/**/*.py")]):
-        module = ".".join(path.relative_to(here).with_suffix("").parts)
+    """Find pipelines declared below the working directory in the source text: TAB imports no module."""
+    folder = Path.cwd()
+    for path in sorted([*folder.glob("*.py"), *folder.glob("jobs/**/*.py"), *folder.glob("pipelines/**/*.py")]):
+        module = ".".join(path.relative_to(folder).with_suffix("").parts)
         for variable in _MODULES.findall(path.read_text(encoding="utf-8", errors="replace")):
             yield f"{module}:{variable}", "a pipeline's code"
 
 
-def _named_in(text: str) -> str:
-    """The name that MODULE:variable declares."""
+def _declared_name(text: str) -> str:
+    """Return the pipeline's name that MODULE:variable declares."""
     module, _, variable = text.partition(":")
     path = Path(*module.split(".")).with_suffix(".py")
     declared = re.search(
@@ -188,7 +188,7 @@ def _checkpoints(place: _Place) -> Iterator[Word]:
     ledger = place.ledger()
     if ledger is None:
         return
-    for id in reversed(ledger.ids()[-MOST:]):
+    for id in reversed(ledger.ids()[-MAX_CHECKPOINTS:]):
         entry = ledger.entry(id)
         yield str(id), state_of(entry, None).removesuffix(", unpublished") if entry is not None else ""
     yield from _savepoints(place)
@@ -196,12 +196,12 @@ def _checkpoints(place: _Place) -> Iterator[Word]:
 
 def _savepoints(place: _Place) -> Iterator[Word]:
     ledger = place.ledger()
-    for each in savepoints(ledger) if ledger is not None else ():
-        yield each.name, f"savepoint of checkpoint {each.entry}"
+    for savepoint in savepoints(ledger) if ledger is not None else ():
+        yield savepoint.name, f"savepoint of checkpoint {savepoint.entry}"
 
 
 def _tables(place: _Place, *, states: bool) -> Iterator[Word]:
-    """Sinks, or operators that remember, of the last checkpoint that is on all tables."""
+    """Yield the sinks, or the operators with state, of the last published checkpoint."""
     published = _published(place.ledger())
     for name in published.tables if published is not None else ():
         if name.startswith(STATE) == states:
@@ -211,14 +211,14 @@ def _tables(place: _Place, *, states: bool) -> Iterator[Word]:
 def _published(ledger: Ledger | None) -> Published | None:
     if ledger is None:
         return None
-    found = (ledger.published(id) for id in reversed(ledger.ids()[-MOST:]))
-    return next((each for each in found if each is not None), None)
+    newest_first = (ledger.published(id) for id in reversed(ledger.ids()[-MAX_CHECKPOINTS:]))
+    return next((published for published in newest_first if published is not None), None)
 
 
 def _gates(place: _Place) -> Iterator[Word]:
     ledger = place.ledger()
     for name in ledger.store.names("quarantine") if ledger is not None else ():
-        yield name, "a gate that sets rows aside"
+        yield name, "a gate with a quarantine"
 
 
 def _suites(place: _Place) -> Iterator[Word]:

@@ -1,4 +1,4 @@
-"""`tidegate help`: a command's own help, or what commands have in common: states, reasons, settings, records, codes."""
+"""`tidegate help`: a command's own help, or a topic: tasks, states, reasons, settings, records, codes."""
 
 from __future__ import annotations
 
@@ -16,67 +16,66 @@ from tidegate.records import records
 __all__ = ["TOPICS", "add_parser", "run"]
 
 TASKS = """
-Something is wrong, and I want to know what
+Something is wrong
     tidegate explain orders              its state, the cause, what to do
-    tidegate watch orders                what is in flight, as it goes on
-    tidegate doctor orders               is everything that is named there, and unchanged?
+    tidegate watch orders                its checkpoints, live
+    tidegate doctor orders               verify that every recorded file exists and is intact
 
-What happened then?
+What happened?
     tidegate list orders                 its checkpoints; --state aborted, --sort seconds, --match TEXT
-    tidegate explain orders 17           one of them as prose; tidegate show orders 17: in figures
-    tidegate diff orders 17 18           what differs between two, to the key
-    tidegate summary orders              how long they take, how large they are: percentiles
+    tidegate explain orders 17           one of them in words; tidegate show orders 17: in figures
+    tidegate diff orders 17 18           the differences between two, down to the key
+    tidegate summary orders              durations and sizes: percentiles
 
-It is to stop, to go on, to go back
-    tidegate suspend orders              no run plans a checkpoint until: tidegate resume orders
+Stop, resume, roll back
+    tidegate suspend orders              no run plans a checkpoint until `tidegate resume orders`
     tidegate rollback jobs.orders:pipeline --to 17 --dry-run
-    tidegate stop orders --savepoint v1  the pipeline is over, and its end has a name
+    tidegate stop orders --savepoint v1  stop the pipeline, and name its last checkpoint
 
-A gate waits for me, or has set rows aside
+A gate waits for approval, or has quarantined rows
     tidegate approve orders 18           or: tidegate reject orders 18
     tidegate quarantine list orders      then show, release, discard
 
-The code is to change
-    tidegate check jobs.orders:pipeline  will it go on from the last checkpoint? every reason why not
+Deploying a code change
+    tidegate check jobs.orders:pipeline  can it continue from the last checkpoint? every reason why not
     tidegate plan jobs.orders:pipeline   how it is cut into jobs
 """
 
 EXIT_CODES = """
-0  it is done, the answer is yes
-1  no: a limit, a gate, a check or a person says so
-2  what was given is wrong: the command line, a setting, the pipeline, its input
-3  cannot: storage or Spark does not answer, or something is damaged
+0  done, or the answer is yes
+1  no: refused by a limit, a gate, a check or a user
+2  usage error: wrong command line, setting, pipeline or input
+3  unavailable or damaged: storage or Spark does not answer, or data is damaged
 
-With --json an error is a document, too: {"error": {"kind", "reason", "what", "expected", "help"}}; `kind` and `reason`
+With --json, an error is a document, too: {"error": {"kind", "reason", "what", "expected", "help"}}; `kind` and `reason`
 are stable, the texts are not.
 """
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "help",
         help="a command or a topic: states, reasons, settings, records, codes, tasks",
-        description="Help with a command (the same as COMMAND --help), or with what commands have in common: which "
-        "command for which task, the states of pipelines and checkpoints, why checkpoints are aborted, the settings, "
-        "the records of the ledger, exit codes.",
+        description="Help with a command (the same as COMMAND --help), or with a topic: which command "
+        "for which task, the states of pipelines and checkpoints, why checkpoints are aborted, the settings, the "
+        "records of the ledger, exit codes.",
         epilog="examples:\n  tidegate help tasks\n  tidegate help reasons\n  tidegate help explain",
     )
     parser.add_argument("topic", nargs="?", default="tasks", metavar="TOPIC", help="a topic or a command (tasks)")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     from tidegate.cli.main import COMMANDS, build_parser
 
     if args.topic in COMMANDS:
-        below = next(a for a in build_parser([args.topic])._actions if isinstance(a, argparse._SubParsersAction))
-        text = below.choices[args.topic].format_help()
+        actions = build_parser([args.topic])._actions
+        subparsers = next(action for action in actions if isinstance(action, argparse._SubParsersAction))
+        text = subparsers.choices[args.topic].format_help()
     elif args.topic in TOPICS:
         text = "\n".join(TOPICS[args.topic]())
     else:
         raise Invalid(
-            f"there is no help with {args.topic!r}",
+            f"there is no help topic {args.topic!r}",
             expected=f"a command, or {', '.join(TOPICS)}",
             help="`tidegate --help` lists the commands",
             reason="NO_SUCH_TOPIC",
@@ -88,31 +87,31 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _states() -> Iterator[str]:
     yield "A pipeline is"
-    yield from _listed(STATES)
+    yield from _list_meanings(STATES)
     yield "A checkpoint is"
-    yield from _listed(
+    yield from _list_meanings(
         {
-            "open": "planned, and not decided: its jobs are at work, or nobody is (`explain` tells)",
-            "held": "a gate waits for a person: approve or reject",
+            "open": "planned and not decided: its jobs run, or nobody works on it (`explain` shows which)",
+            "held": "a gate waits for a user to approve or reject",
             "completed": "all of it counts, whatever crashes",
-            "completed, unpublished": "the same, but not every table shows it yet: the next run does that first",
+            "completed, unpublished": "the same, but not every table shows it yet: the next run publishes it first",
             "aborted": "none of it counts; its input is in the next one",
-            "rolled back": "it was completed, and a rollback went back behind it",
-            "rollback": "an entry that goes back to an earlier checkpoint",
-            " ".join(ACTS.values()): "entries by which somebody has done that",
+            "rolled back": "it was completed, and a rollback undid it",
+            "rollback": "an entry that returns to an earlier checkpoint",
+            " ".join(ACTS.values()): "entries that record these actions",
         }
     )
 
 
 def _reasons() -> Iterator[str]:
     yield "Why a checkpoint is aborted:"
-    yield from _listed(REASONS)
-    yield "Those of errors, such as NO_FOLDER or STATE_CHANGED, are told with their remedy where they occur."
+    yield from _list_meanings(REASONS)
+    yield "Error reasons, such as NO_FOLDER or STATE_CHANGED, are shown with their remedy where they occur."
 
 
 def _settings() -> Iterator[str]:
     yield "From tidegate.toml, then TIDEGATE_… variables, then Pipeline(…), then -D key=value; later wins."
-    yield "`tidegate config` shows the values that count here, and where each comes from."
+    yield "`tidegate config` shows the effective values, and where each comes from."
     for key in KEYS.values():
         yield f"  {key.name}"
         yield f"      {key.description}"
@@ -120,15 +119,15 @@ def _settings() -> Iterator[str]:
 
 
 def _records() -> Iterator[str]:
-    """The head of records/records.py is the one place that lists them."""
-    told = (records.__doc__ or "").partition("\n\n")[2]
-    yield "What lies in <root>/<pipeline>/, each written once and never changed, but for hints:"
-    yield told.partition("\n\n`format`")[0]
+    """Quote the docstring of records/records.py, the one place that lists the records."""
+    listing = (records.__doc__ or "").partition("\n\n")[2]
+    yield "The files in <root>/<pipeline>/. Each is written once and never changed, except for hints:"
+    yield listing.partition("\n\n`format`")[0]
 
 
-def _listed(told: dict[str, str]) -> Iterator[str]:
-    for name, what in told.items():
-        yield f"  {name:<24} {what}"
+def _list_meanings(meanings: dict[str, str]) -> Iterator[str]:
+    for name, meaning in meanings.items():
+        yield f"  {name:<24} {meaning}"
     yield ""
 
 

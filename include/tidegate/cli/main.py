@@ -1,9 +1,9 @@
 """`tidegate`: parse the command line, run one command, turn errors into messages and exit codes.
 
-0  it is done, the answer is yes
-1  no: a limit, a gate or a check says so
-2  what was given is wrong: the command line, a setting, the pipeline, its input
-3  cannot: storage or Spark does not answer, or something is damaged
+0  done, or the answer is yes
+1  no: refused by a limit, a gate or a check
+2  usage error: wrong command line, setting, pipeline or input
+3  unavailable or damaged: storage or Spark does not answer, or data is damaged
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ COMMANDS = {
     "state": "what operators remember as of one checkpoint",
     "diff": "what differs between two checkpoints",
     "metrics": "the numbers that monitoring gets, in Prometheus' text format",
-    "plan": "how a pipeline is cut into jobs, and what goes between them",
-    "check": "will this code go on from the last checkpoint? every reason why not",
-    "recover": "what the next run will find, verified; end what is dead, publish what is owed",
-    "rollback": "go back to a checkpoint: positions, state and tables",
-    "disown": "let go of an interval's rows that others have rewritten in a table",
-    "fork": "begin a new pipeline with what another one held at a checkpoint",
+    "plan": "how a pipeline is cut into jobs, and the channels between them",
+    "check": "can this code continue from the last checkpoint? every reason why not",
+    "recover": "verify what the next run continues from; abort dead checkpoints, publish pending ones",
+    "rollback": "return to a checkpoint: positions, state and tables",
+    "disown": "give up an interval's rows that others have rewritten in a table",
+    "fork": "start a new pipeline from a checkpoint of another one",
     "savepoint": "checkpoints with names: create, list, show, verify, dispose",
-    "suspend": "let no run plan a checkpoint until `resume`",
+    "suspend": "stop planning checkpoints until `resume`",
     "resume": "let runs plan checkpoints again",
-    "stop": "the pipeline is over: bring what is open to its end, make a savepoint",
-    "cancel": "the pipeline is over at once: end what is open",
-    "approve": "let a checkpoint go on that a gate holds",
-    "reject": "abort a checkpoint that a gate holds",
-    "quarantine": "rows that gates have set aside: list, show, release, discard",
+    "stop": "stop the pipeline: let open checkpoints finish, make a savepoint",
+    "cancel": "stop now, and abort open checkpoints",
+    "approve": "approve a checkpoint that a gate holds",
+    "reject": "reject a checkpoint that a gate holds: it is aborted",
+    "quarantine": "rows in quarantine: list, show, release, discard",
     "suite": "suites of expectations: check, init, profile",
     "config": "the effective settings and where each came from",
     "doctor": "check the machine, the storage, the ledger and the tables",
-    "spark": "start, look at or stop the embedded Spark server",
+    "spark": "start, inspect or stop the embedded Spark server",
     "help": "a command or a topic: states, reasons, settings, records, codes, tasks",
-    "completion": "have your shell complete commands, pipelines and checkpoints",
+    "completion": "shell completion for commands, pipelines and checkpoints",
 }
 
 
@@ -81,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; answers with the exit code."""
+    """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     out = Output(sys.stdout, sys.stderr, json=as_json)
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _Wrong as wrong:
         out.document({"error": {"kind": "usage", "reason": "USAGE", "what": str(wrong), "expected": "", "help": ""}})
         print(clean(wrong.usage), end="", file=sys.stderr)
-        out.problem(f"{wrong}\n  Help: `tidegate --help`, or --help behind a command, shows examples")
+        out.problem(f"{wrong}\n  Help: `tidegate --help`, or COMMAND --help, shows examples")
         return WRONG
     except TidegateError as error:
         if debug:
@@ -100,10 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.error(error)
         return exit_code(error)
     except KeyboardInterrupt:
-        out.problem("stopped by hand")
+        out.problem("interrupted")
         return NO
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it closes stdout.
+        # The reader of our output has closed it. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: TidegateError) -> int:
-    """The exit code that an error stands for."""
+    """Return the exit code for an error."""
     if isinstance(error, Rejected):
         return NO
     return WRONG if isinstance(error, Invalid) else CANNOT
@@ -119,44 +119,44 @@ def exit_code(error: TidegateError) -> int:
 
 def _run(arguments: list[str], out: Output) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
-    parser = build_parser([command]) if command in COMMANDS else _overview()
+    parser = build_parser([command]) if command in COMMANDS else _overview_parser()
     try:
         args = parser.parse_args(arguments)
-    except SystemExit as done:  # --help and --version have printed what they had to
-        return int(done.code or 0)
+    except SystemExit as exit:  # --help and --version have printed their text
+        return int(exit.code or 0)
     args.settings = dict(args.settings or ())
     code: int = args.run(args, out)
     return code
 
 
 def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser. Only the modules of `commands` are imported: a command starts fast if it needs little."""
-    parser, subparsers = _top()
+    """Build the parser. Only the modules of `commands` are imported, so that a command starts fast."""
+    parser, subparsers = _top_parser()
     for name in commands:
         module = importlib.import_module(f"tidegate.cli.{_MODULES.get(name, name)}")
-        known = set(subparsers.choices)
-        if name not in known:  # one module may hold two commands
+        present = set(subparsers.choices)
+        if name not in present:  # one module may hold two commands
             module.add_parser(subparsers)
-        for added in set(subparsers.choices) - known:
+        for added in set(subparsers.choices) - present:
             _finish(subparsers.choices[added], module.run)
     return parser
 
 
-def _overview() -> argparse.ArgumentParser:
-    """The parser where no command is named: it knows what each is for, and imports none of them."""
-    parser, subparsers = _top()
-    for name, what in COMMANDS.items():
-        subparsers.add_parser(name, help=what)
+def _overview_parser() -> argparse.ArgumentParser:
+    """Build the parser for a line without a command: it lists all commands, and imports none."""
+    parser, subparsers = _top_parser()
+    for name, summary in COMMANDS.items():
+        subparsers.add_parser(name, help=summary)
     return parser
 
 
-def _top() -> tuple[argparse.ArgumentParser, Any]:
+def _top_parser() -> tuple[argparse.ArgumentParser, Any]:
     parser = _Parser(
         prog="tidegate",
         description="Checkpoints that commit offsets, state and sinks together, for Airflow + Spark + Delta.",
         epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
-        "  tidegate explain orders          # how it is; if something is wrong: the cause, and what to do\n\n"
-        "exit codes: 0 done, 1 no, 2 what was given is wrong, 3 cannot",
+        "  tidegate explain orders          # its state; if something is wrong: the cause, and what to do\n\n"
+        "exit codes: 0 done, 1 no, 2 usage error, 3 unavailable or damaged",
     )
     parser.add_argument("--version", action="version", version=f"tidegate {_version()}")
     return parser, parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
@@ -193,24 +193,24 @@ _MODULES: Final = {
     "up": "up.up",
     "watch": "inspect.watch",
 }
-"""Where a command is, below tidegate.cli, if not in a module of its name."""
+"""The module of a command, below tidegate.cli, if it is not called like the command."""
 
 
 def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
-    """What every command has: how to run it, and the options that all share."""
+    """Set the function that runs the command, and add the options that all commands share."""
     parser.set_defaults(run=run)
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in nested:
-        for below in action.choices.values():
-            below.epilog = below.epilog or _examples_of(below.prog, parser.epilog or "")
-            _finish(below, run)
+        for subparser in action.choices.values():
+            subparser.epilog = subparser.epilog or _examples_of(subparser.prog, parser.epilog or "")
+            _finish(subparser, run)
     if nested:
         return
-    taken = {option for action in parser._actions for option in action.option_strings}
+    present = {option for action in parser._actions for option in action.option_strings}
     shared = parser.add_argument_group("for every command")
-    if "--json" not in taken:
+    if "--json" not in present:
         shared.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
-    if "-D" not in taken:
+    if "-D" not in present:
         shared.add_argument(
             "-D",
             dest="settings",
@@ -219,12 +219,12 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
             metavar="KEY=VALUE",
             help="set a setting, as often as needed",
         )
-    if "--debug" not in taken:
+    if "--debug" not in present:
         shared.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
 def _examples_of(command: str, epilog: str) -> str:
-    """Of a command's examples, those of one of its verbs."""
+    """Pick the examples of one verb from its command's examples."""
     lines = [line for line in epilog.splitlines() if line.strip().startswith(f"{command} ")]
     return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines]) if lines else ""
 
@@ -237,19 +237,19 @@ def _version() -> str:
 
 @contextlib.contextmanager
 def _clean_stdout(out: Output) -> Iterator[None]:
-    """With --json, whatever else prints (a pipeline's module, Spark) goes to standard error."""
+    """With --json, send all other output (of a pipeline's module, of Spark) to standard error."""
     if not out.json:
         yield
         return
-    kept: IO[str] = out.out
+    stdout: IO[str] = out.out
     with contextlib.redirect_stdout(sys.stderr):
-        out.out = kept
+        out.out = stdout
         yield
 
 
 def _unexpected(error: Exception, out: Output, debug: bool) -> int:
-    """A mistake of ours, or something nobody thought of: one line, and a file for whoever reports it."""
-    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    """Report a bug or an unforeseen error: one line, and a file with the traceback for a bug report."""
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
     if debug:
         traceback.print_exc()
         advice = "the traceback is above"
@@ -259,7 +259,7 @@ def _unexpected(error: Exception, out: Output, debug: bool) -> int:
             traceback.print_exc(file=file)
         advice = f"the traceback is in {path}; --debug shows it here"
     out.document(
-        {"error": {"kind": "unexpected", "reason": "UNEXPECTED", "what": what, "expected": "", "help": advice}}
+        {"error": {"kind": "unexpected", "reason": "UNEXPECTED", "what": summary, "expected": "", "help": advice}}
     )
-    out.problem(f"{what}\n  Help: this should not happen; {advice}")
+    out.problem(f"{summary}\n  Help: this should not happen; {advice}")
     return CANNOT

@@ -1,4 +1,4 @@
-"""What a command says: one JSON document for scripts, colour and tables on a terminal, plain text else.
+"""The output of a command: one JSON document for scripts, colour and tables on a terminal, plain text otherwise.
 
 Names, paths and error texts come from outside. They are never read as markup, and a control character
 in them is written out (`\\x1b`), so that they can neither colour nor move nor hide anything.
@@ -20,7 +20,7 @@ __all__ = ["Output", "clean", "error_document"]
 
 
 def clean(value: object) -> str:
-    """Any value as text that only shows: control, invisible and direction characters are written out."""
+    """Return a value as harmless text: control, invisible and direction characters are written out."""
     if value is None:
         return ""
     text = str(value)
@@ -30,29 +30,29 @@ def clean(value: object) -> str:
 
 
 class Output:
-    """Where a command writes. With `json`, only `document` writes to `out`; without, all but `document`."""
+    """The output of one command. With `json`, only `document` writes to `out`; without, everything else does."""
 
     def __init__(self, out: IO[str], err: IO[str], *, json: bool = False) -> None:
         self.out = out
         self.err = err
         self.json = json
         self.terminal = not json and out.isatty() and os.environ.get("TERM") != "dumb"
-        self._told = False
+        self._has_document = False
         self._console: Console | None = None
 
     # -- for scripts ---------------------------------------------------------------------------------
 
     def document(self, value: Mapping[str, Any]) -> None:
-        """The command's one JSON document; later ones are dropped. ASCII only, so that no terminal is moved by it."""
-        if self.json and not self._told:
-            self._told = True
+        """Write the command's JSON document; later ones are dropped. It is ASCII: it cannot control a terminal."""
+        if self.json and not self._has_document:
+            self._has_document = True
             self.out.write(json.dumps(value, indent=1, default=str) + "\n")
             self.out.flush()
 
     # -- for people ----------------------------------------------------------------------------------
 
     def line(self, text: object = "", style: str = "") -> None:
-        """One line, or several. `style` is Rich's, and shows on terminals only."""
+        """Print one or more lines. `style` is Rich's, and shows on terminals only."""
         if self.json:
             return
         if self.terminal:
@@ -65,7 +65,7 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), title: str = ""
     ) -> None:
-        """A table. `right`: columns of numbers."""
+        """Print a table. `right`: the columns to align right."""
         if self.json:
             return
         columns = [clean(column) for column in columns]
@@ -77,17 +77,17 @@ class Output:
             self._plain_table(columns, texts, frozenset(right), title)
 
     def error(self, error: TidegateError) -> None:
-        """What happened, what was expected, what to do next. On the error stream, and in the document."""
+        """Report an error: what happened, what was expected, what to do. On the error stream, and in the document."""
         self.document({"error": error_document(error)})
         self.problem(str(error))
 
     def problem(self, text: str) -> None:
-        """A text on the error stream, its first line marked."""
+        """Print a text on the error stream, with the program's name before it."""
         print(f"tidegate: {clean(text)}", file=self.err, flush=True)
 
     @property
     def err_fd(self) -> int | None:
-        """The error stream's file, for those who may not print; None if it is no file."""
+        """The error stream's file descriptor, for code that may not print; None if it has none."""
         try:
             return self.err.fileno()
         except OSError:
@@ -95,7 +95,7 @@ class Output:
 
     @property
     def console(self) -> Console:
-        """Rich's console; only on terminals, and imported only then."""
+        """Rich's console; used, and imported, only on terminals."""
         if self._console is None:
             from rich.console import Console
 
@@ -139,7 +139,7 @@ _STYLES = {
 
 
 def error_document(error: TidegateError) -> dict[str, str]:
-    """An error for scripts: `kind` and `reason` are stable, the texts are not."""
+    """Return an error as JSON for scripts: `kind` and `reason` are stable, the texts are not."""
     return {
         "kind": error.kind,
         "reason": error.reason,

@@ -1,4 +1,4 @@
-"""Who gives a command, and whether they mean it."""
+"""The user who gives a command, and the question before a command that cannot be undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["confirm", "who"]
 
 
 def who() -> str:
-    """For records: user and machine. In a container the user may have no name."""
+    """Return user and machine, for records. In a container the user may have no name."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -23,13 +23,15 @@ def who() -> str:
 
 
 def confirm(question: str, out: Output, *, yes: bool) -> None:
-    """Go on only if the person at the terminal says so; who is at none has to say so beforehand, with --yes."""
+    """Ask the user at the terminal; raise Rejected without a yes. Without a terminal, --yes is required."""
     if yes:
         return
     if not out.terminal or not sys.stdin.isatty():
         raise Invalid(
-            question, expected="--yes, where nobody can be asked", help="look first, then repeat it with --yes"
+            question,
+            expected="--yes, because there is no terminal to ask",
+            help="check first, then repeat it with --yes",
         )
     out.line(f"{question} [y/N]", "bold")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Rejected("nothing was changed", help="answer y, or give --yes, to have it done", reason="NOT_CONFIRMED")
+        raise Rejected("nothing was changed", help="answer y, or pass --yes, to confirm", reason="NOT_CONFIRMED")

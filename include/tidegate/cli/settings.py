@@ -13,7 +13,6 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     keys = "\n".join(f"  {key.name}: {key.expected}\n      {key.description}" for key in KEYS.values())
     parser = subparsers.add_parser(
         "config",
@@ -23,11 +22,12 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate config\n  tidegate config jobs.orders:pipeline -D timeout='5 min'\n\n"
         f"keys:\n{keys}",
     )
-    parser.add_argument("pipeline", nargs="?", metavar="MODULE:pipeline", help="include what this pipeline's code sets")
+    parser.add_argument(
+        "pipeline", nargs="?", metavar="MODULE:pipeline", help="include the settings of this pipeline's code"
+    )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     code = load_pipeline(args.pipeline).settings if args.pipeline else None
     settings = load_settings(args.settings, code)
     rows = settings.shown()

@@ -1,4 +1,4 @@
-"""What a command is about: a pipeline's code (MODULE:pipeline) or just its name, and its settings."""
+"""The target of a command: a pipeline's code (MODULE:pipeline) or just its name, and its settings."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override
 
 @dataclass(frozen=True)
 class Target:
-    """A pipeline as the command line names it."""
+    """A pipeline that the command line names."""
 
     text: str
-    """As it was given."""
+    """The argument as typed."""
     name: str
     settings: Settings
     ledger: Ledger
@@ -40,11 +40,11 @@ class Target:
     """Its code, if MODULE:pipeline was given."""
 
     def graph(self) -> Graph | None:
-        """What its code declares; None if only its name was given."""
+        """Return the graph that its code declares; None if only its name was given."""
         return self.pipeline.graph(self.settings.place(), self.settings.mode) if self.pipeline is not None else None
 
     def sound_graph(self) -> Graph | None:
-        """The same, and None if something is wrong with it: to look at what was made takes no sound code."""
+        """Return the graph, or None if it is invalid: looking at existing data takes no valid code."""
         try:
             return self.graph()
         except Invalid:
@@ -52,19 +52,19 @@ class Target:
 
     @property
     def argument(self) -> str:
-        """How other commands name it: by its name, unless its code says where the ledger is."""
+        """The argument for other commands: its name, unless its code sets the ledger's place."""
         return self.text if self.settings.origins["root"] == "code" else self.name
 
     def command(self, verb: str, *words: object) -> str:
-        """A command about this pipeline, for people to copy."""
-        moved = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
-        return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *moved])])
+        """Return a command line about this pipeline, for users to copy."""
+        root_option = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
+        return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *root_option])])
 
 
 def find(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:
-    """The pipeline that `text` names: its name, or MODULE:pipeline if its code says where the ledger is.
+    """Find the pipeline that `text` names: its name, or MODULE:pipeline if its code sets the ledger's place.
 
-    started: it must have run before; otherwise the command would have nothing to tell.
+    started: it must have run before; otherwise the command would have nothing to show.
     """
     pipeline = load_pipeline(text) if ":" in text else None
     name = check_name("pipeline", pipeline.name if pipeline else text)
@@ -81,7 +81,7 @@ def find(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Ta
 
 
 def open_root(settings: Settings) -> Store:
-    """The folder that holds all pipelines' ledgers."""
+    """Open the folder that holds the ledgers of all pipelines."""
     if is_url(settings.root):
         from tidegate.ledger.object_store import ObjectStore
 
@@ -90,39 +90,39 @@ def open_root(settings: Settings) -> Store:
 
 
 def pipeline_names(settings: Settings) -> list[str]:
-    """All pipelines that have a ledger below the root."""
+    """List all pipelines that have a ledger below the root."""
     root = open_root(settings)
     return [name for name in root.names("") if NAME.fullmatch(name) and root.read(f"{name}/pipeline.json") is not None]
 
 
 def program() -> str:
-    """How this program was called, so that what it prints can be called as well."""
-    called = Path(sys.argv[0])
-    if called.name != "tidegate":
+    """Return how this program was called, so that the commands that it prints work."""
+    script = Path(sys.argv[0])
+    if script.name != "tidegate":
         return "tidegate" if shutil.which("tidegate") else f"{Path(sys.executable).name} -m tidegate"
-    found = shutil.which("tidegate")
-    if found is not None and Path(found).resolve() == called.resolve():
+    on_path = shutil.which("tidegate")
+    if on_path is not None and Path(on_path).resolve() == script.resolve():
         return "tidegate"
-    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
+    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def entry_of(ledger: Ledger, id: int) -> Entry:
-    """Checkpoint `id`, or a "no" that says what there is."""
+    """Return the entry of checkpoint `id`; raise Rejected, with the existing ids, if there is none."""
     entry = ledger.entry(id)
     if entry is not None:
         return entry
     ids = ledger.ids()
-    there = f"{ids[0]} to {ids[-1]}" if ids else "none yet"
+    existing = f"{ids[0]} to {ids[-1]}" if ids else "none yet"
     raise Rejected(
         f"pipeline {ledger.pipeline!r} has no checkpoint {id}",
-        expected=f"one of those that it has: {there}",
-        help="older ones were retired: the setting num_retained says how many completed ones are kept",
+        expected=f"one of its checkpoints: {existing}",
+        help="older ones were deleted: the setting num_retained says how many completed ones are kept",
         reason="NO_SUCH_CHECKPOINT",
     )
 
 
 def override(text: str) -> tuple[str, str]:
-    """One `-D key=value`."""
+    """Parse one `-D key=value`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
@@ -133,24 +133,25 @@ def override(text: str) -> tuple[str, str]:
 
 
 def load_pipeline(text: str) -> Pipeline:
-    """Import MODULE and take `pipeline` from it. The working directory comes first on the import path."""
+    """Import MODULE and return its `pipeline`. The working directory comes first on the import path."""
     module_name, _, attribute = text.partition(":")
     _check_form(text, module_name, attribute)
-    here = str(Path.cwd())
-    if sys.path[:1] != [here]:
-        sys.path.insert(0, here)
-    module = _module(module_name)
-    found = getattr(module, attribute, None)
-    if not isinstance(found, Pipeline):
-        others = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
-        is_what = "has no" if not hasattr(module, attribute) else f"has a {type(found).__name__}, not a Pipeline, as"
+    folder = str(Path.cwd())
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+    module = _import(module_name)
+    pipeline = getattr(module, attribute, None)
+    if not isinstance(pipeline, Pipeline):
+        declared = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
+        kind = type(pipeline).__name__
+        problem = f"has a {kind}, not a Pipeline, as" if hasattr(module, attribute) else "has no"
         raise Invalid(
-            f"module {module_name!r} {is_what} {attribute!r}",
-            expected=" or ".join(f"{module_name}:{name}" for name in others) or "a Pipeline at module level",
+            f"module {module_name!r} {problem} {attribute!r}",
+            expected=" or ".join(f"{module_name}:{name}" for name in declared) or "a Pipeline at module level",
             help="pipelines are module variables: pipeline = Pipeline('name')",
             reason="BAD_PIPELINE_ARGUMENT",
         )
-    return found
+    return pipeline
 
 
 def _check_form(text: str, module: str, attribute: str) -> None:
@@ -167,7 +168,7 @@ def _check_form(text: str, module: str, attribute: str) -> None:
     )
 
 
-def _module(name: str) -> ModuleType:
+def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except TidegateError:
@@ -180,20 +181,19 @@ def _module(name: str) -> ModuleType:
                 help=f"run this in the folder that holds {name.split('.')[0]}/ (you are in {Path.cwd()})",
                 reason="BAD_PIPELINE_ARGUMENT",
             ) from error
-        raise _broken(name, error) from error
+        raise _import_error(name, error) from error
     except (Exception, SystemExit) as error:
-        raise _broken(name, error) from error
+        raise _import_error(name, error) from error
 
 
-def _broken(name: str, error: BaseException) -> Invalid:
-    """The module exists and fails: say where, in the user's own code."""
-    here = f"{Path.cwd()}/"
-    own = [
-        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(here) and f.filename != __file__
-    ]
-    where = f" at {own[-1].filename.removeprefix(here)} line {own[-1].lineno}" if own else ""
+def _import_error(name: str, error: BaseException) -> Invalid:
+    """Return the error for a module that exists and fails, with the line of the user's own code."""
+    folder = f"{Path.cwd()}/"
+    frames = traceback.extract_tb(error.__traceback__)
+    user_frames = [f for f in frames if f.filename.startswith(folder) and f.filename != __file__]
+    line = f" at {user_frames[-1].filename.removeprefix(folder)} line {user_frames[-1].lineno}" if user_frames else ""
     return Invalid(
-        f"module {name!r} cannot be imported{where}: {type(error).__name__}: {error}",
+        f"module {name!r} cannot be imported{line}: {type(error).__name__}: {error}",
         expected="a module that declares its pipeline and does nothing else when it is imported",
         help="correct it; --debug shows the whole traceback",
         reason="BAD_PIPELINE_MODULE",

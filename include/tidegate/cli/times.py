@@ -1,4 +1,4 @@
-"""Moments as people give them on a command line: a date, a time, or how long ago."""
+"""Points in time on the command line: a date, a time, or how long ago."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["moment"]
 
 
 def moment(text: str) -> datetime:
-    """2026-03-01, 2026-03-01T12:00 (UTC, unless it says otherwise), or "2 h" ago."""
+    """Parse 2026-03-01, 2026-03-01T12:00 (UTC, unless it names a zone), or "2 h" for two hours ago."""
     try:
         return seams.now() - timedelta(seconds=seconds_in(text))
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text.strip())
+        parsed = datetime.fromisoformat(text.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no moment: write 2026-03-01, 2026-03-01T12:00, or how long ago, such as '2 h'"
         ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

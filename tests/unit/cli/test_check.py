@@ -84,7 +84,7 @@ def test_what_is_new_is_fine(shop, tidegate, what):
     said = tidegate("check", CODE, "--json")
     assert (said.code, said.json["possible"], said.json["from"]) == (0, True, 2)
     assert bool(said.json["new"]) is (what == "a sink is new")
-    assert "can go on" in tidegate("check", CODE).out
+    assert "can continue" in tidegate("check", CODE).out
     assert coordinator_of(find(CODE, {})).trigger("next").plan.base == 2
 
 

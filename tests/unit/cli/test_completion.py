@@ -34,8 +34,8 @@ def words(line):
 def test_commands_and_options_are_those_of_the_parser(folder):
     assert complete("tidegate ") == [
         *COMMANDS.items(),
-        ("--help", "how tidegate is called"),
-        ("--version", "which one this is"),
+        ("--help", "the commands of tidegate"),
+        ("--version", "the installed version"),
     ]
     assert words("tidegate re") == ["read", "recover", "resume", "reject"]
     assert words("tidegate diff --") == ["--help", "--limit", "--json", "--debug"]
@@ -200,7 +200,7 @@ def test_help_with_every_topic_is_made_of_what_counts(folder, tidegate):
         "reasons": REASONS,
         "settings": KEYS,
         "records": ["plan.json", "trouble.json"],
-        "codes": ["3  cannot"],
+        "codes": ["3  unavailable"],
     }.items():
         said = tidegate("help", topic)
         assert said.code == 0

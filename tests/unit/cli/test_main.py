@@ -182,7 +182,7 @@ def test_an_unexpected_error_is_one_line_and_a_file(tidegate, failing, monkeypat
 def test_stopped_by_hand(tidegate, failing):
     failing(KeyboardInterrupt())
     said = tidegate("config")
-    assert (said.code, said.err) == (1, "tidegate: stopped by hand\n")
+    assert (said.code, said.err) == (1, "tidegate: interrupted\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(project):

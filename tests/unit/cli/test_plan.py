@@ -47,7 +47,7 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
     }
     text = tidegate("plan", "cut:two").out
     assert "operator · aggregate, in job totals" in text
-    assert "job totals, behind main" in text
+    assert "job totals, after main" in text
     assert not (folder / "data").exists(), "nothing was written"
 
 

@@ -65,8 +65,8 @@ def from_another_job(orders: Any, rules: Any) -> None:
         (to_a_sink, "sink 'rules' takes rules, all of it in each checkpoint: let it take .latest(…)"),
         (by_an_operator, "'counts' takes rules, all of it in each checkpoint: look it up in a stage"),
         (alone, "stage 'taxed' takes rules and nothing else: name the stream that looks it up, too"),
-        (beside_what_is_replaced, "stage 'taxed' takes rules beside counts, whose replaced rows"),
-        (from_another_job, "of job 'main' in job 'pricing': say .job('pricing') in front of .broadcast(…)"),
+        (beside_what_is_replaced, "stage 'taxed' takes rules and counts, whose replaced rows"),
+        (from_another_job, "of job 'main' in job 'pricing': say .job('pricing') before .broadcast(…)"),
     ],
 )
 def test_who_cannot_look_it_up_is_told_what_to_do(what: Declare, told: str) -> None:

@@ -49,7 +49,7 @@ def test_a_gate_can_only_warn_for_rows_are_there_before_its_verdict_counts(gate)
     problem = one_problem(judged(given))
     assert problem.startswith("gate 'checked': it ")
     assert told in problem
-    assert 'let it "warn", or say mode = "exactly_once"' in problem
+    assert 'let it "warn", or set mode = "exactly_once"' in problem
     judged(given, mode="exactly_once").graph()
 
 

@@ -167,9 +167,9 @@ def test_two_that_would_be_called_the_same_need_names_of_their_own() -> None:
     with pytest.raises(Invalid) as caught:
         graph(both)
     told = caught.value.what
-    assert "2 of aggregate would be called 'aggregate-rows-k': say uid=\"…\" at each" in told
-    assert "uid='aggregate-rows-k' at the one that has been there" in told
-    assert "2 of volume would be called 'rows-volume': say name=\"…\" at each" in told
+    assert "2 of aggregate would be called 'aggregate-rows-k': set uid=\"…\" on each" in told
+    assert "uid='aggregate-rows-k' on the one that existed before" in told
+    assert "2 of volume would be called 'rows-volume': set name=\"…\" on each" in told
     assert len(told.splitlines()) == 3, "and that is all"
 
 
@@ -333,7 +333,7 @@ def test_what_forgets_rows_that_it_gave_feeds_nothing_that_counts_them() -> None
 
     with pytest.raises(Invalid) as caught:
         graph(forgetting)
-    assert "aggregate 'down' takes between, but up forgets rows (state_ttl), and gives them anew" in caught.value.what
+    assert "aggregate 'down' takes between, but up forgets rows (state_ttl), and emits them anew" in caught.value.what
     assert names(lambda rows, _: rows.aggregate(by="k", uid="up", n="count(*)", state_ttl="30 days")) == ["up"]
 
 

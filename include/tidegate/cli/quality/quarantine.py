@@ -1,4 +1,4 @@
-"""`tidegate quarantine`: rows that gates have set aside: look at them, let them go on, or give them up."""
+"""`tidegate quarantine`: list, show, release and discard the rows that gates have quarantined."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from tidegate.gates.quarantine.reader import SetAside, open_quarantine
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Request
 
-__all__ = ["add_parser", "gates_of", "open_aside", "run"]
+__all__ = ["add_parser", "quarantined_gates", "require_quarantine", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "quarantine",
-        help="rows that gates have set aside: list, show, release, discard",
-        description="Rows that gates have set aside. They wait until somebody releases or discards them.",
+        help="rows in quarantine: list, show, release, discard",
+        description="Rows that gates have quarantined. They wait until somebody releases or discards them.",
         epilog="examples:\n  tidegate quarantine list orders\n"
         "  tidegate quarantine show orders checked --rule positive\n"
         "  tidegate quarantine release orders checked --checkpoint 7 --set amount=0\n"
         "  tidegate quarantine discard orders checked --id 3f2a --yes\n"
         "  tidegate quarantine withdraw orders checked 2",
     )
-    below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = below.add_parser("list", help="how many rows wait, by gate, and what was asked for")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="how many rows wait, by gate, and the open requests")
     listing.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     for verb, help in (
-        ("show", "the rows, with the rules that they broke and what has become of them"),
-        ("release", "let rows go on from where the gate stands, in the next checkpoint, once"),
-        ("discard", "give rows up; they stay in the table, marked"),
+        ("show", "the rows, with the rules that they broke and their state"),
+        ("release", "let rows continue after the gate with the next checkpoint, once"),
+        ("discard", "discard rows; they stay in the table, marked"),
     ):
-        _add_choice(below.add_parser(verb, help=help), verb)
-    withdraw = below.add_parser("withdraw", help="take back a request that no checkpoint has taken up")
+        _add_choice(verbs.add_parser(verb, help=help), verb)
+    withdraw = verbs.add_parser("withdraw", help="withdraw a request that no checkpoint has processed")
     withdraw.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     withdraw.add_argument("gate", metavar="GATE", help="the gate's name")
     withdraw.add_argument("number", type=checkpoint_id, metavar="REQUEST", help="the request's number")
@@ -52,9 +51,14 @@ def add_parser(subparsers: Any) -> None:
 def _add_choice(parser: Any, verb: str) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("gate", metavar="GATE", help="the gate's name")
-    parser.add_argument("--id", action="append", default=[], metavar="ID", help="this row; its first characters do")
+    parser.add_argument("--id", action="append", default=[], metavar="ID", help="this row; a unique prefix is enough")
     parser.add_argument(
-        "--checkpoint", action="append", type=checkpoint_id, default=[], metavar="N", help="set aside by checkpoint N"
+        "--checkpoint",
+        action="append",
+        type=checkpoint_id,
+        default=[],
+        metavar="N",
+        help="rows quarantined by checkpoint N",
     )
     parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="rows that broke this rule")
     if verb == "show":
@@ -62,7 +66,7 @@ def _add_choice(parser: Any, verb: str) -> None:
         parser.add_argument("--limit", type=checkpoint_id, default=20, metavar="K", help="at most K rows (20)")
         return
     parser.add_argument("--all", action="store_true", help="all rows that wait now")
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for whoever looks at it later")
+    parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     if verb == "release":
         parser.add_argument(
@@ -79,79 +83,77 @@ def _correction(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings)
     if args.verb == "list":
         return _list(target, out)
     if args.verb == "withdraw":
         return _withdraw(target, args, out)
-    aside = open_aside(target, args.gate)
+    quarantine = require_quarantine(target, args.gate)
     if args.verb == "show":
-        return _show(target, aside, args, out)
-    return _ask(target, aside, args, out)
+        return _show(target, quarantine, args, out)
+    return _ask(target, quarantine, args, out)
 
 
-# -- looking -------------------------------------------------------------------------------------------
+# -- list and show -------------------------------------------------------------------------------------
 
 
 def _list(target: Target, out: Output) -> int:
-    found = {gate: _gate(target, open_aside(target, gate)) for gate in gates_of(target)}
-    out.document({"pipeline": target.name, "gates": found})
+    gates = {gate: _summarize(target, require_quarantine(target, gate)) for gate in quarantined_gates(target)}
+    out.document({"pipeline": target.name, "gates": gates})
     out.table(
-        ["gate", "waiting", "released", "discarded", "rules broken by rows that wait"],
+        ["gate", "waiting", "released", "discarded", "rules broken by waiting rows"],
         [
-            [gate, told["waiting"], told["released"], told["discarded"], _counted(told["rules"])]
-            for gate, told in found.items()
+            [gate, summary["waiting"], summary["released"], summary["discarded"], _rules_text(summary["rules"])]
+            for gate, summary in gates.items()
         ],
         right=["waiting", "released", "discarded"],
     )
-    for gate, told in found.items():
-        for each in told["requests"]:
-            out.line(
-                f"Gate {gate}: request {each['number']} to {each['action']} {each['rows']:,} rows, by {each['by']},"
-            )
-            back = target.command("quarantine withdraw", gate, each["number"])
-            out.line(f"  waits for the next checkpoint; to take it back:  {back}", "dim")
-    if not found:
-        out.line("No gate of this pipeline has set rows aside.")
+    for gate, summary in gates.items():
+        for request in summary["requests"]:
+            number, action, rows, by = request["number"], request["action"], request["rows"], request["by"]
+            out.line(f"Gate {gate}: request {number} to {action} {rows:,} rows, by {by},")
+            withdraw = target.command("quarantine withdraw", gate, number)
+            out.line(f"  waits for the next checkpoint; to withdraw it:  {withdraw}", "dim")
+    if not gates:
+        out.line("No gate of this pipeline has quarantined rows.")
     return 0
 
 
-def _gate(target: Target, aside: SetAside) -> dict[str, Any]:
-    """One gate's quarantine in numbers."""
-    told = aside.counts(budget=None)
+def _summarize(target: Target, quarantine: SetAside) -> dict[str, Any]:
+    """Return one gate's quarantine in numbers."""
+    counts = quarantine.counts(budget=None)
     requests = [
-        {"number": each.number, "action": each.action, "rows": aside.count(each), "by": each.by}
-        for each in _pending(target, aside.gate)
+        {"number": request.number, "action": request.action, "rows": quarantine.count(request), "by": request.by}
+        for request in _pending(target, quarantine.gate)
     ]
     return {
-        "waiting": told.waiting,
-        "released": told.settled["released"],
-        "discarded": told.settled["discarded"],
-        "rules": dict(told.rules),
+        "waiting": counts.waiting,
+        "released": counts.settled["released"],
+        "discarded": counts.settled["discarded"],
+        "rules": dict(counts.rules),
         "requests": requests,
-        "table": aside.url,
+        "table": quarantine.url,
     }
 
 
 def _pending(target: Target, gate: str) -> list[Request]:
-    """Requests that no plan has taken up, but those that were withdrawn."""
+    """Return the requests that no plan has processed, without withdrawn ones."""
     new = target.ledger.requests(gate, after=taken_up(target.ledger.view(), gate))
-    withdrawn = {each.withdraws for each in new}
-    return [each for each in new if each.action != "withdraw" and each.number not in withdrawn]
+    withdrawn = {request.withdraws for request in new}
+    return [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
 
 
-def _show(target: Target, aside: SetAside, args: argparse.Namespace, out: Output) -> int:
-    request = _request(target, aside, args, "show")
-    total = aside.count(request, settled=args.settled)
-    told = aside.first(request, args.limit, settled=args.settled)
-    columns = aside.columns
+def _show(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Output) -> int:
+    request = _request(target, quarantine, args, "show")
+    total = quarantine.count(request, settled=args.settled)
+    rows = quarantine.first(request, args.limit, settled=args.settled)
+    columns = quarantine.columns
     out.document(
         {
             "pipeline": target.name,
-            "gate": aside.gate,
+            "gate": quarantine.gate,
             "total": total,
-            "rows": [{name: plain(value) for name, value in row.items()} for row in told],
+            "rows": [{name: plain(value) for name, value in row.items()} for row in rows],
         }
     )
     out.table(
@@ -164,11 +166,11 @@ def _show(target: Target, aside: SetAside, args: argparse.Namespace, out: Output
                 *(shown(row[c]) for c in columns),
                 _state(row),
             ]
-            for row in told
+            for row in rows
         ],
         right=["checkpoint"],
     )
-    out.line(f"{len(told):,} of {total:,} rows in {aside.url}", "dim")
+    out.line(f"{len(rows):,} of {total:,} rows in {quarantine.url}", "dim")
     return 0
 
 
@@ -176,65 +178,71 @@ def _state(row: dict[str, Any]) -> str:
     return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}" if row[q.SETTLED] else "waits"
 
 
-def _counted(rules: dict[str, int]) -> str:
+def _rules_text(rules: dict[str, int]) -> str:
     return ", ".join(f"{rule} {count:,}" for rule, count in sorted(rules.items(), key=lambda pair: -pair[1])[:5])
 
 
-# -- asking --------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------
 
 
-def _ask(target: Target, aside: SetAside, args: argparse.Namespace, out: Output) -> int:
+def _ask(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Output) -> int:
     _refuse_intervals(target)
     if not (args.all or args.id or args.checkpoint or args.rule):
         raise Invalid(
-            f"which rows to {args.verb} is not said",
+            f"no rows to {args.verb} were chosen",
             expected="--id, --checkpoint or --rule, as often as needed, or --all",
-            help=f"`tidegate quarantine show {target.argument} {aside.gate}` shows them",
+            help=f"`tidegate quarantine show {target.argument} {quarantine.gate}` shows them",
         )
-    request = _request(target, aside, args, args.verb)
-    count = aside.count(request)
+    request = _request(target, quarantine, args, args.verb)
+    count = quarantine.count(request)
     if not count:
         raise Rejected(
-            f"no row that waits in quarantine of gate {aside.gate!r} is meant",
-            help=f"`tidegate quarantine show {target.argument} {aside.gate} --settled` shows all",
+            f"no matching row waits in quarantine of gate {quarantine.gate!r}",
+            help=f"`tidegate quarantine show {target.argument} {quarantine.gate} --settled` shows all",
             reason="NO_ROWS",
         )
-    confirm(f"{args.verb} {count:,} rows of gate {aside.gate}?", out, yes=args.yes or args.verb == "release")
-    made = ask(target.ledger, request)
+    confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb == "release")
+    request = ask(target.ledger, request)
     out.document(
-        {"pipeline": target.name, "gate": aside.gate, "request": made.number, "action": made.action, "rows": count}
+        {
+            "pipeline": target.name,
+            "gate": quarantine.gate,
+            "request": request.number,
+            "action": request.action,
+            "rows": count,
+        }
     )
-    does = "go on behind the gate" if args.verb == "release" else "are given up"
-    out.line(f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
+    effect = "continue after the gate" if args.verb == "release" else "are discarded"
+    out.line(f"Request {request.number}: {count:,} rows {effect} with the next checkpoint.")
     return 0
 
 
-def _request(target: Target, aside: SetAside, args: argparse.Namespace, verb: str) -> Request:
-    """What the arguments say, as a request that has no number yet."""
+def _request(target: Target, quarantine: SetAside, args: argparse.Namespace, verb: str) -> Request:
+    """Turn the arguments into a request that has no number yet."""
     correct = {**dict(getattr(args, "set", [])), **dict.fromkeys(getattr(args, "null", []))}
-    aside.refuse_corrections(correct)
+    quarantine.refuse_corrections(correct)
     return Request(
         **stamp(seams.new_id()),
         number=1,
-        gate=aside.gate,
+        gate=quarantine.gate,
         action="discard" if verb == "discard" else "release",
-        seen=aside.last_checkpoint,
-        ids=aside.whole_ids(args.id),
+        seen=quarantine.last_checkpoint,
+        ids=quarantine.whole_ids(args.id),
         checkpoints=args.checkpoint,
-        rules=_known(args.rule, aside),
+        rules=_check_rules(args.rule, quarantine),
         correct=correct,
         by=who(),
         note=getattr(args, "note", ""),
     )
 
 
-def _known(rules: Sequence[str], aside: SetAside) -> list[str]:
-    there = aside.broken() if rules else set()
+def _check_rules(rules: Sequence[str], quarantine: SetAside) -> list[str]:
+    broken = quarantine.broken() if rules else set()
     for rule in rules:
-        if rule not in there:
+        if rule not in broken:
             raise Invalid(
-                f"no row in quarantine of gate {aside.gate!r} broke a rule {rule!r}",
-                expected=" or ".join(sorted(there)) or "rows in quarantine",
+                f"no row in quarantine of gate {quarantine.gate!r} broke a rule {rule!r}",
+                expected=" or ".join(sorted(broken)) or "rows in quarantine",
                 help="`tidegate quarantine list` shows which rules were broken",
                 reason="NO_SUCH_RULE",
             )
@@ -245,9 +253,9 @@ def _refuse_intervals(target: Target) -> None:
     view = target.ledger.view()
     if view.entries and view.entries[-1].plan.by_interval:
         raise Invalid(
-            f"pipeline {target.name!r} reads by data interval: what is made again replaces the interval's rows",
-            expected="a pipeline that reads whatever is new",
-            help="correct the input or the rules, and make the interval again: clear its run",
+            f"pipeline {target.name!r} reads by data interval: reprocessing replaces the interval's rows",
+            expected="a continuous pipeline",
+            help="correct the input or the rules, and reprocess the interval: clear its run",
             reason="BY_INTERVAL",
         )
 
@@ -258,27 +266,27 @@ def _withdraw(target: Target, args: argparse.Namespace, out: Output) -> int:
     )
     ask(target.ledger, request)
     out.document({"pipeline": target.name, "gate": args.gate, "withdrawn": args.number})
-    out.line(f"Request {args.number} of gate {args.gate} is taken back.")
+    out.line(f"Request {args.number} of gate {args.gate} is withdrawn.")
     return 0
 
 
-def gates_of(target: Target) -> list[str]:
-    """The gates that have set rows aside."""
+def quarantined_gates(target: Target) -> list[str]:
+    """List the gates that have quarantined rows."""
     return [name for name in target.ledger.store.names("quarantine") if _open(target, name) is not None]
 
 
-def open_aside(target: Target, gate: str) -> SetAside:
-    """A gate's quarantine; Rejected if it has none."""
-    aside = _open(target, gate)
-    if aside is None:
+def require_quarantine(target: Target, gate: str) -> SetAside:
+    """Open a gate's quarantine; raise Rejected if it has none."""
+    quarantine = _open(target, gate)
+    if quarantine is None:
         raise Rejected(
-            f"gate {gate!r} of pipeline {target.name!r} has set no rows aside",
-            expected=" or ".join(gates_of(target))
+            f"gate {gate!r} of pipeline {target.name!r} has quarantined no rows",
+            expected=" or ".join(quarantined_gates(target))
             or "a gate whose policy is quarantine, and rows that break its rules",
             help=f"`tidegate quarantine list {target.argument}` shows all",
             reason="NO_QUARANTINE",
         )
-    return aside
+    return quarantine
 
 
 def _open(target: Target, gate: str) -> SetAside | None:

@@ -1,4 +1,4 @@
-"""`tidegate suite`: suites of expectations: check what is written, begin one, propose one from a sample."""
+"""`tidegate suite`: check suites of expectations, start one, or propose one from a sample."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.records.place import Place
 
 __all__ = ["add_parser", "run"]
 
-STARTER = """# What must hold for {name}. include/expectations/README.md tells which expectations there are.
+STARTER = """# Expectations for {name}. include/expectations/README.md lists what is available.
 # Check it:  tidegate suite check {name}
 name: {name}
 expectations:
   - type: expect_table_row_count_to_be_between
     kwargs: {{min_value: 1}}
-    severity: warning      # or critical, which is what counts if nothing is said; or info
+    severity: warning      # or critical (the default), or info
   # - type: expect_column_values_to_not_be_null
   #   kwargs: {{column: id}}
   #   id: known            # what verdicts and quarantine call the rule
@@ -33,7 +33,6 @@ expectations:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "suite",
         help="suites of expectations: check, init, profile",
@@ -41,31 +40,30 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate suite check\n  tidegate suite check orders --sample landing/orders.parquet\n"
         "  tidegate suite init orders\n  tidegate suite profile orders --sample tables/orders --write",
     )
-    below = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    check = below.add_parser(
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    check = verbs.add_parser(
         "check",
         help="read suites as a gate does, strictly",
-        description="Read suites as a gate does: whatever is not understood is told with file and line.",
+        description="Read suites as a gate does: everything that is not understood is reported with file and line.",
     )
-    check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all there are)")
-    check.add_argument("--sample", metavar="PATH", help="also look whether the columns are there")
-    check.add_argument("--quick", action="store_true", help="do not ask Great Expectations, which takes seconds")
-    init = below.add_parser("init", help="begin a suite", description="Write a suite to begin with.")
-    init.add_argument("name", metavar="NAME", help="what it is to be called")
-    propose = below.add_parser(
+    check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all suites)")
+    check.add_argument("--sample", metavar="PATH", help="also check that the columns exist")
+    check.add_argument("--quick", action="store_true", help="skip the check by Great Expectations, which takes seconds")
+    init = verbs.add_parser("init", help="start a suite", description="Write a suite to start from.")
+    init.add_argument("name", metavar="NAME", help="the suite's name")
+    propose = verbs.add_parser(
         "profile",
         help="propose a suite from a sample",
-        description="Propose a suite that the sample keeps: a Delta table, or Parquet, CSV or JSON lines. Read it "
-        "before you use it: a sample shows what there is, not what must be.",
+        description="Propose a suite that the sample satisfies: a Delta table, or Parquet, CSV or JSON lines. Review "
+        "it before you use it: a sample shows what is, not what must be.",
     )
-    propose.add_argument("name", metavar="NAME", help="what it is to be called")
+    propose.add_argument("name", metavar="NAME", help="the suite's name")
     propose.add_argument("--sample", required=True, metavar="PATH", help="a file, a folder of files or a Delta table")
-    propose.add_argument("--rows", type=int, default=100_000, metavar="N", help="look at so many rows (100000)")
+    propose.add_argument("--rows", type=int, default=100_000, metavar="N", help="how many rows to read (100000)")
     propose.add_argument("--write", action="store_true", help="write the file instead of printing it")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     place = load_settings(args.settings).place()
     if args.verb == "check":
         return _check(place, args, out)
@@ -85,32 +83,32 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
     names = args.suites or sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
         raise Rejected(
-            f"there is no suite in {folder}", help="`tidegate suite init NAME` begins one", reason="NO_SUITE"
+            f"there is no suite in {folder}", help="`tidegate suite init NAME` starts one", reason="NO_SUITE"
         )
     columns = read_sample(place, args.sample, 1).column_names if args.sample else None
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     wrong: list[str] = []
     for name in names:
         try:
-            suite = _checked(Expectations(name).path(place), columns, quick=args.quick)
-            found[name] = {"rules": len(suite.rules), "problems": []}
+            suite = _check_suite(Expectations(name).path(place), columns, quick=args.quick)
+            results[name] = {"rules": len(suite.rules), "problems": []}
         except Invalid as error:
-            found[name] = {"rules": 0, "problems": error.what.splitlines()}
+            results[name] = {"rules": 0, "problems": error.what.splitlines()}
             wrong += error.what.splitlines()
     if wrong:
         raise Invalid(
             "\n".join(wrong),
             expected="suites in Great Expectations' form, in which every word is understood",
-            help="include/expectations/README.md tells what there is",
+            help="include/expectations/README.md lists what is available",
             reason="BAD_SUITE",
         )
-    out.document({"suites": found})
-    for name, told in found.items():
-        out.line(f"{name}: {told['rules']} expectations, all understood")
+    out.document({"suites": results})
+    for name, result in results.items():
+        out.line(f"{name}: {result['rules']} expectations, all understood")
     return 0
 
 
-def _checked(path: Path, columns: list[str] | None, *, quick: bool) -> Suite:
+def _check_suite(path: Path, columns: list[str] | None, *, quick: bool) -> Suite:
     suite = load_suite(path)
     if columns is not None:
         suite.check_columns(columns)
@@ -122,18 +120,18 @@ def _checked(path: Path, columns: list[str] | None, *, quick: bool) -> Suite:
 
 
 def _write(place: Place, name: str, text: str, out: Output) -> int:
-    """The file, only if there is none."""
+    """Write the file, unless it exists already."""
     path = Expectations(name).path(place)
-    read_suite(text, str(path), name)  # what we write, we can read
+    read_suite(text, str(path), name)  # we write only what we can read
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise Rejected(
-            f"{path} is there already",
-            expected="a name of its own",
-            help="take another name, or remove it",
+            f"{path} exists already",
+            expected="a new name",
+            help="choose another name, or remove the file",
             reason="THERE",
         ) from None
     out.document({"suite": name, "path": str(path)})

@@ -1,1 +1,1 @@
-"""Commands that run a pipeline, or look whether it can run."""
+"""Commands that run a pipeline, or check whether it can run."""

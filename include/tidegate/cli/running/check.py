@@ -1,4 +1,4 @@
-"""`tidegate check`: will this code go on from that checkpoint? Every reason why not, before it is deployed."""
+"""`tidegate check`: list every reason why code could not continue from a checkpoint, before it is deployed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ NO = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "check",
-        help="will this code go on from the last checkpoint? every reason why not",
-        description="Compare the pipeline's code with a checkpoint: sources, operators that remember, sinks and their "
-        "tables, settings that are fixed. It names every reason why nothing could be planned, with what to do; and "
-        "what is new. Nothing is run: what operators make of their inputs' types is judged when they run.",
+        help="can this code continue from the last checkpoint? every reason why not",
+        description="Compare the pipeline's code with a checkpoint: sources, operators with state, sinks and their "
+        "tables, fixed settings. It lists every reason why no checkpoint could be planned, with the remedy, and the "
+        "parts that are new. Nothing is run: types of operators' inputs are only checked when they run.",
         epilog="examples:\n  tidegate check jobs.orders:pipeline\n  tidegate check jobs.orders:pipeline --from good",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
@@ -32,7 +31,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings, started=False)
     coordinator = coordinator_of(target)
     base = _base(args.base, target)
@@ -40,24 +38,27 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document({"pipeline": target.name, "from": None, "possible": True, "reasons": [], "new": []})
         out.line(f"Pipeline {target.name} has no checkpoint yet: any code will do.")
         return 0
-    found, new = check(coordinator, base), additions(coordinator.graph, base)
-    reasons = [error_document(error) for error in found]
-    document = {"pipeline": target.name, "from": base.id, "possible": not found, "reasons": reasons, "new": new}
+    errors, new = check(coordinator, base), additions(coordinator.graph, base)
+    reasons = [error_document(error) for error in errors]
+    document = {"pipeline": target.name, "from": base.id, "possible": not errors, "reasons": reasons, "new": new}
     out.document(document)
-    for error in found:
+    for error in errors:
         out.error(error)
     for text in new:
         out.line(f"- {text}")
     same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
-    what = "is what checkpoint" if same else "has changed since checkpoint"
-    out.line(f"The code {what} {base.id} was planned {'with' if same else ''}".rstrip() + ".", "dim")
-    verdict = "It can go on from there." if not found else f"It cannot go on from there, for {len(found)} reasons."
-    out.line(verdict.replace("1 reasons", "1 reason"), "bold")
-    return NO if found else 0
+    change = "is the same as when" if same else "has changed since"
+    out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
+    if not errors:
+        out.line("It can continue from there.", "bold")
+        return 0
+    reason_count = "1 reason" if len(errors) == 1 else f"{len(errors)} reasons"
+    out.line(f"It cannot continue from there, for {reason_count}.", "bold")
+    return NO
 
 
 def _base(text: str | None, target: Target) -> Entry | None:
-    """The checkpoint to go on from."""
+    """Return the checkpoint to continue from; None if there is none yet."""
     if text is None:
         return target.ledger.view().last_completed if target.ledger.identity() is not None else None
     entry = entry_of(target.ledger, checkpoint_or_savepoint(text, target))

@@ -1,4 +1,4 @@
-"""Ctrl-C, once and twice: the first lets the running checkpoint end, the second aborts it."""
+"""Ctrl-C: the first lets the running checkpoint finish, the second aborts it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 __all__ = ["Interrupts"]
 
 _CANCEL_S = 5.0
-"""How long Spark is given to let go of what it works on."""
+"""How long Spark has to cancel its work."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Counts SIGINT and SIGTERM for the length of a `with` block. Asked, it says whether to stop.
+    """Counts SIGINT and SIGTERM during a `with` block. Calling it returns whether to stop.
 
-    stopping: told of the first one, from inside the signal handler.
-    cancel: lets go of what runs in Spark; called in a thread of its own at the second one.
+    stopping: called at the first signal, from inside the signal handler.
+    cancel: cancels what runs in Spark; called at the second signal, in a thread of its own.
     """
 
     def __init__(self, stopping: Callable[[], None], cancel: Callable[[], None], notice: int | None) -> None:
@@ -44,7 +44,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Take the signals. Again after Spark has started: in local mode it takes SIGINT for itself."""
+        """Install the handlers. Call it again after Spark has started: in local mode it takes over SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
@@ -52,17 +52,17 @@ class Interrupts:
         self._count += 1
         if self._count == 1:
             self._stopping()
-            self._tell(b"tidegate: stopping after the running checkpoint; Ctrl-C again aborts it\n")
+            self._write(b"tidegate: stopping after the running checkpoint; Ctrl-C again aborts it\n")
             return
         if self._count == 2:
-            self._tell(b"tidegate: aborting the running checkpoint\n")
+            self._write(b"tidegate: aborting the running checkpoint\n")
             # In a thread: this handler may have interrupted the very client that has to send the request.
             thread = threading.Thread(target=self._cancel, daemon=True)
             thread.start()
             thread.join(_CANCEL_S)
         raise KeyboardInterrupt
 
-    def _tell(self, text: bytes) -> None:
-        """Straight to the file: the handler may have interrupted a print."""
+    def _write(self, text: bytes) -> None:
+        """Write straight to the file: the handler may have interrupted a print."""
         if self._notice is not None:
             os.write(self._notice, text)

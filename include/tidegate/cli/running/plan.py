@@ -1,4 +1,4 @@
-"""`tidegate plan`: how a pipeline is cut into jobs, and what goes between them. Nothing is read or written."""
+"""`tidegate plan`: how a pipeline is cut into jobs, and the channels between them. Nothing is read or written."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ __all__ = ["add_parser", "run"]
 
 _MEANS = {
     "exactly_once": "rows are staged, and become visible with the decision, each once",
-    "at_least_once": "jobs write to their tables at once; after a failure some rows may be there twice, none is lost",
+    "at_least_once": "jobs write to their tables directly; after a failure some rows may be duplicated, none is lost",
 }
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "plan",
-        help="how a pipeline is cut into jobs, and what goes between them",
-        description="Show the pipeline's graph, its jobs in the order in which they run, what each reads, runs, "
-        "remembers and stages, and which streams go from job to job by channels. Nothing is read or written.",
+        help="how a pipeline is cut into jobs, and the channels between them",
+        description="Show the pipeline's graph, its jobs in the order in which they run, the inputs, stages, state "
+        "and outputs of each, and the streams that go from job to job by channels. Nothing is read or written.",
         epilog="example:\n  tidegate plan jobs.orders:pipeline",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings, started=False)
     graph = coordinator_of(target).graph
-    jobs = [_told(graph, job) for job in graph.jobs]
+    jobs = [_job_document(graph, job) for job in graph.jobs]
     mode = target.settings.mode
     out.document({"pipeline": graph.name, "code": graph.code_fingerprint(), "mode": mode, "jobs": jobs})
     out.line(picture(graph))
@@ -45,15 +43,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.line(f"mode {mode}: {_MEANS[mode]}")
     for job in jobs:
         out.line()
-        after = f", behind {', '.join(job['after'])}" if job["after"] else ""
+        after = f", after {', '.join(job['after'])}" if job["after"] else ""
         out.line(f"job {job['job']}{after}", "bold")
-        for what in ("reads", "takes", "runs", "remembers", "sends", "stages"):
-            if job[what]:
-                out.line(f"  {what:<10} {', '.join(job[what])}")
+        for key in ("reads", "takes", "runs", "remembers", "sends", "stages"):
+            if job[key]:
+                out.line(f"  {key:<10} {', '.join(job[key])}")
     return 0
 
 
-def _told(graph: Graph, job: Job) -> Json:
+def _job_document(graph: Graph, job: Job) -> Json:
     return {
         "job": job.name,
         "after": list(job.after),

@@ -1,4 +1,4 @@
-"""What `tidegate run` says while it runs: a live line on a terminal, a line per event else, nothing with --json."""
+"""Progress of `tidegate run`: a live line on a terminal, otherwise a line per event, and nothing with --json."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["LiveProgress", "ProgressPrinter", "progress_for"]
 
 
 def progress_for(out: Output) -> ProgressPrinter:
-    """The observer that fits where the output goes."""
+    """Return the observer that suits the output."""
     return LiveProgress(out) if out.terminal else ProgressPrinter(out)
 
 
 class ProgressPrinter(Observer):
-    """Prints one line per event, and keeps what the closing document tells."""
+    """Prints one line per event, and collects the data for the closing document."""
 
     def __init__(self, out: Output) -> None:
         self.out = out
@@ -42,12 +42,12 @@ class ProgressPrinter(Observer):
 
     def waiting(self, why: str) -> None:
         if self._waiting != "" or why.startswith("next checkpoint in"):
-            return  # a log needs to be told once, and not at all of a pause that was asked for
+            return  # a log needs this once, and does not need a pause that was requested
         self._waiting = why
         self.out.line(f"waiting: {why.splitlines()[0]}", "yellow")
 
     def resumed(self, failed: tuple[int, ...]) -> None:
-        self.out.line(f"going on: it was suspended because checkpoint {', '.join(map(str, failed))} failed", "yellow")
+        self.out.line(f"resuming: it was suspended because checkpoint {', '.join(map(str, failed))} failed", "yellow")
 
     def covered(self, covered: AlreadyCovered) -> None:
         self.covered_intervals.append({"interval": str(covered.interval), "checkpoint": covered.by})
@@ -58,11 +58,11 @@ class ProgressPrinter(Observer):
         self.out.line(f"checkpoint {plan.id}: {_input(plan)}", "dim")
 
     def step(self, plan: Plan, what: str) -> None:
-        """Too much for a log."""
+        """Steps are too many for a log."""
 
     def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
-        times = "once more" if tries_left == 1 else f"{tries_left} more times"
-        self.out.line(f"checkpoint {plan.id}: {error.what.splitlines()[0]}; tried again, up to {times}", "yellow")
+        times = "once" if tries_left == 1 else f"{tries_left} times"
+        self.out.line(f"checkpoint {plan.id}: {error.what.splitlines()[0]}; retrying, at most {times}", "yellow")
 
     def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
         rows: dict[str, int] = {}
@@ -84,18 +84,18 @@ class ProgressPrinter(Observer):
             self.out.line(f"checkpoint {outcome.id} {outcome.state}: {why}", "bold red")
             return
         rate = f", {sum(rows.values()) / seconds:,.0f} rows/s" if sum(rows.values()) and seconds else ""
-        what = rows_text({name: count for name, count in rows.items() if count}) or "nothing new"
-        self.out.line(f"checkpoint {outcome.id} completed in {seconds:.1f} s{rate}: {what}", "green")
+        rows_summary = rows_text({name: count for name, count in rows.items() if count}) or "nothing new"
+        self.out.line(f"checkpoint {outcome.id} completed in {seconds:.1f} s{rate}: {rows_summary}", "green")
 
     def stuck(self, table: str, error: TidegateError) -> None:
         self.out.line(f"table {table} is not published yet: {error.what.splitlines()[0]}", "yellow")
 
     def stopping(self) -> None:
-        """A person asked to stop. Called from a signal handler: must not print by the usual way."""
+        """The user asked to stop. Called from a signal handler: it must not print the usual way."""
 
 
 class LiveProgress(ProgressPrinter):
-    """The same, above one line that is kept up to date: what the running checkpoint is doing."""
+    """Prints the same, above a live line about the running checkpoint."""
 
     def __init__(self, out: Output) -> None:
         super().__init__(out)
@@ -130,7 +130,7 @@ class LiveProgress(ProgressPrinter):
         self._stopping = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The live line, as of now. Called by Rich's own thread."""
+        """Render the live line. Called by Rich's own thread."""
         from rich.text import Text
 
         elapsed = seams.monotonic() - self._began

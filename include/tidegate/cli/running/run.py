@@ -24,12 +24,11 @@ __all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "run",
         help="make checkpoints in this process, with live progress",
         description="Make checkpoints in this process, one after the other. Ctrl-C stops after the running checkpoint; "
-        "a second Ctrl-C aborts it, which undoes nothing that was completed.",
+        "a second Ctrl-C aborts it. Completed checkpoints are not affected.",
         epilog="examples:\n  tidegate run jobs.orders:pipeline --checkpoints 5\n"
         "  tidegate run jobs.orders:pipeline --until-idle\n"
         "  tidegate run jobs.orders:pipeline --forever -D interval='30 s'\n"
@@ -45,13 +44,14 @@ def add_parser(subparsers: Any) -> None:
         type=data_interval,
         action="append",
         metavar="FROM/TO",
-        help="make one data interval (UTC), such as 2026-01-01T00:00/2026-01-02T00:00; may be given again",
+        help="process one data interval (UTC), such as 2026-01-01T00:00/2026-01-02T00:00; may be repeated",
     )
-    parser.add_argument("--reprocess", action="store_true", help="with --interval: make it again, replacing its rows")
+    parser.add_argument(
+        "--reprocess", action="store_true", help="with --interval: process it again, replacing its rows"
+    )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     if ":" not in args.pipeline:
         raise Invalid(
             f"{args.pipeline!r} names no pipeline's code",
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     progress = progress_for(out)
     stopped = False
     try:
-        stopped = run_loop(coordinator, _each(schedule, args.interval), progress, target.settings, out)
+        stopped = run_loop(coordinator, _schedules(schedule, args.interval), progress, target.settings, out)
     except KeyboardInterrupt:
         out.document(_document(target, progress, stopped=True))
         out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
@@ -77,19 +77,22 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document(_document(target, progress, stopped=False) | {"error": error_document(error)})
         raise
     out.document(_document(target, progress, stopped=stopped))
-    _closing(target, progress, stopped, out)
+    _print_closing(target, progress, stopped, out)
     return _exit_code(args, progress, stopped)
 
 
 def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: bool) -> int:
-    """0: what was asked for is done. A later checkpoint takes what an aborted one left; another interval does not."""
-    told = progress.checkpoints if args.interval else progress.checkpoints[-1:]
+    """Return 0 if the last checkpoint is completed, or all requested intervals are.
+
+    A later checkpoint takes the input of an aborted one; another interval does not.
+    """
+    checkpoints = progress.checkpoints if args.interval else progress.checkpoints[-1:]
     unmade = bool(args.interval) and stopped
-    return 0 if not unmade and all(each["state"] == "completed" for each in told) else 1
+    return 0 if not unmade and all(checkpoint["state"] == "completed" for checkpoint in checkpoints) else 1
 
 
 def refuse_submit(settings: Settings) -> None:
-    """Checkpoints are made in this process, or by spark-submit."""
+    """Raise Invalid for spark.mode = submit: such jobs cannot run in this process."""
     if settings.spark.mode == "submit":
         raise Invalid(
             "`tidegate run` makes checkpoints in this process, and spark.mode = submit"
@@ -102,7 +105,7 @@ def refuse_submit(settings: Settings) -> None:
 
 
 def data_interval(text: str) -> tuple[datetime, datetime]:
-    """A data interval, as an option gives it."""
+    """Parse a data interval, FROM/TO."""
     parts = text.split("/")
     try:
         start, end = (datetime.fromisoformat(part.strip()) for part in parts)
@@ -117,7 +120,7 @@ def data_interval(text: str) -> tuple[datetime, datetime]:
 
 
 def count(text: str) -> int:
-    """A number of checkpoints, as an option gives it."""
+    """Parse a number of checkpoints."""
     if not text.isdecimal() or not 1 <= int(text[:12]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000000")
     return int(text)
@@ -126,7 +129,7 @@ def count(text: str) -> int:
 def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
     if args.reprocess and not args.interval:
         raise Invalid(
-            "--reprocess needs an --interval to make again",
+            "--reprocess needs an --interval to process again",
             help="name the interval: --interval 2026-01-01/2026-01-02",
             reason="NO_INTERVAL",
         )
@@ -147,26 +150,26 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
     )
 
 
-def _each(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None) -> list[Schedule]:
-    """One schedule, or one for each interval."""
+def _schedules(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None) -> list[Schedule]:
+    """Return one schedule, or one for each interval."""
     return [replace(schedule, interval=interval) for interval in intervals] if intervals else [schedule]
 
 
 def run_loop(
     coordinator: Coordinator, schedules: list[Schedule], progress: ProgressPrinter, settings: Settings, out: Output
 ) -> bool:
-    """The loop with signals and Spark around it. True: a person stopped it."""
+    """Run the loop with signal handlers and Spark sessions around it. Return True if the user stopped it."""
     sessions = ReusedSession(spark_settings(settings))
     notice = None if out.terminal else out.err_fd
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
-        sessions.opened = interrupts.install  # Spark takes the signals for itself when it starts
+        sessions.opened = interrupts.install  # Spark takes over the signals when it starts
         for schedule in schedules:
             schedule.stop = interrupts
             run_checkpoints(coordinator, sessions, schedule, progress)
         return interrupts()
 
 
-# -- at the end ----------------------------------------------------------------------------------------
+# -- closing report ------------------------------------------------------------------------------------
 
 
 def _document(target: Target, progress: ProgressPrinter, *, stopped: bool) -> dict[str, Any]:
@@ -180,18 +183,18 @@ def _document(target: Target, progress: ProgressPrinter, *, stopped: bool) -> di
 
 
 def _tables(target: Target) -> dict[str, dict[str, Any]]:
-    """What is in each sink's table as of the last checkpoint that is on all of them, but for states."""
+    """Return the size of each sink's table as of the last published checkpoint. States are left out."""
     published = _last_published(target)
-    found: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for name, table in (published.tables if published else {}).items():
         if name.startswith(STATE):
             continue
         try:
             rows: int | None = count_rows(open_as_of(target, table))
         except TidegateError:
-            rows = None  # what was run is done; `tidegate doctor` looks into tables
-        found[name] = {"rows": rows, "version": table.version, "table": table.uri}
-    return found
+            rows = None  # the run itself succeeded; `tidegate doctor` looks into tables
+        tables[name] = {"rows": rows, "version": table.version, "table": table.uri}
+    return tables
 
 
 def _last_published(target: Target) -> Published | None:
@@ -201,11 +204,11 @@ def _last_published(target: Target) -> Published | None:
     return None
 
 
-def _closing(target: Target, progress: ProgressPrinter, stopped: bool, out: Output) -> None:
+def _print_closing(target: Target, progress: ProgressPrinter, stopped: bool, out: Output) -> None:
     if out.json:
         return
     if not progress.checkpoints and not progress.covered_intervals:
-        out.line("Stopped before a checkpoint was made." if stopped else "Nothing new: no checkpoint was needed.")
+        out.line("Stopped before any checkpoint was made." if stopped else "Nothing new: no checkpoint was needed.")
     tables = _tables(target)
     if tables:
         out.line()
@@ -216,18 +219,18 @@ def _closing(target: Target, progress: ProgressPrinter, stopped: bool, out: Outp
                 for name, t in tables.items()
             ],
             right=["rows", "version"],
-            title=f"What is in the sinks of {target.name}",
+            title=f"Sinks of {target.name}",
         )
     commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in tables]
     published = _last_published(target)
     if published is not None and any(name.startswith(STATE) for name in published.tables):
-        commands.append((target.command("state"), "what operators remember"))
+        commands.append((target.command("state"), "the operators' state"))
     commands.append((target.command("list"), "its checkpoints"))
     if progress.checkpoints:
         last = progress.checkpoints[-1]["id"]
-        commands.append((target.command("explain", last), "what happened, in prose"))
+        commands.append((target.command("explain", last), "what happened, in words"))
     out.line()
     out.line("Look at it:")
     width = max(len(command) for command, _ in commands)
-    for command, what in commands:
-        out.line(f"  {command:<{width}}  # {what}")
+    for command, purpose in commands:
+        out.line(f"  {command:<{width}}  # {purpose}")

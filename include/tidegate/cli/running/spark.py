@@ -1,4 +1,4 @@
-"""`tidegate spark`: start, look at or stop the embedded Spark server."""
+"""`tidegate spark`: start, inspect or stop the embedded Spark server."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ _ANSWER_TIMEOUT = 3.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "spark",
-        help="start, look at or stop the embedded Spark server",
+        help="start, inspect or stop the embedded Spark server",
         description="The embedded Spark server runs on this machine, for this user and project. Jobs start it when "
-        "they need it, and it goes away when it is idle: there is no need to start or stop it by hand.",
+        "they need it, and it ends itself when it is idle: there is no need to start or stop it by hand.",
         epilog="examples:\n  tidegate spark start\n  tidegate spark status --json\n  tidegate spark stop --force",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=type(parser))
     start = actions.add_parser(
         "start",
-        help="start it if it does not run, or runs with other settings",
-        description="Start the server and wait until it answers, so that the next job does not have to.",
+        help="start it, unless it runs with the same settings",
+        description="Start the server and wait until it answers, so that the next job need not wait.",
         epilog="example:\n  tidegate spark start -D spark.memory=4g",
     )
     status = actions.add_parser(
         "status",
-        help="what runs; exit code 1 if nothing does, 3 if it does not answer",
-        description="Show the servers that run, who uses them, and where their logs are.",
+        help="show running servers; exit code 1 if there is none, 3 if one does not answer",
+        description="Show the running servers, the processes that use them, and where their logs are.",
         epilog="example:\n  tidegate spark status --json",
     )
     stop = actions.add_parser(
         "stop",
         help="stop it",
-        description="Stop the servers that run and wait until they are gone.",
+        description="Stop the running servers and wait until they have ended.",
         epilog="example:\n  tidegate spark stop --force",
     )
     stop.add_argument(
@@ -54,19 +53,20 @@ def add_parser(subparsers: Any) -> None:
     )
     serve = actions.add_parser(
         "serve",
-        help="be a Spark server, in the foreground, for a container of its own",
-        description="Turn this process into a Spark Connect server on loopback, until it is ended. Jobs reach it by "
+        help="run a Spark server in the foreground, for a container of its own",
+        description="Run a Spark Connect server on loopback in this process, until it is stopped. Jobs reach it by "
         "spark.remote, sc://localhost:PORT/;token=…, from the same machine or container network.",
         epilog="example:\n  tidegate spark serve --port 15002 --token-file /run/secrets/spark_token",
     )
     serve.add_argument("--port", type=_port, default=15002, metavar="PORT", help="where it listens (15002)")
-    serve.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="holds what clients must show")
+    serve.add_argument(
+        "--token-file", type=Path, required=True, metavar="FILE", help="holds the token that clients must present"
+    )
     for action, function in ((start, _start), (status, _status), (stop, _stop), (serve, _serve)):
         action.set_defaults(act=function)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     code: int = args.act(args, spark_settings(load_settings(args.settings)), out)
     return code
 
@@ -88,11 +88,11 @@ def _start(args: argparse.Namespace, settings: SparkSettings, out: Output) -> in
 def _status(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
     servers = connect_server.status(settings.home)
     answering = [answers(server.port, _ANSWER_TIMEOUT) for server in servers]
-    told = [
+    documents = [
         server.to_json() | {"answers": ok, "state": _state(server, ok)}
         for server, ok in zip(servers, answering, strict=True)
     ]
-    out.document({"servers": told})
+    out.document({"servers": documents})
     if not servers:
         out.line("No Spark server runs. The next job, or `tidegate spark start`, starts one.")
         return 1
@@ -124,7 +124,7 @@ def _refuse_submit(settings: SparkSettings) -> None:
         raise Invalid(
             "With spark.mode = submit jobs do not use a Spark server: each is an application of its own.",
             expected="spark.mode connect",
-            help="there is nothing to start; or choose another mode: -D spark.mode=connect -D spark.master='local[*]'",
+            help="no server is needed; or choose another mode: -D spark.mode=connect -D spark.master='local[*]'",
             reason="SPARK_SUBMIT_ONLY",
         )
 
