@@ -18,8 +18,9 @@ from tidegate.operators.inputs import columns_of, key_problems, need_keys, refus
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import moment, time_micros, time_problems
+from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
+from tidegate.state.lateness import on_time_sql, passed_before_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -137,8 +138,8 @@ class Deduplicate(Operator):
         changes = found.select(*by, "_at", F.lit(False).alias("_deleted"))
         now = context.watermarks.now_micros
         if now is not None:
-            changes = changes.where(f"_at >= {moment(now - far, '_at')}")
-            old = state.rows(f"_at < {now - far}")
+            changes = changes.where(on_time_sql("_at", now - far))
+            old = state.rows(passed_before_sql("_at", now - far))
             if old is not None:
                 changes = changes.unionByName(old.select(*by, "_at", F.lit(True).alias("_deleted")))
         state.put(changes, deletes=True)

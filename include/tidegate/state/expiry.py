@@ -7,6 +7,8 @@ from datetime import datetime
 
 import msgspec
 
+from tidegate.records.moments import micros_of
+from tidegate.state.lateness import ended
 from tidegate.state.record import StateFile, StateTable
 
 __all__ = ["Over", "without_over"]
@@ -14,10 +16,11 @@ __all__ = ["Over", "without_over"]
 
 @dataclass(frozen=True)
 class Over:
-    """Rows whose time in `column` is `upto` or before it are over: whoever reads them must take no notice of them."""
+    """Rows whose end in `column` is at or before `limit` are over: every reader has to ignore them."""
 
     column: str
-    upto: datetime
+    limit: int
+    """In microseconds since 1970."""
 
 
 def without_over(table: StateTable, over: Over) -> StateTable:
@@ -34,4 +37,4 @@ def _is_over(each: StateFile, over: Over) -> bool:
     last = stats.get("maxValues", {}).get(over.column)
     if last is None or stats.get("nullCount", {}).get(over.column):
         return False
-    return datetime.fromisoformat(last) <= over.upto
+    return ended(micros_of(datetime.fromisoformat(last)), over.limit)

@@ -16,6 +16,7 @@ from tidegate.state.arrow.merge_plan import MergePlan
 from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.lateness import WindowLimits
 
 SIZE, DELAY = 10, 4
 TIME = pa.timestamp("us", "UTC")
@@ -53,10 +54,7 @@ class Story:
             start="start",
             end="end",
             size=SIZE,
-            over=None if self.before is None else self.before - self.allowed,
-            before=self.before,
-            now=now,
-            over_next=None if now is None else now - self.allowed,
+            limits=WindowLimits.at(self.before, now, self.allowed),
             on_update=self.on_update,
         )
         self.before, given = now, []

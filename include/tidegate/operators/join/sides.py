@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
 from tidegate.records.names import listed, quoted
-from tidegate.spark.event_time import moment
 from tidegate.spark.row_id import row_id
+from tidegate.state.lateness import passed_before_sql, passed_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +122,7 @@ class Side:
         from pyspark.sql import functions as F
 
         names = list(map(quoted, columns))
-        ended = F.lit(False) if self.ends is None else F.expr(f"_at < {moment(self.ends, '_at')}")
+        ended = F.expr(passed_sql("_at", self.ends))
         live = now.where(~ended).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
         if self.ends is None:
             self.state.put(live, deletes=True)
@@ -130,7 +130,7 @@ class Side:
         over = now.where(ended)
         gone = over.where("NOT _first").select(*names)
         alone = over.select(*names)
-        old = self.state.rows(f"_at < {self.ends}")
+        old = self.state.rows(passed_before_sql("_at", self.ends))
         if old is not None:
             keys = [*self.on, "_row"]
             asides = [f"_aside{n}" for n in range(len(keys))]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid
-from tidegate.spark.event_time import moment, time_micros
+from tidegate.spark.event_time import time_micros
+from tidegate.state.lateness import on_time_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,8 +67,7 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
     """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
     timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
-    before = context.watermarks.before_micros
-    on_time = "_at IS NOT NULL" if before is None else f"coalesce(_at >= {moment(before, '_at')}, false)"
+    on_time = on_time_sql("_at", context.watermarks.before_micros)
     found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
     assert found is not None
     for what, rows_of in zip(("late", "without_time"), found, strict=True):

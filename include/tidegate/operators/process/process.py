@@ -33,9 +33,10 @@ from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
-from tidegate.spark.event_time import moment, time_problems
+from tidegate.spark.event_time import time_problems
 from tidegate.spark.row_id import row_id
 from tidegate.state.columns import DELETED
+from tidegate.state.lateness import passed_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
@@ -61,8 +62,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
     state = context.state([*by, "_row"], WAITING)
     arrived = context.keep(side_rows(on_time, rows, by, extra=["_at"]))
     columns = list(map(quoted, arrived.columns))
-    now = context.watermarks.now_micros
-    is_ready = "false" if now is None else f"_at < {moment(now, '_at')}"
+    is_ready = passed_sql("_at", context.watermarks.now_micros)
     ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
     same = state.of(waiting)
     if same is not None:  # copies of rows that wait already

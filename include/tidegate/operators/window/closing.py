@@ -1,4 +1,4 @@
-"""What all kinds of window share: when they are late, complete and over, and how partial results become results."""
+"""Shared by all kinds of window: the state that they keep, and how partial results become results."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.functions import Function, parse
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
-from tidegate.records.moments import at_micros
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like, is_known_empty
 from tidegate.spark.event_time import time_micros
 from tidegate.state.columns import OWN
 from tidegate.state.expiry import Over
+from tidegate.state.lateness import WindowLimits, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["END", "START", "Windowing", "ends_after", "ends_by"]
+__all__ = ["END", "START", "Windowing"]
 
 START: Final = "window_start"
 END: Final = "window_end"
@@ -55,32 +55,14 @@ class Windowing:
     side: bool
     allowed: int
     """Microseconds of `allowed_lateness`."""
-    takes_end: bool = False
-    """A row at a window's very end is still one with it: so the window is complete when the watermark is behind it."""
+    includes_end: bool = False
+    """A row at a window's very end still belongs to it, so it is complete only when the watermark is past that."""
 
-    @property
-    def before(self) -> int | None:
-        """The watermark of the base: it judges what is late."""
-        return self._until(self.context.watermarks.before_micros)
-
-    @property
-    def now(self) -> int | None:
-        """The watermark with this checkpoint's rows: it judges what is complete."""
-        return self._until(self.context.watermarks.now_micros)
-
-    def _until(self, mark: int | None) -> int | None:
-        """Windows that end then or before take none of the rows that may still come."""
-        return mark - 1 if mark is not None and self.takes_end else mark
-
-    @property
-    def over(self) -> int | None:
-        """What ended then or before takes no more rows in this checkpoint."""
-        return None if self.before is None else self.before - self.allowed
-
-    @property
-    def over_next(self) -> int | None:
-        """What ends then or before will take no more rows in the next checkpoint: it need not be kept."""
-        return None if self.now is None else self.now - self.allowed
+    @cached_property
+    def limits(self) -> WindowLimits:
+        """When windows are late, closed and over in this checkpoint."""
+        marks = self.context.watermarks
+        return WindowLimits.at(marks.before_micros, marks.now_micros, self.allowed, includes_end=self.includes_end)
 
     @property
     def keys(self) -> list[str]:
@@ -90,8 +72,8 @@ class Windowing:
     @cached_property
     def state(self) -> KeyedState:
         """The windows that are not over."""
-        over = None if self.over is None else Over(END, at_micros(self.over))
-        return self.context.state(self.keys, over=over)
+        late = self.limits.late
+        return self.context.state(self.keys, over=None if late is None else Over(END, late))
 
     @cached_property
     def parsed(self) -> list[Function]:
@@ -132,8 +114,8 @@ class Windowing:
 
         moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
         like = self.rows.groupBy(*map(quoted, self.by)).agg(*self.partials(self.rows, *moments))
-        known = recalled(self.state, held, like, self.context).where(ends_after(self.over))
-        return self.results(known if self.on_update else known.where(ends_by(self.before)))
+        known = recalled(self.state, held, like, self.context).where(open_sql(END, self.limits.late))
+        return self.results(known if self.on_update else known.where(ended_sql(END, self.limits.closed_before)))
 
     def micros(self, rows: DataFrame) -> Column:
         """The rows' event time; Invalid if they lack it."""
@@ -166,13 +148,3 @@ class Windowing:
     def count(self, **counted: int | None) -> None:
         """Tell of rows that no window took."""
         self.context.counts.update({name: number for name, number in counted.items() if number})
-
-
-def ends_after(micros: int | None) -> str:
-    """SQL for: the window ends after that. None: of no time that is known."""
-    return "true" if micros is None else f"{END} > timestamp_micros({micros})"
-
-
-def ends_by(micros: int | None) -> str:
-    """SQL for: the window has ended by then. None: nothing has."""
-    return "false" if micros is None else f"{END} <= timestamp_micros({micros})"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.row_partials import RowPartials, lift, merges_of
-from tidegate.operators.window.closing import END, START, Windowing, ends_after, ends_by
+from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like
 from tidegate.state.arrow.closing import WindowClosing
+from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,9 +32,9 @@ class Ends:
     least: int | None
     last: int | None
 
-    def reach(self, micros: int | None) -> bool:
-        """Whether one may end by then."""
-        return micros is not None and self.least is not None and self.least <= micros
+    def reach(self, limit: int | None) -> bool:
+        """Whether one of the windows may have ended by the limit."""
+        return ended(self.least, limit)
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,7 @@ class FixedWindows:
             start=START,
             end=END,
             size=self.size,
-            over=w.over,
-            before=w.before,
-            now=w.now,
-            over_next=w.over_next,
+            limits=w.limits,
             on_update=w.on_update,
             weight=None if self.pane == self.size else "_rows",
         )
@@ -80,10 +78,10 @@ class FixedWindows:
             return None
         w.count(late=ended.late, without_time=ended.timeless)
         if w.on_update:
-            changed = ended.staying if w.over_next is None else ended.staying.unionByName(ended.given)
+            changed = ended.staying if w.limits.over is None else ended.staying.unionByName(ended.given)
             return {"": changed, "-": self._before(changed)}
         if w.allowed:
-            return {"": ended.given, "-": self._before(ended.given.where(ends_by(w.before)))}
+            return {"": ended.given, "-": self._before(ended.given.where(ended_sql(END, w.limits.closed_before)))}
         return {"": ended.given}
 
     def _before(self, changed: DataFrame) -> DataFrame:
@@ -113,8 +111,9 @@ class FixedWindows:
         panes = self.windowing.context.keep(self._panes(rows))
         ends = self._look(panes)
         fresh = self._windows(panes)
-        if ends.reach(self.windowing.over):
-            fresh = fresh.where(ends_after(self.windowing.over))
+        late = self.windowing.limits.late
+        if ends.reach(late):
+            fresh = fresh.where(open_sql(END, late))
         return self._on_update(fresh, ends) if self.windowing.on_update else self._on_close(fresh, ends)
 
     # -- what is new ---------------------------------------------------------------------------------
@@ -133,9 +132,8 @@ class FixedWindows:
 
     def _late(self, rows: DataFrame) -> DataFrame:
         """The rows that no window takes any more, and those that have no time."""
-        over = self.windowing.over
+        is_late = ended_micros_sql(self._last_end("_time"), self.windowing.limits.late)
         timed = rows.withColumn("_time", self.windowing.micros(rows))
-        is_late = "false" if over is None else f"{self._last_end('_time')} <= {over}"
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
 
     def _look(self, panes: DataFrame) -> Ends:
@@ -144,14 +142,14 @@ class FixedWindows:
         What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
         other code to Spark, and is compiled anew.
         """
-        over, last_end = self.windowing.over, self._last_end("_pane")
+        limit, last_end = self.windowing.limits.late, self._last_end("_pane")
         found = panes.selectExpr(
             f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
         ).first()
         assert found is not None
         ends, late = Ends(found[1], found[0]), None
-        if ends.reach(over):
-            counted = panes.where(f"{last_end} <= {over}").selectExpr("sum(_rows)").first()
+        if ends.reach(limit):
+            counted = panes.where(ended_micros_sql(last_end, limit)).selectExpr("sum(_rows)").first()
             late = counted[0] if counted else None
         self.windowing.count(late=late, without_time=found[2])
         return ends
@@ -185,9 +183,10 @@ class FixedWindows:
     def _keep(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
         """Put the windows that will take more rows into the state. None: there are none that have changed."""
         w = self.windowing
-        if ends.last is None or (w.over_next is not None and ends.last <= w.over_next):
+        over = w.limits.over
+        if ends.last is None or ended(ends.last, over):
             return None
-        staying = fresh.where(ends_after(w.over_next)) if ends.reach(w.over_next) else fresh
+        staying = fresh.where(open_sql(END, over)) if ends.reach(over) else fresh
         if (ops := merges_of(w.parsed)) is not None:
             return w.state.merge(staying, {END: "max", **ops})
         return w.state.put(w.merged(w.held_of(staying), staying))
@@ -195,32 +194,24 @@ class FixedWindows:
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.held(fresh, common=f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        held = w.held(fresh, common=closing_sql(END, w.limits))
         self._keep(fresh, ends)
-        closing = fresh.where(ends_by(w.now))
-        if not w.allowed and not self._any_ends:
+        closing = fresh.where(ended_sql(END, w.limits.closed))
+        if not w.allowed and not w.limits.closes_any(self.size, self.slide):  # mostly none closes
             return {"": empty_like(fresh)}
         if held is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:
             return {"": w.merged(held, closing)}
-        given_before = w.held_of(closing.where(ends_by(w.before)))
+        given_before = w.held_of(closing.where(ended_sql(END, w.limits.closed_before)))
         assert given_before is not None
         return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
-
-    @property
-    def _any_ends(self) -> bool:
-        """Whether there can be a window that is complete now and was not before: mostly there is none."""
-        w = self.windowing
-        if w.now is None or w.before is None:
-            return w.now is not None
-        return (w.now - self.size) // self.slide > (w.before - self.size) // self.slide
 
     def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Every window that has changed."""
         w = self.windowing
         before = w.held_of(fresh)
-        ending = fresh.where(ends_by(w.over_next))
+        ending = fresh.where(ended_sql(END, w.limits.over))
         ended = w.merged(w.held_of(ending), ending)
         kept = self._keep(fresh, ends)
         changed = ended if kept is None else kept.unionByName(ended)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tidegate.operators.window.closing import END, START, Windowing, ends_after, ends_by
+from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
+from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,7 +42,7 @@ class SessionWindows:
         made = w.context.keep(self._made(rows))
         any_new = self._look(made)
         fresh = made.where("_fate = 0").drop("_fate", "_island", "_rows")
-        held = w.held(fresh, ends_after(w.over))
+        held = w.held(fresh, open_sql(END, w.limits.late))
         streams = self._merged(fresh, held) if any_new else self._closing(fresh, held)
         given = {name: w.results(frame) for name, frame in streams.items()}
         return {**given, "late": late} if w.side else given
@@ -52,8 +53,7 @@ class SessionWindows:
         """The rows with their time, and what becomes of them: 0 is taken, 1 is late, 2 has no time."""
         from pyspark.sql import functions as F
 
-        over = self.windowing.over
-        is_late = "false" if over is None else f"_time + {self.gap}L <= {over}"
+        is_late = ended_micros_sql(f"_time + {self.gap}L", self.windowing.limits.late)
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.withColumn("_fate", F.expr(f"CASE WHEN _time IS NULL THEN 2 WHEN {is_late} THEN 1 ELSE 0 END"))
 
@@ -95,15 +95,15 @@ class SessionWindows:
         columns = [quoted(name) for name in fresh.columns]
         moved = old.where(f"{START} <> _begin").select(*columns, F.lit(True).alias("_deleted"))
         staying = merged.select(*columns, F.lit(False).alias("_deleted")).unionByName(moved)
-        w.state.put(staying.where(ends_after(w.over_next)), deletes=True)
+        w.state.put(staying.where(open_sql(END, w.limits.over)), deletes=True)
         if w.on_update:
             return {"": merged, "-": old.select(*columns)}
-        complete = merged.where(ends_by(w.now)).select(*columns)
+        complete = merged.where(ended_sql(END, w.limits.closed)).select(*columns)
         if held is not None:
-            due = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
+            due = held.where(closing_sql(END, w.limits))
             others = due.join(old, same_keys(due, old, w.keys), "left_anti")
             complete = complete.unionByName(others.select(*columns))
-        given_before = old.where(ends_by(w.before)).select(*columns)
+        given_before = old.where(ended_sql(END, w.limits.closed_before)).select(*columns)
         return {"": complete, "-": given_before} if w.allowed else {"": complete}
 
     def _touched(self, fresh: DataFrame, held: DataFrame | None) -> DataFrame:
@@ -136,7 +136,7 @@ class SessionWindows:
         none = fresh.where("false")
         if w.on_update or held is None:
             return {"": none, "-": none} if w.on_update or w.allowed else {"": none}
-        due = held.where(f"{ends_after(w.before)} AND {ends_by(w.now)}")
+        due = held.where(closing_sql(END, w.limits))
         return {"": due, "-": none} if w.allowed else {"": due}
 
 

@@ -217,7 +217,7 @@ class Window(Operator):
             on_update=self.emit == "update",
             side=self.late == "side",
             allowed=micros_in(self.allowed_lateness),
-            takes_end=self.session is not None,
+            includes_end=self.session is not None,
         )
         windowing.refuse_unfit()
         return windowing

@@ -1,8 +1,10 @@
 """Rows of a state that end: how a merge tells those that stay from those that are given out, or come too late.
 
-    late      it ended by `over`: it is counted, and nothing else
-    stays     it ends after `over_next`: it takes more rows in the next checkpoint
-    given     it has ended by `now`, and a row has come for it, or it ended after `before`
+    late      it is counted, and nothing else
+    stays     it is not over: it takes more rows in the next checkpoint
+    given     it is closed, and either a row has come for it or it was not closed before
+
+The words, and how they are decided, are those of state/lateness.py.
 
 What changes from checkpoint to checkpoint is told to workers, not to Spark: in a query it would be other code.
 """
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.arrow.packed_keys import integers
+from tidegate.state.lateness import StartRange, WindowLimits, closing_starts, ended_mask, late_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +28,7 @@ __all__ = ["ClosedWindows", "WindowClosing"]
 
 @dataclass(frozen=True)
 class WindowClosing:
-    """All times are microseconds since 1970; None: not known yet."""
+    """The columns and the limits by which a merge closes windows."""
 
     start: str
     """The key column in which a row begins. Null: the row has no time, and is counted."""
@@ -33,10 +36,7 @@ class WindowClosing:
     """The column in which it ends."""
     size: int
     """How many microseconds after its start."""
-    over: int | None
-    before: int | None
-    now: int | None
-    over_next: int | None
+    limits: WindowLimits
     on_update: bool = False
     """Whether every row is given that has changed. Then those are given here that do not stay."""
     weight: str | None = None
@@ -46,14 +46,9 @@ class WindowClosing:
         """The rows that are not late; the others are counted."""
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         for batch in batches:
-            start = batch.column(self.start)
-            timed = pc.is_valid(start).to_numpy(zero_copy_only=False)
-            late = np.zeros(len(timed), bool)
-            if self.over is not None:
-                late = timed & (integers(pc.fill_null(start, pa.scalar(0, start.type))) <= self.over - self.size)
+            timed, late = late_mask(batch.column(self.start), self.size, self.limits.late)
             weight = integers(batch.column(self.weight)) if self.weight else np.ones(len(timed), np.int64)
             counts["late"] += int(weight[late].sum())
             counts["timeless"] += int(weight[~timed].sum())
@@ -71,23 +66,21 @@ class WindowClosing:
 
     def staying(self, rows: pa.Table) -> pa.Table:
         """The rows that take more in the next checkpoint."""
-        return rows if self.over_next is None else _where(rows, integers(rows[self.end]) > self.over_next)
+        return _where(rows, ~ended_mask(rows[self.end], self.limits.over))
 
     def given(self, rows: pa.Table) -> pa.Table:
         """Of the rows that have changed, those that are given out beside those that stay."""
-        by = self.over_next if self.on_update else self.now
-        return rows.slice(0, 0) if by is None else _where(rows, integers(rows[self.end]) <= by)
+        limit = self.limits.over if self.on_update else self.limits.closed
+        return _where(rows, ended_mask(rows[self.end], limit))
 
     def not_over(self, rows: pa.Table) -> pa.Table:
         """The rows that are taken notice of."""
-        return rows if self.over is None else _where(rows, integers(rows[self.end]) > self.over)
+        return _where(rows, ~ended_mask(rows[self.end], self.limits.late))
 
     @property
-    def due(self) -> tuple[int | None, int] | None:
-        """After when, and until when, rows begin that end now, whether they have changed or not. None: none do."""
-        if self.on_update or self.now is None or self.now == self.before:
-            return None
-        return (None if self.before is None else self.before - self.size), self.now - self.size
+    def due(self) -> StartRange | None:
+        """The starts of the rows that end now, whether they have changed or not. None: none do, or none are wanted."""
+        return None if self.on_update else closing_starts(self.limits, self.size)
 
 
 def _where(rows: pa.Table, mask: Any) -> pa.Table:

@@ -16,6 +16,7 @@ from tidegate.state.arrow.matching import Matcher, raw_bounds
 from tidegate.state.arrow.packed_keys import integers
 from tidegate.state.arrow.sorted_files import Writer, combined, found, merged, newest, opened, read, reduced
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
+from tidegate.state.lateness import StartRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,11 +104,11 @@ def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range
     """Rows to give out: of those that have changed, and of those that end now and have not."""
     import pyarrow as pa
 
-    changed = ending.given(rows)
-    if ending.due is None:
+    changed, starts = ending.given(rows), ending.due
+    if starts is None:
         return changed
     runs = plan.runs_in(plan.runs, groups)
-    held = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, *ending.due, run)))]
+    held = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, starts, run)))]
     if not held:
         return changed
     all_within = all(run.within(groups) for run in runs)
@@ -115,8 +116,8 @@ def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range
     return both.filter(_living(both, plan.limit))
 
 
-def _due(plan: MergePlan, ending: WindowClosing, after: int | None, until: int, run: Any) -> Iterator[pa.Table]:
-    """The rows of a file that begin between these times."""
+def _due(plan: MergePlan, ending: WindowClosing, starts: StartRange, run: Any) -> Iterator[pa.Table]:
+    """Yield the rows of a file whose starts are in the range."""
     import pyarrow as pa
 
     layout = plan.layout
@@ -124,11 +125,10 @@ def _due(plan: MergePlan, ending: WindowClosing, after: int | None, until: int, 
         place = file.schema_arrow.get_field_index(ending.start)
         for group in range(file.num_row_groups):
             bounds = raw_bounds(file.metadata.row_group(group), place)
-            if bounds is not None and (bounds[0] > until or (after is not None and bounds[1] <= after)):
+            if bounds is not None and starts.misses(*bounds):
                 continue
             rows = read(file, layout, layout.schema.names, group)
-            starts = integers(rows[ending.start])
-            mask = starts <= until if after is None else (starts <= until) & (starts > after)
+            mask = starts.mask(integers(rows[ending.start]))
             if mask.any():
                 yield rows.filter(pa.array(mask))
 

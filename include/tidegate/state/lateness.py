@@ -1,0 +1,184 @@
+"""The rule for "late" and "closed", in every form in which it is computed.
+
+**The rule.** A row or a window has *ended* by a watermark when its last moment is before the watermark. It follows:
+
+    a row at time t                       t            has ended when  t < watermark
+    a fixed window from start to end      end - 1 µs   has ended when  end <= watermark
+    a session, which includes its end     end          has ended when  end < watermark, so end <= watermark - 1 µs
+
+Which watermark it is compared with makes the difference between the words:
+
+    late            ended by the base's watermark less the allowed lateness: takes no rows in this checkpoint
+    closed before   ended by the base's watermark: its result has been emitted
+    closed          ended by the watermark with this checkpoint's rows: its result is emitted now
+    over            ended by that watermark less the allowed lateness: takes no rows later, and is not kept
+
+As long as there is no watermark, nothing has ended. A row without a time is not late: it has never ended, and callers
+count it separately.
+
+Because lateness is judged by the watermark of the base, results do not depend on how the input is cut into
+checkpoints, as long as no row is later than the watermark's delay.
+
+**The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
+(`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
+(`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows: `passed_sql`, `on_time_sql`, and
+`passed_before_sql`, by which files can be skipped. All times are microseconds since 1970 in UTC.
+tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spark.event_time import moment
+from tidegate.state.arrow.packed_keys import integers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "StartRange",
+    "WindowLimits",
+    "closing_sql",
+    "closing_starts",
+    "ended",
+    "ended_mask",
+    "ended_micros_sql",
+    "ended_sql",
+    "late_mask",
+    "on_time_sql",
+    "open_sql",
+    "passed_before_sql",
+    "passed_sql",
+]
+
+
+@dataclass(frozen=True)
+class WindowLimits:
+    """What the ends of windows are compared with in one checkpoint. None: nothing has ended."""
+
+    late: int | None
+    """Windows that end by then take no rows in this checkpoint."""
+    closed_before: int | None
+    """Windows that end by then were complete at the base."""
+    closed: int | None
+    """Windows that end by then are complete."""
+    over: int | None
+    """Windows that end by then take no rows in the next checkpoint."""
+
+    @classmethod
+    def at(
+        cls, before: int | None, now: int | None, allowed_lateness: int = 0, *, includes_end: bool = False
+    ) -> WindowLimits:
+        """Return the limits for the watermarks of the base and of this checkpoint.
+
+        includes_end: a row at a window's very end belongs to it, as with sessions.
+        """
+        margin = 1 if includes_end else 0
+        closed_before = None if before is None else before - margin
+        closed = None if now is None else now - margin
+        return cls(
+            late=None if closed_before is None else closed_before - allowed_lateness,
+            closed_before=closed_before,
+            closed=closed,
+            over=None if closed is None else closed - allowed_lateness,
+        )
+
+    def closes_any(self, size: int, slide: int) -> bool:
+        """Whether a window of this size, one every `slide`, can be closed that was not closed before."""
+        if self.closed is None or self.closed_before is None:
+            return self.closed is not None
+        return (self.closed - size) // slide > (self.closed_before - size) // slide
+
+
+# -- windows: an end, and a limit ------------------------------------------------------------------------
+
+
+def ended(end: int | None, limit: int | None) -> bool:
+    """Whether a window with this end has ended by the limit."""
+    return end is not None and limit is not None and end <= limit
+
+
+def ended_sql(end: str, limit: int | None) -> str:
+    """Return `ended` as SQL on a timestamp column."""
+    return "false" if limit is None else f"{end} <= timestamp_micros({limit})"
+
+
+def open_sql(end: str, limit: int | None) -> str:
+    """Return the opposite of `ended_sql` as SQL on a timestamp column that has no nulls."""
+    return "true" if limit is None else f"{end} > timestamp_micros({limit})"
+
+
+def closing_sql(end: str, limits: WindowLimits) -> str:
+    """Return SQL on a timestamp column: the window is closed, and was not before."""
+    return f"{open_sql(end, limits.closed_before)} AND {ended_sql(end, limits.closed)}"
+
+
+def ended_micros_sql(end: str, limit: int | None) -> str:
+    """Return `ended` as SQL on an expression in microseconds."""
+    return "false" if limit is None else f"{end} <= {limit}"
+
+
+def ended_mask(ends: pa.ChunkedArray, limit: int | None) -> Any:
+    """Return `ended` as a mask of a column that has no nulls."""
+    import numpy as np
+
+    return np.zeros(len(ends), bool) if limit is None else integers(ends) <= limit
+
+
+def late_mask(starts: pa.Array, size: int, limit: int | None) -> tuple[Any, Any]:
+    """Return two masks of windows by their starts: they have a time, and they have ended by the limit.
+
+    The limit is moved, not the starts: the end of a window may be a larger number than there is.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    timed = pc.is_valid(starts).to_numpy(zero_copy_only=False)
+    if limit is None:
+        return timed, np.zeros(len(timed), bool)
+    return timed, timed & (integers(pc.fill_null(starts, pa.scalar(0, starts.type))) <= limit - size)
+
+
+@dataclass(frozen=True)
+class StartRange:
+    """The starts of the windows that close now, after `after` and up to `upto`. after None: there is no lower bound."""
+
+    after: int | None
+    upto: int
+
+    def mask(self, starts: Any) -> Any:
+        """Return a mask of the starts that are in the range."""
+        return starts <= self.upto if self.after is None else (starts <= self.upto) & (starts > self.after)
+
+    def misses(self, least: int, greatest: int) -> bool:
+        """Whether no start between these two (inclusive) is in the range."""
+        return least > self.upto or (self.after is not None and greatest <= self.after)
+
+
+def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:
+    """Return `closing_sql` as a range of starts, for windows of this size. None: no window closes now."""
+    if limits.closed is None or limits.closed == limits.closed_before:
+        return None
+    after = None if limits.closed_before is None else limits.closed_before - size
+    return StartRange(after, limits.closed - size)
+
+
+# -- rows: a time in microseconds, and a watermark -------------------------------------------------------
+
+
+def passed_sql(time: str, watermark: int | None) -> str:
+    """Return SQL on a column: the row has ended by the watermark."""
+    return "false" if watermark is None else f"{time} < {moment(watermark, time)}"
+
+
+def on_time_sql(time: str, watermark: int | None) -> str:
+    """Return SQL on a column: the row has a time, and has not ended by the watermark. It is never null."""
+    return f"{time} IS NOT NULL" if watermark is None else f"coalesce({time} >= {moment(watermark, time)}, false)"
+
+
+def passed_before_sql(time: str, watermark: int) -> str:
+    """Return `passed_sql` with a plain number in it, by which Spark can skip files. Its code is compiled anew."""
+    return f"{time} < {watermark}"
