@@ -123,9 +123,9 @@ class OperatorContext:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; let go when the job is done."""
-        kept = materialize(frame)
-        self.kept.append(kept)
-        return kept
+        stored = materialize(frame)
+        self.kept.append(stored)
+        return stored
 
 
 class Operator(ABC):
@@ -240,7 +240,7 @@ class Operator(ABC):
         return None
 
     def shown(
-        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         """If it `updates`: the rows that it has given and not taken back, by what its states hold, exactly as it gave
         them. So what is changed in a state by hand can be given on. None: what it gave stays.

@@ -29,9 +29,9 @@ class Call:
         keep_last: the last argument is no value of a row.
         """
         values = self.arguments[:-1] if keep_last else self.arguments
-        others = self.arguments[len(values) :]
+        surplus = self.arguments[len(values) :]
         wrapped = (f"CASE WHEN {self.where} THEN {'1' if value == '*' else value} END" for value in values)
-        return replace(self, arguments=(*wrapped, *others), where=None)
+        return replace(self, arguments=(*wrapped, *surplus), where=None)
 
 
 def parse_call(text: str) -> Call | str:
@@ -42,49 +42,49 @@ def parse_call(text: str) -> Call | str:
     end = _closing(text, match.end() - 1)
     if end is None:
         return "has a parenthesis or a quote that is not closed"
-    inner, rest = text[match.end() : end], text[end + 1 :]
+    inner, suffix = text[match.end() : end], text[end + 1 :]
     distinct = _DISTINCT.match(inner)
-    arguments = tuple(each.strip() for each in _split(inner[distinct.end() :] if distinct else inner))
+    arguments = tuple(argument.strip() for argument in _split(inner[distinct.end() :] if distinct else inner))
     if arguments == ("",):
         arguments = ()
     if "" in arguments:
         return "has an empty argument"
     call = Call(text, match[1].lower(), arguments, distinct is not None)
-    return call if not rest.strip() else _with_filter(call, rest)
+    return call if not suffix.strip() else _with_filter(call, suffix)
 
 
-def _with_filter(call: Call, rest: str) -> Call | str:
-    match = _FILTER.match(rest)
+def _with_filter(call: Call, suffix: str) -> Call | str:
+    match = _FILTER.match(suffix)
     if match is None:
-        return f"goes on with {rest.strip()!r}: write one call, and compute with its results in a stage behind"
-    end = _closing(rest, rest.index("("))
-    condition = rest[match.end() : end].strip() if end is not None else ""
+        return f"goes on with {suffix.strip()!r}: write one call, and compute with its results in a stage behind"
+    end = _closing(suffix, suffix.index("("))
+    condition = suffix[match.end() : end].strip() if end is not None else ""
     if end is None or not condition:
         return "has a filter without a condition: write filter (where amount > 0)"
-    if rest[end + 1 :].strip():
-        return f"goes on with {rest[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
+    if suffix[end + 1 :].strip():
+        return f"goes on with {suffix[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
     return replace(call, where=f"({condition})")
 
 
 def _closing(text: str, opening: int) -> int | None:
     """Where the parenthesis at `opening` is closed."""
-    for at, char, depth in _outside_quotes(text, opening):
+    for position, char, depth in _outside_quotes(text, opening):
         if char == ")" and depth == 0:
-            return at
+            return position
     return None
 
 
 def _split(text: str) -> list[str]:
     """At commas outside of parentheses and quotes."""
-    cuts = [at for at, char, depth in _outside_quotes(text, 0) if char == "," and depth == 0]
+    cuts = [position for position, char, depth in _outside_quotes(text, 0) if char == "," and depth == 0]
     return [text[a + 1 : b] for a, b in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str, int]]:
     """Each character that is not quoted, with how many parentheses or brackets are open behind it."""
     depth, quote, skip = 0, "", False
-    for at in range(start, len(text)):
-        char = text[at]
+    for position in range(start, len(text)):
+        char = text[position]
         if skip:
             skip = False
         elif quote:
@@ -94,4 +94,4 @@ def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str, int]]:
             quote = char
         else:
             depth += (char in "([") - (char in ")]")
-            yield at, char, depth
+            yield position, char, depth

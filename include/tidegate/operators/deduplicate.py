@@ -73,11 +73,11 @@ class Deduplicate(Operator):
         return {"by": self.by, "within a time": self.within is not None, "event_time": [self.event_time]}
 
     def problems(self) -> list[str]:
-        found = key_problems(self.by)
+        problems = key_problems(self.by)
         if self.within is not None:
             bounds = bounds_in(self.within)
-            found += [bounds] if isinstance(bounds, str) else []
-        return found
+            problems += [bounds] if isinstance(bounds, str) else []
+        return problems
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
@@ -91,20 +91,20 @@ class Deduplicate(Operator):
     def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
         from pyspark.sql import functions as F
 
-        by = list(map(quoted, self.by))
+        key_columns = list(map(quoted, self.by))
         state = context.state(self.by)
         time = self._time(rows, context)
         row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
-        found = rows.groupBy(*by).agg(row)
+        firsts = rows.groupBy(*key_columns).agg(row)
         if not state.is_empty:
-            found = context.keep(found)
-            known = state.of(found)
-            assert known is not None
-            aside = known.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(by)))
-            found = found.join(aside, same(self.by, aside.columns, nulls=True), "left_anti")
-        found = context.keep(found)
-        state.put(found.select(*by))
-        return found.select("_row.*")
+            firsts = context.keep(firsts)
+            stored = state.of(firsts)
+            assert stored is not None
+            known_keys = stored.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(key_columns)))
+            firsts = firsts.join(known_keys, same(self.by, known_keys.columns, nulls=True), "left_anti")
+        firsts = context.keep(firsts)
+        state.put(firsts.select(*key_columns))
+        return firsts.select("_row.*")
 
     def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
         """What makes a row earlier than another: nothing, if neither it nor its sources say."""
@@ -119,28 +119,28 @@ class Deduplicate(Operator):
 
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
-        far, keys, by = bounds[1], [*self.by, "_at"], list(map(quoted, self.by))
+        far, keys, key_columns = bounds[1], [*self.by, "_at"], list(map(quoted, self.by))
         like = rows.select(*map(quoted, columns))
         row = F.min_by(F.struct(*columns_of(like)), row_id(like)).alias("_row")
         first = context.keep(rows.groupBy(*map(quoted, keys)).agg(row))
         state = context.state(keys)
-        times = first.select(*by, "_at", F.lit(True).alias("_new"))
-        known = state.of(first.select(*by).distinct(), on=self.by)
-        if known is not None:
-            times = times.unionByName(known.select(*by, "_at", F.lit(False).alias("_new")))
-        given = "coalesce(collect_list(_at) FILTER (WHERE NOT _new), CAST(array() AS ARRAY<BIGINT>))"
+        times = first.select(*key_columns, "_at", F.lit(True).alias("_new"))
+        stored = state.of(first.select(*key_columns).distinct(), on=self.by)
+        if stored is not None:
+            times = times.unionByName(stored.select(*key_columns, "_at", F.lit(False).alias("_new")))
+        stored_times = "coalesce(collect_list(_at) FILTER (WHERE NOT _new), CAST(array() AS ARRAY<BIGINT>))"
         new = "sort_array(collect_list(_at) FILTER (WHERE _new))"
         fold = f"aggregate(new, given, (k, t) -> IF(exists(k, o -> abs(t - o) < {far}L), k, array_append(k, t)))"
-        lists = times.groupBy(*by).agg(F.expr(given).alias("given"), F.expr(new).alias("new"))
-        chosen = lists.select(*by, F.explode(F.expr(f"array_except({fold}, given)")).alias("_at"))
-        aside = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
-        found = context.keep(first.join(aside, same(keys, aside.columns, nulls=True), "left_semi"))
-        changes = found.select(*by, "_at", F.lit(False).alias("_deleted"))
+        lists = times.groupBy(*key_columns).agg(F.expr(stored_times).alias("given"), F.expr(new).alias("new"))
+        chosen = lists.select(*key_columns, F.explode(F.expr(f"array_except({fold}, given)")).alias("_at"))
+        new_keys = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
+        new_rows = context.keep(first.join(new_keys, same(keys, new_keys.columns, nulls=True), "left_semi"))
+        changes = new_rows.select(*key_columns, "_at", F.lit(False).alias("_deleted"))
         now = context.watermarks.now_micros
         if now is not None:
             changes = changes.where(on_time_sql("_at", now - far))
             old = state.rows(passed_before_sql("_at", now - far))
             if old is not None:
-                changes = changes.unionByName(old.select(*by, "_at", F.lit(True).alias("_deleted")))
+                changes = changes.unionByName(old.select(*key_columns, "_at", F.lit(True).alias("_deleted")))
         state.put(changes, deletes=True)
-        return found.select("_row.*")
+        return new_rows.select("_row.*")

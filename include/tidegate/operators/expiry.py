@@ -36,12 +36,12 @@ class Expiry:
 
     def problems(self) -> list[str]:
         """What is wrong with the declaration."""
-        found = []
+        problems = []
         if self.after is not None and not self._seconds:
-            found.append(f'state_ttl is {self.after!r}: write a duration above 0, such as "30 days"')
+            problems.append(f'state_ttl is {self.after!r}: write a duration above 0, such as "30 days"')
         if self.time not in ("processing", "event"):
-            found.append(f'ttl_time is {self.time!r}: say "processing" or "event"')
-        return found
+            problems.append(f'ttl_time is {self.time!r}: say "processing" or "event"')
+        return problems
 
     @property
     def _seconds(self) -> float:

@@ -19,7 +19,7 @@ from tidegate.records.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["FUNCTIONS", "Function", "arguments", "meanings", "parse"]
+__all__ = ["FUNCTIONS", "Function", "arguments", "meanings", "parse", "parsed_functions"]
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def _sums(result: str, **partials: str) -> Shape:
     return Shape(texts, {suffix: f"sum({{p{suffix}}})" for suffix in texts}, result, sums=True)
 
 
-def _by(name: str, least: bool) -> Shape:
+def _by(name: str, minimum: bool) -> Shape:
     """The value where another is least or greatest; of several such values the least or greatest, so it is one."""
-    extreme = "min" if least else "max"
+    extreme = "min" if minimum else "max"
     pair = "CASE WHEN {y} IS NOT NULL THEN named_struct('y', {y}, 'x', {x}) END"
     spark = f"{extreme}_by({{x}}, {{y}})"
     return Shape({"": f"{extreme}({pair})"}, {"": f"{extreme}({{p}})"}, "{p}.x", arguments=2, spark=spark)
@@ -118,10 +118,10 @@ FUNCTIONS: Final = {
     "mean": _MEAN,
     "min": _same("min"),
     "max": _same("max"),
-    "min_by": _by("min_by", least=True),
-    "max_by": _by("max_by", least=False),
-    "first": _by("first", least=True),
-    "last": _by("last", least=False),
+    "min_by": _by("min_by", minimum=True),
+    "max_by": _by("max_by", minimum=False),
+    "first": _by("first", minimum=True),
+    "last": _by("last", minimum=False),
     **{name: _same(name) for name in ("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor")},
     **dict.fromkeys(("stddev", "std", "stddev_samp"), _moments(f"sqrt({_VAR_SAMP})")),
     **dict.fromkeys(("variance", "var_samp"), _moments(_VAR_SAMP)),
@@ -179,8 +179,8 @@ class Function:
         """
         if not self.call.distinct:
             return self
-        known = " AND ".join(f"({each}) IS NOT NULL" for each in self.call.arguments).replace("{", "{{")
-        values = f"sort_array(collect_set(CASE WHEN {known.replace('}', '}}')} THEN struct({{x}}) END))"
+        no_nulls = " AND ".join(f"({argument}) IS NOT NULL" for argument in self.call.arguments).replace("{", "{{")
+        values = f"sort_array(collect_set(CASE WHEN {no_nulls.replace('}', '}}')} THEN struct({{x}}) END))"
         merged = "sort_array(array_distinct(flatten(collect_list({p}))))"
         result = "IF({p} IS NULL, NULL, CAST(cardinality({p}) AS BIGINT))"
         return replace(self, shape=Shape({"": values}, {"": merged}, result))
@@ -230,7 +230,7 @@ class Function:
         return F.expr(self._filled(text, suffix)).alias(alias or f"{self.name}{suffix}")
 
     def _filled(self, text: str, suffix: str = "") -> str:
-        names = {f"p{each}": quoted(f"{self.name}{each}") for each in self.shape.merges}
+        names = {f"p{suffix}": quoted(f"{self.name}{suffix}") for suffix in self.shape.merges}
         names["p"] = quoted(f"{self.name}{suffix}")
         if self.call.name == "count" or self.shape.arguments == 1:
             return text.format(x=self.argument, **names)
@@ -257,33 +257,39 @@ def parse(name: str, text: object) -> Function | str:
     return Function(name, bounded, shape)
 
 
+def parsed_functions(functions: Mapping[str, str]) -> list[Function]:
+    """Return the declared aggregates, without those that cannot be parsed."""
+    parsed = [parse(name, text) for name, text in functions.items()]
+    return [function for function in parsed if isinstance(function, Function)]
+
+
 def meanings(functions: Mapping[str, str]) -> dict[str, object]:
-    """What each result is, for comparison with what it was: however it is written."""
-    return {
-        name: f"{told.call.name}({'distinct ' if told.call.distinct else ''}{', '.join(told.call.arguments)})"
-        for name, text in functions.items()
-        if isinstance(told := parse(name, text), Function)
-    }
+    """Return the identity of each result, independent of how it is written, to compare with an earlier one."""
+    return {function.name: _identity(function.call) for function in parsed_functions(functions)}
+
+
+def _identity(call: Call) -> str:
+    return f"{call.name}({'distinct ' if call.distinct else ''}{', '.join(call.arguments)})"
 
 
 def arguments(functions: Mapping[str, str]) -> dict[str, str]:
     """By result, what it is computed of."""
-    return {name: told.argument for name, text in functions.items() if isinstance(told := parse(name, text), Function)}
+    return {function.name: function.argument for function in parsed_functions(functions)}
 
 
 def _unfit(call: Call, shape: Shape) -> str | None:
     """Why this call cannot be kept, though its function can."""
-    given = len(call.arguments)
+    count = len(call.arguments)
     if call.distinct and call.name != "count":
         return f"{call.name} of distinct values cannot be kept; count(distinct …) can"
     if call.name == "count":
-        if not given or (call.distinct and call.arguments == ("*",)):
+        if not count or (call.distinct and call.arguments == ("*",)):
             return "count needs to know of what: write count(*) or name a column"
         return None
-    if call.name in ("first", "last") and (given != 2 or call.arguments[1].lower() in ("true", "false")):
+    if call.name in ("first", "last") and (count != 2 or call.arguments[1].lower() in ("true", "false")):
         return f"rows have no order of their own: name the column that orders them, as in {call.name}(x, at)"
-    if shape.bound and (given != 2 or not re.fullmatch(r"[1-9]\d{0,5}", call.arguments[1])):
-        return f"say how many values are kept at most, as in {call.name}({call.arguments[0] if given else 'x'}, 100)"
-    if given != shape.arguments or "*" in call.arguments:
-        return f"{call.name} takes {shape.arguments} argument{'s' if shape.arguments > 1 else ''}, here are {given}"
+    if shape.bound and (count != 2 or not re.fullmatch(r"[1-9]\d{0,5}", call.arguments[1])):
+        return f"say how many values are kept at most, as in {call.name}({call.arguments[0] if count else 'x'}, 100)"
+    if count != shape.arguments or "*" in call.arguments:
+        return f"{call.name} takes {shape.arguments} argument{'s' if shape.arguments > 1 else ''}, here are {count}"
     return None

@@ -45,40 +45,41 @@ _COMPUTED = re.compile(r"\w\s*\(.*\)|\s[-+*/%|]\s|\sas\s", re.IGNORECASE | re.DO
 T = TypeVar("T")
 
 
-def key_problems(names: Sequence[object], what: str = "by") -> list[str]:
+def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
     """What is wrong with a declared key. `what`: the argument that names it."""
     if not names:
-        return [f"it has no key: name the columns in {what}=[…]"]
+        return [f"it has no key: name the columns in {parameter}=[…]"]
     if unfit := [name for name in names if not isinstance(name, str) or not name]:
-        return [f"{what} names {', '.join(map(repr, unfit))}: expected names of columns"]
+        return [f"{parameter} names {', '.join(map(repr, unfit))}: expected names of columns"]
     if computed := [str(name) for name in names if _COMPUTED.search(str(name))]:
         return [
-            f"{what} names {', '.join(map(repr, computed))}, which is computed: make a column of it in a stage before, "
-            "and name that"
+            f"{parameter} names {', '.join(map(repr, computed))}, which is computed: make a column of it in a "
+            "stage before, and name that"
         ]
     texts = [str(name).casefold() for name in names]
-    return [f"{what} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
+    return [f"{parameter} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
 
 
-def need_columns(frame: DataFrame, names: Iterable[str], what: str, context: OperatorContext) -> None:
+def need_columns(frame: DataFrame, names: Iterable[str], parameter: str, context: OperatorContext) -> None:
     """Invalid if the input lacks one of these columns."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise Invalid(
-            f"operator {context.uid!r}: {what} names {', '.join(map(repr, missing))}, which its input does not have",
+            f"operator {context.uid!r}: {parameter} names {', '.join(map(repr, missing))}, which its input does not "
+            "have",
             expected=f"columns of the input: {', '.join(frame.columns)}",
-            help=f"correct {what}, or add the column in a stage before",
+            help=f"correct {parameter}, or add the column in a stage before",
             reason="UNKNOWN_COLUMN",
         )
 
 
-def need_keys(frame: DataFrame, names: Sequence[str], what: str, context: OperatorContext) -> None:
+def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: OperatorContext) -> None:
     """Invalid if the input lacks one of these columns, or if it is of a type that cannot be a key."""
-    need_columns(frame, names, what, context)
+    need_columns(frame, names, parameter, context)
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
         raise Invalid(
-            f"operator {context.uid!r}: {what} names what has no plain equality: {', '.join(unfit)}",
+            f"operator {context.uid!r}: {parameter} names what has no plain equality: {', '.join(unfit)}",
             expected="keys of which two values are the same or not: no maps, variants, or nulls without a type",
             help="make a column of it in a stage before, such as to_json(…) or a field of it",
             reason="BAD_KEY",
@@ -87,8 +88,8 @@ def need_keys(frame: DataFrame, names: Sequence[str], what: str, context: Operat
 
 def refuse_own(frame: DataFrame, context: OperatorContext, names: Iterable[str] = OWN) -> None:
     """Invalid if the input has columns of these names."""
-    taken = {name.casefold() for name in names}
-    if clash := [name for name in frame.columns if name.casefold() in taken]:
+    reserved = {name.casefold() for name in names}
+    if clash := [name for name in frame.columns if name.casefold() in reserved]:
         raise Invalid(
             f"operator {context.uid!r}: its input has {', '.join(map(repr, clash))}, names of tidegate's own",
             expected=f"columns with other names than {', '.join(names)}",
@@ -108,7 +109,7 @@ def same(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
 
     equal = "<=>" if nulls else "="
     pairs = zip(left, right, strict=True)
-    return F.expr(" AND ".join(f"{quoted(one)} {equal} {quoted(other)}" for one, other in pairs))
+    return F.expr(" AND ".join(f"{quoted(left_name)} {equal} {quoted(right_name)}" for left_name, right_name in pairs))
 
 
 def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) -> T:
@@ -118,10 +119,10 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
     try:
         return plan()
     except (AnalysisException, ParseException) as error:
-        said = str(error).strip().split("\n")[0]
+        message = str(error).strip().split("\n")[0]
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
         raise Invalid(
-            f"operator {context.uid!r}: Spark refuses its expressions: {said}",
+            f"operator {context.uid!r}: Spark refuses its expressions: {message}",
             expected=f"expressions of the input's columns: {columns}",
             help="correct the operator's declaration, or the stage before it",
             reason="BAD_EXPRESSION",
@@ -136,7 +137,7 @@ def result_types(functions: Sequence[Function], rows: DataFrame, context: Operat
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-def recalled(state: KeyedState, held: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
+def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
     """What a state holds, in the columns and types of what is put into it today: null in columns that are new.
 
     Invalid if the state cannot go on with these types: before anything is computed with both.
@@ -152,10 +153,10 @@ def recalled(state: KeyedState, held: DataFrame, like: DataFrame, context: Opera
             help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh",
             reason="STATE_CHANGED",
         )
-    there = {field.name: field.dataType.simpleString() for field in held.schema.fields}
+    stored_types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     columns = []
     for field in like.schema.fields:
-        column = F.col(quoted(field.name)) if field.name in there else F.lit(None)
-        same_type = there.get(field.name) == field.dataType.simpleString()  # but for what may be null in it
+        column = F.col(quoted(field.name)) if field.name in stored_types else F.lit(None)
+        same_type = stored_types.get(field.name) == field.dataType.simpleString()  # but for what may be null in it
         columns.append((column if same_type else column.cast(field.dataType)).alias(field.name))
-    return held.select(*columns)
+    return rows.select(*columns)

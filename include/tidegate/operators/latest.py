@@ -68,26 +68,26 @@ class Latest(Operator):
         return {"by": self.by, "order_by": self.order_by, "over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
-        found = key_problems(self.by)
+        problems = key_problems(self.by)
         if not self.order_by:
-            found.append("nothing says which row is the latest: name the columns in order_by=[…]")
+            problems.append("nothing says which row is the latest: name the columns in order_by=[…]")
         for text in self.order_by:
             if not isinstance(text, str) or not text or re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
-                found.append(
+                problems.append(
                     f"order_by has {text!r}: name columns, of which the greatest counts; for another order "
                     'take top_n(1, order_by="amount asc")'
                 )
-        return found
+        return problems
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
         refuse_own(rows, context)
-        if gone is None:
+        if withdrawn is None:
             return self._of_new_rows(rows, context)
         refuse_own(rows, context, [RANK])
-        now, before = ranked(rows, gone, self.by, self._order, 1, context)
+        now, before = ranked(rows, withdrawn, self.by, self._order, 1, context)
         return {"": now.drop(RANK), "-": before.drop(RANK)}
 
     @property
@@ -95,36 +95,40 @@ class Latest(Operator):
         return [*(By(name, ascending=False) for name in self.order_by), By("_row", ascending=False)]
 
     def shown(
-        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        rows, known = inputs[0], held[""]
-        if known is None:
+        rows, stored = inputs[0], states[""]
+        if stored is None:
             return None
         if not context.withdrawn or context.withdrawn[0] is None:
-            return recalled(context.state(self.by), known, rows, context)
-        return _first_held(known, rows, self.by, self._order, 1, context).drop(RANK)
+            return recalled(context.state(self.by), stored, rows, context)
+        return _first_held(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """The greatest of what is new and what is held: the others are forgotten."""
         from pyspark.sql import functions as F
 
-        by, columns = list(map(quoted, self.by)), columns_of(rows)
+        key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
         state = context.state(self.by)
-        found = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
+        candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:
-            found = context.keep(found)
-            before = state.of(found)
+            candidates = context.keep(candidates)
+            before = state.of(candidates)
         if before is not None:
-            before = recalled(state, before, found.select(*columns), context)
-            both = found.unionByName(before.withColumn("_new", F.lit(False)))
-            found = context.keep(self._greatest(both, rows).where("_new"))
-        new = state.put(found.select(*by, *(name for name in columns if name not in by))).select(*columns)
+            before = recalled(state, before, candidates.select(*columns), context)
+            both = candidates.unionByName(before.withColumn("_new", F.lit(False)))
+            candidates = context.keep(self._greatest(both, rows).where("_new"))
+        new = state.put(candidates.select(*key_columns, *(name for name in columns if name not in key_columns))).select(
+            *columns
+        )
         if before is None:
             return {"": new, "-": new.where("false")}
-        aside = found.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(by)))
-        same_key = same(self.by, aside.columns, nulls=True)
-        return {"": new, "-": before.join(aside, same_key, "left_semi")}
+        candidate_keys = candidates.select(
+            *(F.col(name).alias(f"_aside{place}") for place, name in enumerate(key_columns))
+        )
+        same_key = same(self.by, candidate_keys.columns, nulls=True)
+        return {"": new, "-": before.join(candidate_keys, same_key, "left_semi")}
 
     def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
         """Of copies of a row the one that was there before."""
@@ -164,27 +168,29 @@ class TopN(Operator):
         return {"n": self.n, "by": self.by, "order_by": self.order_by}
 
     def meaning(self, over_updates: bool) -> Json:
-        order = [f"{each.name} {'asc' if each.ascending else 'desc'}" for each in map(_by, self.order_by)]
+        order = [f"{term.name} {'asc' if term.ascending else 'desc'}" for term in map(_by, self.order_by)]
         return {"n": self.n, "by": self.by, "order_by": order, "over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
-        found = key_problems(self.by)
+        problems = key_problems(self.by)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= 10_000:
-            found.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
+            problems.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
         if not self.order_by:
-            found.append("nothing says which rows come first: name the columns in order_by=[…]")
+            problems.append("nothing says which rows come first: name the columns in order_by=[…]")
         for text in self.order_by:
             if not isinstance(text, str) or not _by(text).name:
-                found.append(f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"')
-        return found
+                problems.append(
+                    f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
+                )
+        return problems
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, gone = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, [each.name for each in self._order[:-1]], "order_by", context)
+        need_columns(rows, [term.name for term in self._order[:-1]], "order_by", context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
-        now, before = ranked(rows, gone, self.by, self._order, self.n, context)
+        now, before = ranked(rows, withdrawn, self.by, self._order, self.n, context)
         return {"": now, "-": before}
 
     @property
@@ -192,22 +198,22 @@ class TopN(Operator):
         return [*map(_by, self.order_by), By("_row", ascending=True)]
 
     def shown(
-        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        known = held[""]
-        return None if known is None else _first_held(known, inputs[0], self.by, self._order, self.n, context)
+        stored = states[""]
+        return None if stored is None else _first_held(stored, inputs[0], self.by, self._order, self.n, context)
 
 
 def _first_held(
-    held: DataFrame, rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
+    stored: DataFrame, rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
 ) -> DataFrame:
     """The first rows of each key among those that a state holds. rows: the input, for its columns."""
-    held = recalled(context.state([*by, "_row"]), held, side_rows(rows, rows, by), context)
-    return first_rows(held, by, order, n, rows.columns)
+    stored = recalled(context.state([*by, "_row"]), stored, side_rows(rows, rows, by), context)
+    return first_rows(stored, by, order, n, rows.columns)
 
 
 def _by(text: str) -> By:
     """A column, maybe with asc or desc behind it: names may have spaces."""
-    found = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
-    assert found is not None
-    return By(found[1], ascending=(found[2] or "").lower() == "asc")
+    match = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
+    assert match is not None
+    return By(match[1], ascending=(match[2] or "").lower() == "asc")

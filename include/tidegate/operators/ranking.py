@@ -43,26 +43,31 @@ class By:
 
 
 def ranked(
-    rows: DataFrame, gone: DataFrame | None, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
+    rows: DataFrame,
+    withdrawn: DataFrame | None,
+    by: Sequence[str],
+    order: Sequence[By],
+    n: int,
+    context: OperatorContext,
 ) -> tuple[DataFrame, DataFrame]:
     """The rows that have taken a place among the first `n` of their key, with `rank`; and those that have lost theirs.
 
     gone: the rows that the input takes back; None: it takes none back.
     """
-    changes = changed_rows(rows, gone, by, context)
+    changes = changed_rows(rows, withdrawn, by, context)
     touched = context.keep(changes.select(*map(quoted, by)).distinct())
-    found = met(context.state([*by, "_row"]), changes, touched, by, gone is not None, context)
-    found = context.keep(_placed(found, by, order, COUNTED))
-    _put(found, gone is not None, n, context, by)
+    affected = met(context.state([*by, "_row"]), changes, touched, by, withdrawn is not None, context)
+    affected = context.keep(_placed(affected, by, order, COUNTED))
+    _put(affected, withdrawn is not None, n, context, by)
     # Of one row: where its copies stand, from which place to which.
     now, before = (f"{place}, least({place} + greatest({count}, 0), {n})" for count, place in COUNTED)
-    moved = found.where(f"NOT struct({now}) <=> struct({before})")
-    return tuple(_first(moved, each, rows.columns, n) for each in COUNTED)  # type: ignore[return-value]
+    moved = affected.where(f"NOT struct({now}) <=> struct({before})")
+    return tuple(_first(moved, counts, rows.columns, n) for counts in COUNTED)  # type: ignore[return-value]
 
 
-def first_rows(held: DataFrame, by: Sequence[str], order: Sequence[By], n: int, columns: Sequence[str]) -> DataFrame:
+def first_rows(stored: DataFrame, by: Sequence[str], order: Sequence[By], n: int, columns: Sequence[str]) -> DataFrame:
     """The first `n` rows of each key among all that are held, with `rank`."""
-    return _first(_placed(held, by, order, COUNTED[:1]), COUNTED[0], columns, n)
+    return _first(_placed(stored, by, order, COUNTED[:1]), COUNTED[0], columns, n)
 
 
 def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Sequence[tuple[str, str]]) -> DataFrame:
@@ -70,7 +75,7 @@ def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Se
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    above = Window.partitionBy(*map(quoted, by)).orderBy(*(each.column for each in order))
+    above = Window.partitionBy(*map(quoted, by)).orderBy(*(term.column for term in order))
     above = above.rowsBetween(Window.unboundedPreceding, -1)
     for count, place in counted:
         place_of = F.coalesce(F.sum(F.greatest(F.col(count), F.lit(0))).over(above), F.lit(0))
@@ -84,17 +89,17 @@ def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n:
 
     count, place = counted
     ranks = F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))"))
-    found = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(RANK, ranks)
-    return found.select(*map(quoted, columns), RANK)
+    ranked = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(RANK, ranks)
+    return ranked.select(*map(quoted, columns), RANK)
 
 
-def _put(found: DataFrame, all_rows: bool, n: int, context: OperatorContext, by: Sequence[str]) -> None:
+def _put(ranked: DataFrame, all_rows: bool, n: int, context: OperatorContext, by: Sequence[str]) -> None:
     """Store what changed: of all rows, or of the first ones only."""
     state = context.state([*by, "_row"])
-    aside = ("_was", "_touched", "_now", "_before")
+    bookkeeping = ("_was", "_touched", "_now", "_before")
     if all_rows:
-        stored, stays = found.where("_touched"), "_n > 0"
+        stored, stays = ranked.where("_touched"), "_n > 0"
     else:
         stays = f"_n > 0 AND _now < {n}"
-        stored = found.where(f"(_touched AND {stays}) OR (_was > 0 AND NOT ({stays}))")
-    state.put(stored.selectExpr("*", f"NOT ({stays}) AS {DELETED}").drop(*aside), deletes=True)
+        stored = ranked.where(f"(_touched AND {stays}) OR (_was > 0 AND NOT ({stays}))")
+    state.put(stored.selectExpr("*", f"NOT ({stays}) AS {DELETED}").drop(*bookkeeping), deletes=True)

@@ -62,7 +62,7 @@ def lift(
     partials = rows.groupBy(*map(quoted, by)).agg(*(column for f in functions for column in f.partials()))
     types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
     columns = (F.expr(text).cast(types[name]).alias(name) for name, text in texts.items())
-    fixed = {each.name: 1 for each in functions if each.call.name == "count" and each.argument == "*"}
+    fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(rows.select(*before, *map(quoted, by), *columns), ops, fixed)
 
 

@@ -39,10 +39,10 @@ EVERY_FILE = 1_000_000_000
 
 def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
     """What every join may have wrong."""
-    found = on.problems()
+    problems = on.problems()
     if how not in allowed:
-        found.append(f"how={how!r}: expected {' or '.join(allowed)}")
-    return found
+        problems.append(f"how={how!r}: expected {' or '.join(allowed)}")
+    return problems
 
 
 class IntervalJoin(Operator):
@@ -110,17 +110,17 @@ class IntervalJoin(Operator):
 
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
-        found = join_problems(self.keys, self.how, ("inner", "left", "full"))
+        problems = join_problems(self.keys, self.how, ("inner", "left", "full"))
         if len(self.times) != 2:
-            found.append(f"event_time={self.times!r}: give one column, or one for each side")
-        return found + ([bounds] if isinstance(bounds, str) else [])
+            problems.append(f"event_time={self.times!r}: give one column, or one for each side")
+        return problems + ([bounds] if isinstance(bounds, str) else [])
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         if len(self.times) != 2 or len(columns) != 2:
             return []
         sides = ("the left side's", "the right side's")
-        each = zip(columns, self.times, sides, strict=True)
-        return [problem for names, chosen, side in each for problem in time_problems(names, chosen, side)]
+        declared = zip(columns, self.times, sides, strict=True)
+        return [problem for names, chosen, side in declared for problem in time_problems(names, chosen, side)]
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         bounds = bounds_in(self.within)
@@ -151,12 +151,12 @@ class IntervalJoin(Operator):
 
         left, right = (side.rows(context) for side in sides)
         asides = [f"_aside{n}" for n in range(len(self.on))]
-        one = left.select(*map(quoted, self.on), F.struct("*").alias("l"))
-        other = right.select(
+        left_rows = left.select(*map(quoted, self.on), F.struct("*").alias("l"))
+        right_rows = right.select(
             *(F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True)), F.struct("*").alias("r")
         )
         near = F.expr(f"r._at - l._at BETWEEN {bounds[0]}L AND {bounds[1]}L AND (l._new OR r._new)")
-        pairs = context.keep(one.join(other, same(self.on, asides, nulls=False) & near).select("l", "r"))
+        pairs = context.keep(left_rows.join(right_rows, same(self.on, asides, nulls=False) & near).select("l", "r"))
         result = joined_columns(copies(pairs, "l._n * r._n"), self.on, columns, self.prefix)
         for side, mine, theirs, frame in zip(sides, ("l", "r"), ("r", "l"), (right, left), strict=True):
             alone = side.put(pairs.select(f"{mine}.*"), context)
@@ -209,10 +209,10 @@ class LatestJoin(Operator):
         return {"on": self.keys.texts, "how": self.how}
 
     def problems(self) -> list[str]:
-        found = join_problems(self.keys, self.how, ("inner", "left"))
+        problems = join_problems(self.keys, self.how, ("inner", "left"))
         if self.how == "full":
-            found[-1] += ", or within=… for a full join of what is near in time"
-        return found
+            problems[-1] += ", or within=… for a full join of what is near in time"
+        return problems
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
@@ -220,28 +220,32 @@ class LatestJoin(Operator):
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
         on = list(map(quoted, self.on))
-        gone, theirs = context.withdrawn or (None, None)
-        withdrawn = (gone, self.keys.turned(theirs, context) if theirs is not None else None)
-        changes = [changed_rows(frame, gone, self.on, context) for frame, gone in zip(inputs, withdrawn, strict=True)]
+        gone_left, gone_right = context.withdrawn or (None, None)
+        if gone_right is not None:
+            gone_right = self.keys.turned(gone_right, context)
+        changes = [
+            changed_rows(inputs[0], gone_left, self.on, context),
+            changed_rows(inputs[1], gone_right, self.on, context),
+        ]
         left_keys, right_keys = (
             frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
         )
         touched = left_keys.unionAll(right_keys).groupBy(*on).agg(F.max("_new").alias("_new"))
         touched = context.keep(touched)
         left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
-        aside = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
-        left = left.join(aside, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
+        changed_keys = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
+        left = left.join(changed_keys, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
         left = left.where("_new OR _touched").drop("_new", *(f"_aside{n}" for n in range(len(on))))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return {"": self._pairs(left, right, columns, "_n"), "-": self._pairs(left, right, columns, "_was")}
 
     def shown(
-        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         sides = []
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         for part, frame in zip(self.parts, inputs, strict=True):
-            like, rows = side_rows(frame, frame, self.on), held[part]
+            like, rows = side_rows(frame, frame, self.on), states[part]
             state = context.state([*self.on, "_row"], part)
             sides.append(like if rows is None else recalled(state, rows, like, context))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
@@ -252,21 +256,23 @@ class LatestJoin(Operator):
         from pyspark.sql import functions as F
 
         state = context.state([*self.on, "_row"], part)
-        gone = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
-        found = context.keep(met(state, changes, touched, self.on, gone is not None, context))
-        stored = found.where("_touched").drop("_was", "_touched")
+        withdrawn = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
+        affected = context.keep(met(state, changes, touched, self.on, withdrawn is not None, context))
+        stored = affected.where("_touched").drop("_was", "_touched")
         state.put(stored.withColumn("_deleted", F.col("_n") <= 0), deletes=True)
-        return found
+        return affected
 
     def _pairs(self, left: DataFrame, right: DataFrame, columns: Sequence[Sequence[str]], count: str) -> DataFrame:
         from pyspark.sql import functions as F
 
         on = list(map(quoted, self.on))
-        one = left.where(f"{count} > 0").select(*on, F.struct("*").alias("l"))
+        left_rows = left.where(f"{count} > 0").select(*on, F.struct("*").alias("l"))
         asides = [f"_aside{n}" for n in range(len(on))]
-        other = right.where(f"{count} > 0")
-        other = other.select(*(F.col(k).alias(n) for k, n in zip(on, asides, strict=True)), F.struct("*").alias("r"))
-        pairs = one.join(other, same(self.on, asides, nulls=False), self.how).select("l", "r")
+        right_rows = right.where(f"{count} > 0")
+        right_rows = right_rows.select(
+            *(F.col(k).alias(n) for k, n in zip(on, asides, strict=True)), F.struct("*").alias("r")
+        )
+        pairs = left_rows.join(right_rows, same(self.on, asides, nulls=False), self.how).select("l", "r")
         return joined_columns(copies(pairs, f"l.{count} * coalesce(r.{count}, 1)"), self.on, columns, self.prefix)
 
 
@@ -309,14 +315,14 @@ class TableJoin(Operator):
         from pyspark.sql import functions as F
 
         assert context.pinned is not None
-        splits, where = context.pinned
-        self.table.verify(splits, where)
-        table = self.keys.turned(self.table.read(context.spark, splits, where), context)
+        splits, location = context.pinned
+        self.table.verify(splits, location)
+        table = self.keys.turned(self.table.read(context.spark, splits, location), context)
         check_sides([inputs[0], table], self.on, self.prefix, context)
         asides = [f"_aside{n}" for n in range(len(self.on))]
-        one = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
+        left_rows = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
         keys = (F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True))
-        other = table.select(*keys, F.struct("*").alias("r"))
-        pairs = one.join(other, same(self.on, asides, nulls=False), self.how).select("l", "r")
+        table_rows = table.select(*keys, F.struct("*").alias("r"))
+        pairs = left_rows.join(table_rows, same(self.on, asides, nulls=False), self.how).select("l", "r")
         columns = [[name for name in frame.columns if name not in self.on] for frame in (inputs[0], table)]
         return {"": joined_columns(pairs, self.on, columns, self.prefix)}

@@ -42,7 +42,8 @@ class On:
     @property
     def texts(self) -> list[str]:
         """For people, and for comparison."""
-        return [one if one == other else f"{one} = {other}" for one, other in zip(self.left, self.right, strict=True)]
+        pairs = zip(self.left, self.right, strict=True)
+        return [name if name == right_name else f"{name} = {right_name}" for name, right_name in pairs]
 
     def problems(self) -> list[str]:
         """What is wrong with it."""
@@ -52,8 +53,8 @@ class On:
         """Of the right side, what columns are called here: keys as on the left, and what was called so before."""
         names = dict(zip(self.right, self.left, strict=True))
         ours = {name.casefold() for name in self.left}
-        aside = [name for name in frame.columns if name not in names and name.casefold() in ours]
-        return names | {name: f"{THEIRS}{name}" for name in aside}
+        clashing = [name for name in frame.columns if name not in names and name.casefold() in ours]
+        return names | {name: f"{THEIRS}{name}" for name in clashing}
 
     def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
         """The right side's rows under these names."""
@@ -122,23 +123,25 @@ class Side:
         from pyspark.sql import functions as F
 
         names = list(map(quoted, columns))
-        ended = F.expr(passed_sql("_at", self.ends))
-        live = now.where(~ended).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
+        is_over = F.expr(passed_sql("_at", self.ends))
+        live = (
+            now.where(~is_over).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
+        )
         if self.ends is None:
             self.state.put(live, deletes=True)
             return None
-        over = now.where(ended)
-        gone = over.where("NOT _first").select(*names)
+        over = now.where(is_over)
+        withdrawn = over.where("NOT _first").select(*names)
         alone = over.select(*names)
         old = self.state.rows(passed_before_sql("_at", self.ends))
         if old is not None:
             keys = [*self.on, "_row"]
             asides = [f"_aside{n}" for n in range(len(keys))]
-            here = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
+            current_keys = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
             old = recalled(self.state, old, now.select(*names), context)
-            old = context.keep(old.join(here, same(keys, asides, nulls=True), "left_anti").select(*names))
-            gone, alone = gone.unionByName(old), alone.unionByName(old)
-        self.state.put(live.unionByName(gone.withColumn("_deleted", F.lit(True))), deletes=True)
+            old = context.keep(old.join(current_keys, same(keys, asides, nulls=True), "left_anti").select(*names))
+            withdrawn, alone = withdrawn.unionByName(old), alone.unionByName(old)
+        self.state.put(live.unionByName(withdrawn.withColumn("_deleted", F.lit(True))), deletes=True)
         return alone.where("NOT _matched") if self.outer else None
 
 
@@ -153,14 +156,16 @@ def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequen
     return grouped.agg(*firsts, F.count("*").alias("_n"))
 
 
-def changed_rows(frame: DataFrame, gone: DataFrame | None, on: Sequence[str], context: OperatorContext) -> DataFrame:
+def changed_rows(
+    frame: DataFrame, withdrawn: DataFrame | None, on: Sequence[str], context: OperatorContext
+) -> DataFrame:
     """By how many copies of each row (`_n`) a stream changes. gone: the rows that it takes back."""
     from pyspark.sql import functions as F
 
     rows = side_rows(frame, frame, on)
-    if gone is not None:
+    if withdrawn is not None:
         names = [quoted(name) for name in rows.columns if name != "_n"]
-        rows = rows.unionByName(side_rows(gone, frame, on).select(*names, (-F.col("_n")).alias("_n")))
+        rows = rows.unionByName(side_rows(withdrawn, frame, on).select(*names, (-F.col("_n")).alias("_n")))
         values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
         rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
     return context.keep(rows)
@@ -183,10 +188,10 @@ def met(
     both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
     before = state.of(touched, on=on)
     if before is not None:
-        if over_updates and (lost := [name for name in before.columns if name not in changes.columns]):
+        if over_updates and (missing := [name for name in before.columns if name not in changes.columns]):
             raise Invalid(
-                f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, lost))}, and takes back rows "
-                "that had",
+                f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and takes "
+                "back rows that had",
                 expected="every column that there was, as long as rows are taken back by all that they hold",
                 help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
                 reason="STATE_CHANGED",
@@ -216,9 +221,11 @@ def joined_columns(
     from pyspark.sql import functions as F
 
     left, right = columns
-    taken = {name.casefold() for name in left}
+    left_names = {name.casefold() for name in left}
     keys = (F.expr(f"coalesce(l.{quoted(name)}, r.{quoted(name)})").alias(name) for name in on)
-    named = {name: f"{prefix}{name}" if prefix is not None and name.casefold() in taken else name for name in right}
+    named = {
+        name: f"{prefix}{name}" if prefix is not None and name.casefold() in left_names else name for name in right
+    }
     named |= {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
     return pairs.select(
         *keys,
@@ -241,8 +248,8 @@ def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | Non
     ours = {name.casefold() for name in left.columns}
     clash = sorted(name for name in theirs if name.casefold() in ours)
     if clash and prefix is not None:
-        taken = ours | {name.casefold() for name in theirs}
-        clash = [name for name in clash if f"{prefix}{name}".casefold() in taken]
+        all_names = ours | {name.casefold() for name in theirs}
+        clash = [name for name in clash if f"{prefix}{name}".casefold() in all_names]
     if unlike or clash:
         twice = [f"both sides have a column {name!r}" for name in clash]
         raise Invalid(

@@ -22,16 +22,16 @@ LATE: Final = "late"
 
 def bounds_in(within: object) -> tuple[int, int] | str:
     """From how much earlier to how much later, in microseconds; or what is wrong. One duration is for both."""
-    given = within if isinstance(within, tuple | list) else (None, within)
-    if len(given) != 2:
+    durations = within if isinstance(within, tuple | list) else (None, within)
+    if len(durations) != 2:
         return f'within={within!r}: give one duration, such as "1 hour", or two, such as ("-10 min", "1 hour")'
-    found = [_micros(each) for each in given if each is not None]
-    if any(each is None for each in found) or not found:
+    micros = [_micros(duration) for duration in durations if duration is not None]
+    if any(micros is None for micros in micros) or not micros:
         return f'within={within!r}: expected durations such as "90 s", "10 min", "1 hour", "-1 day"'
-    low, high = (found[0], found[1]) if len(found) == 2 else (-(found[0] or 0), found[0])
+    low, high = (micros[0], micros[1]) if len(micros) == 2 else (-(micros[0] or 0), micros[0])
     assert low is not None
     assert high is not None
-    if len(found) == 1 and high <= 0:
+    if len(micros) == 1 and high <= 0:
         return (
             f'within={within!r} is too short: give a duration such as "1 hour"; a join of rows of the same moment '
             'is within=("0 s", "0 s")'
@@ -53,24 +53,24 @@ def _micros(duration: object) -> int | None:
 
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:
     """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
-    found = name or context.event_times[place]
-    if not isinstance(found, str):
+    column = name or context.event_times[place]
+    if not isinstance(column, str):
         raise Invalid(
             f"operator {context.uid!r} goes by event time, and nothing says which column has it",
             expected="the name of a timestamp column",
             help='say event_time="…" there, or at the source',
             reason="NO_EVENT_TIME",
         )
-    return found
+    return column
 
 
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
     """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
     timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
     on_time = on_time_sql("_at", context.watermarks.before_micros)
-    found = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
-    assert found is not None
-    for what, rows_of in zip(("late", "without_time"), found, strict=True):
+    counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
+    assert counts is not None
+    for counter, rows_of in zip(("late", "without_time"), counts, strict=True):
         if rows_of:
-            context.counts[what] = context.counts.get(what, 0) + rows_of
+            context.counts[counter] = context.counts.get(counter, 0) + rows_of
     return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

@@ -71,11 +71,11 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
                   if column not in (*by, "_row", "_n"))  # fmt: skip
         waiting = both.groupBy(*map(quoted, by), "_row").agg(*firsts, F.sum("_n").alias("_n")).select(*columns)
     changes = waiting.withColumn(DELETED, F.lit(False))
-    held = state.rows(is_ready)
-    if held is not None:
-        held = context.keep(recalled(state, held, arrived, context))
-        ready = ready.unionByName(held)
-        changes = changes.unionByName(held.withColumn(DELETED, F.lit(True)))
+    waiting_before = state.rows(is_ready)
+    if waiting_before is not None:
+        waiting_before = context.keep(recalled(state, waiting_before, arrived, context))
+        ready = ready.unionByName(waiting_before)
+        changes = changes.unionByName(waiting_before.withColumn(DELETED, F.lit(True)))
     state.put(changes, deletes=True)
     return copies(ready, "_n").select(*map(quoted, rows.columns), "_at", "_row"), late
 
@@ -135,9 +135,9 @@ class Process(Operator):
         return True
 
     def describe(self) -> Json:
-        told: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
+        meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
         waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
-        return told | waits | self.expiry.describe()
+        return meaning | waits | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "in order of event time": self.in_order}
@@ -149,25 +149,29 @@ class Process(Operator):
         return self.function
 
     def problems(self) -> list[str]:
-        found = key_problems(self.by)
+        problems = key_problems(self.by)
         if not callable(self.function):
-            found.append(f"what it calls is a {type(self.function).__name__}, not a function")
-        found += [
+            problems.append(f"what it calls is a {type(self.function).__name__}, not a function")
+        problems += [
             f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
         ]
-        found += self.expiry.problems()
-        for what, ddl in (("output", self.output), ("state", self.state)):
+        problems += self.expiry.problems()
+        for parameter, ddl in (("output", self.output), ("state", self.state)):
             try:
                 columns = parse_ddl(ddl)
             except DdlError as error:
-                found.append(f"{what}={ddl!r}: {error}")
+                problems.append(f"{parameter}={ddl!r}: {error}")
                 continue
             names = [column.name for column in columns]
-            found += [f"{what}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"]
-            if what == "state":
-                found += [f"state: {name!r} is what state.{name}() is: rename it" for name in names if name in METHODS]
-                found += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
-        return found
+            problems += [
+                f"{parameter}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"
+            ]
+            if parameter == "state":
+                problems += [
+                    f"state: {name!r} is what state.{name}() is: rename it" for name in names if name in METHODS
+                ]
+                problems += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
+        return problems
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
@@ -180,10 +184,10 @@ class Process(Operator):
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.keep(ready)
-        made = context.stage(self._called(rows, self._wanted(rows, context), context))
-        self._put(made, context)
+        results = context.stage(self._called(rows, self._wanted(rows, context), context))
+        self._put(results, context)
         fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
-        return {"": made.where("_kind = 0").selectExpr(*fields), **late}
+        return {"": results.where("_kind = 0").selectExpr(*fields), **late}
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
@@ -191,16 +195,16 @@ class Process(Operator):
     def _states(self, context: OperatorContext) -> KeyedState:
         return context.state(self.by, ttl=self.ttl("", context))
 
-    def _put(self, made: DataFrame, context: OperatorContext) -> None:
+    def _put(self, results: DataFrame, context: OperatorContext) -> None:
         """What the function has changed, into the two states."""
         keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
         values = [f"_state.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.state)]
         states, timers = self._states(context), context.state(self.by, TIMERS)
-        changed = made.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
+        changed = results.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
         states.put(changed, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
         due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
-        timed = made.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
+        timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
         timers.put(timed, deletes=True)
 
     def _wanted(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
@@ -209,36 +213,36 @@ class Process(Operator):
 
         states, timers = self._states(context), context.state(self.by, TIMERS)
         keys = [quoted(key) for key in self.by]
-        own = zip(keys, self.by, strict=True)
-        wanted = rows.select(*keys)
+        key_pairs = zip(keys, self.by, strict=True)
+        called_keys = rows.select(*keys)
         if not context.waits and (set_timers := timers.rows()) is not None:
-            wanted = wanted.unionByName(set_timers.where(_due(context)).select(*keys))
+            called_keys = called_keys.unionByName(set_timers.where(_due(context)).select(*keys))
         # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
-        wanted = context.keep(wanted.distinct().select(*(F.col(key).alias(name) for key, name in own)))
+        called_keys = context.keep(called_keys.distinct().select(*(F.col(key).alias(name) for key, name in key_pairs)))
         declared = parse_ddl(self.state)
-        held = states.of(wanted)
-        if held is not None:
-            kinds = dict(wanted.dtypes)
+        stored = states.of(called_keys)
+        if stored is not None:
+            kinds = dict(called_keys.dtypes)
             like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *declared])
-            held = recalled(states, held, like, context)
-        found = self._with(wanted, held, {column.name: column.type for column in declared})
-        found_timers = timers.of(wanted)
+            stored = recalled(states, stored, like, context)
+        with_state = self._with(called_keys, stored, {column.name: column.type for column in declared})
+        found_timers = timers.of(called_keys)
         if found_timers is not None:
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
-        return self._with(found, found_timers, {"_timers": TIMERS_TYPE})
+        return self._with(with_state, found_timers, {"_timers": TIMERS_TYPE})
 
-    def _with(self, keys: DataFrame, held: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
+    def _with(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
         """Each key with what is held of it, null if nothing is."""
         from pyspark.sql import functions as F
 
-        if held is None:
+        if stored is None:
             return keys.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in fields.items()))
-        aside = {key: f"_key {place}" for place, key in enumerate(self.by)}
-        on = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
-        held = held.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()), *map(quoted, fields))
-        return keys.join(held, F.expr(on), "left").drop(*aside.values())
+        aliases = {key: f"_key {place}" for place, key in enumerate(self.by)}
+        on = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
+        stored = stored.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()), *map(quoted, fields))
+        return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
 
-    def _called(self, rows: DataFrame, wanted: DataFrame, context: OperatorContext) -> DataFrame:
+    def _called(self, rows: DataFrame, with_state: DataFrame, context: OperatorContext) -> DataFrame:
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         types = {name: kind for name, kind in rows.dtypes if name in self.by}
         columns = [
@@ -256,7 +260,7 @@ class Process(Operator):
             function=self.function,
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,
-            held=wanted.columns,
+            held=with_state.columns,
             keys=self.by,
             values=[column.name for column in state],
             order_by=self.order_by or [name for name in rows.columns if name == context.event_time],
@@ -266,9 +270,9 @@ class Process(Operator):
             reached=context.watermarks.reached,
             ends=context.watermarks.ends,
         )
-        grouped = _numbered(rows, self.by).cogroup(_numbered(wanted, self.by))
+        grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
         # Spark counts the arguments, that of a method's own object too.
-        return grouped.applyInArrow(lambda rows, held: work(rows, held), shape.schema)
+        return grouped.applyInArrow(lambda rows, state_rows: work(rows, state_rows), shape.schema)
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
         need_keys(rows, self.by, "by", context)

@@ -115,35 +115,39 @@ class Work:
     """Up to where rows have brought the watermark, if event time `ends`."""
     ends: bool = False
 
-    def __call__(self, rows: pa.Table, held: pa.Table) -> pa.Table:
+    def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        rows, held = rows.rename_columns(self.rows), held.rename_columns(self.held)
-        before = held.to_pylist()[0]
+        rows, state_rows = rows.rename_columns(self.rows), state_rows.rename_columns(self.held)
+        before = state_rows.to_pylist()[0]
         key = {name: before[name] for name in self.keys}
-        values = {name: _python(before[name], held.schema.field(name).type) for name in self.values}
+        values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
         state = KeyState(copy.deepcopy(values))
-        known = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
-        timers = Timers(known, self.watermark and _utc(self.watermark), _utc(self.clock))
+        pending = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
+        timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock))
         rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
-        given = self._calls(key, rows, state, timers)
-        made: list[dict[str, Any]] = [{"_kind": 0, "_out": out, "_key": key} for out in given]
+        outputs = self._calls(key, rows, state, timers)
+        records: list[dict[str, Any]] = [{"_kind": 0, "_out": out, "_key": key} for out in outputs]
         if state.as_dict() != values:
-            gone = not any(value not in (None, [], {}) for value in state.as_dict().values())
-            made.append({"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": gone})
-        if timers.pending() != sorted(known, key=lambda timer: (timer.at, timer.kind, timer.name)):
-            left = [{"kind": t.kind, "name": t.name, "at": t.at} for t in timers.pending()]
-            made.append({"_kind": 2, "_key": key, "_timers": left, "_deleted": not left})
-        return pa.Table.from_pylist(made, schema=self.schema)
+            withdrawn = not any(value not in (None, [], {}) for value in state.as_dict().values())
+            records.append({"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": withdrawn})
+        if timers.pending() != sorted(pending, key=lambda timer: (timer.at, timer.kind, timer.name)):
+            still_set = [{"kind": t.kind, "name": t.name, "at": t.at} for t in timers.pending()]
+            records.append({"_kind": 2, "_key": key, "_timers": still_set, "_deleted": not still_set})
+        return pa.Table.from_pylist(records, schema=self.schema)
 
     def _calls(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> Iterator[dict[str, Any]]:
         """Everything that is due, in order: the clock's timers; rows and event time's timers; what these make due."""
         none, calls = rows.slice(0, 0), 0
         clock = [timer for timer in timers.pending() if timer.kind == "clock" and timer.at <= timers.now]
         clock = [] if self.waits else clock
-        for at in sorted({timer.at for timer in clock}):  # what these set anew is for the next checkpoint
+        for position in sorted({timer.at for timer in clock}):  # what these set anew is for the next checkpoint
             timers._fire(
-                [timer for timer in clock if timer.at == at and timers._set.get((timer.kind, timer.name)) == timer]
+                [
+                    timer
+                    for timer in clock
+                    if timer.at == position and timers._set.get((timer.kind, timer.name)) == timer
+                ]
             )
             if timers.fired:
                 yield from self._called(key, none, state, timers)
@@ -184,26 +188,27 @@ class Work:
 
     def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[dict[str, Any]]:
         """The rows that the function gives, as dicts."""
-        given = self.function(copy.deepcopy(key), rows, state, timers)  # theirs to do with as they like
-        if given is None:
+        yielded = self.function(copy.deepcopy(key), rows, state, timers)  # theirs to do with as they like
+        if yielded is None:
             return []
-        if hasattr(given, "schema"):
-            self._refuse_unknown(given.schema.names)
-        found = []
-        for row in given.to_pylist() if hasattr(given, "to_pylist") else given:
+        if hasattr(yielded, "schema"):
+            self._refuse_unknown(yielded.schema.names)
+        outputs = []
+        for row in yielded.to_pylist() if hasattr(yielded, "to_pylist") else yielded:
             if not isinstance(row, dict):
                 raise TypeError(
                     f"process {self.uid!r} gave a {type(row).__name__}: give dicts, one per row, or an Arrow table"
                 )
             self._refuse_unknown(row)
-            found.append({name: _as_it_is(value) for name, value in row.items()})
-        return found
+            outputs.append({name: _as_it_is(value) for name, value in row.items()})
+        return outputs
 
     def _refuse_unknown(self, names: Iterable[str]) -> None:
-        known = self.schema.field("_out").type.names
-        if unknown := sorted(set(names).difference(known)):
+        field_names = self.schema.field("_out").type.names
+        if unknown := sorted(set(names).difference(field_names)):
             raise ValueError(
-                f"process {self.uid!r} gave columns that its output does not have: {unknown}; it has {', '.join(known)}"
+                f"process {self.uid!r} gave columns that its output does not have: {unknown}; "
+                f"it has {', '.join(field_names)}"
             )
 
 
@@ -219,13 +224,13 @@ def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:
     begin = 0
     for end in range(1, len(times) + 1):
         if end == len(times) or times[end] != times[begin]:
-            at = times[begin]
-            yield None if at is None else EPOCH + timedelta(microseconds=at), rows.slice(begin, end - begin)
+            time = times[begin]
+            yield None if time is None else EPOCH + timedelta(microseconds=time), rows.slice(begin, end - begin)
             begin = end
 
 
-def _utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _python(value: Any, kind: Any) -> Any:

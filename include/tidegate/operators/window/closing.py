@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.functions import Function, parse
+from tidegate.operators.functions import Function, parsed_functions
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like, is_known_empty
@@ -78,21 +78,21 @@ class Windowing:
     @cached_property
     def parsed(self) -> list[Function]:
         """The declared aggregates, for input of its types."""
-        found = [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
-        return [each.in_windows().typed(self.types[each.name]) for each in found]
+        functions = parsed_functions(self.functions)
+        return [function.in_windows().typed(self.types[function.name]) for function in functions]
 
     @cached_property
     def types(self) -> dict[str, str]:
         """The types that Spark gives the results."""
-        found = [told for name, text in self.functions.items() if isinstance(told := parse(name, text), Function)]
-        return result_types(found, self.rows, self.context)
+        functions = parsed_functions(self.functions)
+        return result_types(functions, self.rows, self.context)
 
     def refuse_unfit(self) -> None:
         """Invalid if the input lacks a key, or has columns of names that windows use."""
         need_keys(self.rows, self.by, "by", self.context)
         refuse_own(self.rows, self.context, TAKEN)
 
-    def held(self, like: DataFrame, where: str | None = None, *, common: str | None = None) -> DataFrame | None:
+    def held(self, like: DataFrame, condition: str | None = None, *, common: str | None = None) -> DataFrame | None:
         """The windows that are not over, in the columns of `like`. None: the state has never held any.
 
         common: a condition on what a window has always had, so that files can be skipped by it.
@@ -101,21 +101,21 @@ class Windowing:
         if rows is None:
             return None
         rows = recalled(self.state, rows, like, self.context)
-        return rows if where is None else rows.where(where)
+        return rows if condition is None else rows.where(condition)
 
     def held_of(self, keys: DataFrame) -> DataFrame | None:
         """Those of them that are among `keys`, which have all columns."""
         rows = self.state.of(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
 
-    def shown(self, held: DataFrame) -> DataFrame:
+    def shown(self, stored: DataFrame) -> DataFrame:
         """The results of those windows that were given and may be given again, of all that are held."""
         from pyspark.sql import functions as F
 
         moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
         like = self.rows.groupBy(*map(quoted, self.by)).agg(*self.partials(self.rows, *moments))
-        known = recalled(self.state, held, like, self.context).where(open_sql(END, self.limits.late))
-        return self.results(known if self.on_update else known.where(ended_sql(END, self.limits.closed_before)))
+        windows = recalled(self.state, stored, like, self.context).where(open_sql(END, self.limits.late))
+        return self.results(windows if self.on_update else windows.where(ended_sql(END, self.limits.closed_before)))
 
     def micros(self, rows: DataFrame) -> Column:
         """The rows' event time; Invalid if they lack it."""
@@ -124,26 +124,28 @@ class Windowing:
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
         """The rows' partial results, and the other columns, for `agg`."""
-        return [*columns, *(column for each in self.parsed for column in each.partials())]
+        return [*columns, *(column for function in self.parsed for column in function.partials())]
 
-    def merged(self, held: DataFrame | None, fresh: DataFrame) -> DataFrame:
+    def merged(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
         """One row per window and key: what was held and what is new."""
-        both = fresh if held is None else fresh.unionByName(held)
+        both = fresh if stored is None else fresh.unionByName(stored)
         return self.grouped(both, [*self.keys, END])
 
     def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
         """Partial results merged by these keys, in the types that they have: sums of sums have wider ones."""
         kinds = {field.name: field.dataType for field in rows.schema.fields}
-        found = rows.groupBy(*map(quoted, keys)).agg(*columns, *(c for each in self.parsed for c in each.merges()))
-        return found.select(
-            *(found[quoted(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in found.columns)
+        merged = rows.groupBy(*map(quoted, keys)).agg(
+            *columns, *(c for function in self.parsed for c in function.merges())
+        )
+        return merged.select(
+            *(merged[quoted(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in merged.columns)
         )
 
     def results(self, windows: DataFrame) -> DataFrame:
         """What the user asked for: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
-        found = windows.select(*names, *(each.result(self.types[each.name]) for each in self.parsed))
-        return empty_like(found) if is_known_empty(windows) else found
+        results = windows.select(*names, *(function.result(self.types[function.name]) for function in self.parsed))
+        return empty_like(results) if is_known_empty(windows) else results
 
     def count(self, **counted: int | None) -> None:
         """Tell of rows that no window took."""

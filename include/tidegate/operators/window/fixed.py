@@ -56,8 +56,8 @@ class FixedWindows:
         if w.side:
             rows = w.context.keep(rows)
         streams = self._by_workers(rows) or self._by_algebra(rows)
-        given = {name: w.results(frame) for name, frame in streams.items()}
-        return {**given, "late": self._late(rows)} if w.side else given
+        results = {name: w.results(frame) for name, frame in streams.items()}
+        return {**results, "late": self._late(rows)} if w.side else results
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
@@ -73,21 +73,21 @@ class FixedWindows:
             weight=None if self.pane == self.size else "_rows",
         )
         lifted = self._lifted(rows)
-        ended = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
-        if ended is None:
+        closed = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
+        if closed is None:
             return None
-        w.count(late=ended.late, without_time=ended.timeless)
+        w.count(late=closed.late, without_time=closed.timeless)
         if w.on_update:
-            changed = ended.staying if w.limits.over is None else ended.staying.unionByName(ended.given)
+            changed = closed.staying if w.limits.over is None else closed.staying.unionByName(closed.given)
             return {"": changed, "-": self._before(changed)}
         if w.allowed:
-            return {"": ended.given, "-": self._before(ended.given.where(ended_sql(END, w.limits.closed_before)))}
-        return {"": ended.given}
+            return {"": closed.given, "-": self._before(closed.given.where(ended_sql(END, w.limits.closed_before)))}
+        return {"": closed.given}
 
     def _before(self, changed: DataFrame) -> DataFrame:
         """What windows were at the base."""
-        held = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
-        return empty_like(changed) if held is None else held
+        stored = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
+        return empty_like(changed) if stored is None else stored
 
     def _lifted(self, rows: DataFrame) -> RowPartials | None:
         """Partial results per window, in rows of which there may be several for one. Null: rows without a time.
@@ -143,15 +143,15 @@ class FixedWindows:
         other code to Spark, and is compiled anew.
         """
         limit, last_end = self.windowing.limits.late, self._last_end("_pane")
-        found = panes.selectExpr(
+        summary = panes.selectExpr(
             f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
         ).first()
-        assert found is not None
-        ends, late = Ends(found[1], found[0]), None
+        assert summary is not None
+        ends, late = Ends(summary[1], summary[0]), None
         if ends.reach(limit):
             counted = panes.where(ended_micros_sql(last_end, limit)).selectExpr("sum(_rows)").first()
             late = counted[0] if counted else None
-        self.windowing.count(late=late, without_time=found[2])
+        self.windowing.count(late=late, without_time=summary[2])
         return ends
 
     def _windows(self, panes: DataFrame) -> DataFrame:
@@ -171,11 +171,11 @@ class FixedWindows:
         """Panes once for each window that they are a part of. `_rows` is told with the last of these windows only."""
         steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
         starts = f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)"
-        rest = [quoted(name) for name in panes.columns if name not in ("_pane", "_rows")]
+        other_columns = [quoted(name) for name in panes.columns if name not in ("_pane", "_rows")]
         windows = panes.selectExpr("*", f"posexplode({starts}) AS (_place, _start)")
         windows = windows.where(f"_pane IS NULL OR _start + {self.size}L > _pane")
         return windows.selectExpr(
-            f"timestamp_micros(_start) AS {START}", "_pane", "IF(_place = 0, _rows, 0L) AS _rows", *rest
+            f"timestamp_micros(_start) AS {START}", "_pane", "IF(_place = 0, _rows, 0L) AS _rows", *other_columns
         )
 
     # -- what is given -------------------------------------------------------------------------------
@@ -194,25 +194,25 @@ class FixedWindows:
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """The windows that are complete now; again those that were before, if late rows have changed them."""
         w = self.windowing
-        held = w.held(fresh, common=closing_sql(END, w.limits))
+        due = w.held(fresh, common=closing_sql(END, w.limits))
         self._keep(fresh, ends)
         closing = fresh.where(ended_sql(END, w.limits.closed))
         if not w.allowed and not w.limits.closes_any(self.size, self.slide):  # mostly none closes
             return {"": empty_like(fresh)}
-        if held is None:
+        if due is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:
-            return {"": w.merged(held, closing)}
+            return {"": w.merged(due, closing)}
         given_before = w.held_of(closing.where(ended_sql(END, w.limits.closed_before)))
         assert given_before is not None
-        return {"": w.merged(held.unionByName(given_before), closing), "-": given_before}
+        return {"": w.merged(due.unionByName(given_before), closing), "-": given_before}
 
     def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Every window that has changed."""
         w = self.windowing
         before = w.held_of(fresh)
         ending = fresh.where(ended_sql(END, w.limits.over))
-        ended = w.merged(w.held_of(ending), ending)
-        kept = self._keep(fresh, ends)
-        changed = ended if kept is None else kept.unionByName(ended)
+        closed = w.merged(w.held_of(ending), ending)
+        staying = self._keep(fresh, ends)
+        changed = closed if staying is None else staying.unionByName(closed)
         return {"": changed, "-": fresh.where("false") if before is None else before}

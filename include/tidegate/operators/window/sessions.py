@@ -11,6 +11,7 @@ row may make one of two that were held. A session's identity is its start: where
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -39,13 +40,13 @@ class SessionWindows:
         if w.side:
             rows = w.context.keep(rows)
         late = self._judged(rows).where("_fate > 0").drop("_time", "_fate")
-        made = w.context.keep(self._made(rows))
-        any_new = self._look(made)
-        fresh = made.where("_fate = 0").drop("_fate", "_island", "_rows")
-        held = w.held(fresh, open_sql(END, w.limits.late))
-        streams = self._merged(fresh, held) if any_new else self._closing(fresh, held)
-        given = {name: w.results(frame) for name, frame in streams.items()}
-        return {**given, "late": late} if w.side else given
+        pieces = w.context.keep(self._made(rows))
+        any_new = self._look(pieces)
+        fresh = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
+        stored = w.held(fresh, open_sql(END, w.limits.late))
+        streams = self._merged(fresh, stored) if any_new else self._closing(fresh, stored)
+        results = {name: w.results(frame) for name, frame in streams.items()}
+        return {**results, "late": late} if w.side else results
 
     # -- what is new ---------------------------------------------------------------------------------
 
@@ -74,21 +75,21 @@ class SessionWindows:
         ]
         return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
 
-    def _look(self, made: DataFrame) -> bool:
+    def _look(self, pieces: DataFrame) -> bool:
         """Count what is late; whether there is anything that is not."""
-        found = made.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
-        assert found is not None
-        self.windowing.count(late=found[1], without_time=found[2])
-        return bool(found[0])
+        counts = pieces.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
+        assert counts is not None
+        self.windowing.count(late=counts[1], without_time=counts[2])
+        return bool(counts[0])
 
     # -- what is given -------------------------------------------------------------------------------
 
-    def _merged(self, fresh: DataFrame, held: DataFrame | None) -> dict[str, DataFrame]:
+    def _merged(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
         """Sessions that rows have been added to: into the state, and out."""
         from pyspark.sql import functions as F
 
         w = self.windowing
-        touched = w.context.keep(self._touched(fresh, held))
+        touched = w.context.keep(self._touched(fresh, stored))
         old = touched.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
         merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")
@@ -99,30 +100,30 @@ class SessionWindows:
         if w.on_update:
             return {"": merged, "-": old.select(*columns)}
         complete = merged.where(ended_sql(END, w.limits.closed)).select(*columns)
-        if held is not None:
-            due = held.where(closing_sql(END, w.limits))
-            others = due.join(old, same_keys(due, old, w.keys), "left_anti")
-            complete = complete.unionByName(others.select(*columns))
+        if stored is not None:
+            due = stored.where(closing_sql(END, w.limits))
+            untouched = due.join(old, same_keys(due, old, w.keys), "left_anti")
+            complete = complete.unionByName(untouched.select(*columns))
         given_before = old.where(ended_sql(END, w.limits.closed_before)).select(*columns)
         return {"": complete, "-": given_before} if w.allowed else {"": complete}
 
-    def _touched(self, fresh: DataFrame, held: DataFrame | None) -> DataFrame:
+    def _touched(self, fresh: DataFrame, stored: DataFrame | None) -> DataFrame:
         """New sessions and all held ones that they are one with. `_island` tells which are one."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         w = self.windowing
         pieces = fresh.withColumn("_new", F.lit(True))
-        if held is not None:
-            near = held.join(fresh, same_keys(held, fresh, w.by), "left_semi") if w.by else held
+        if stored is not None:
+            near = stored.join(fresh, same_keys(stored, fresh, w.by), "left_semi") if w.by else stored
             pieces = pieces.unionByName(near.withColumn("_new", F.lit(False)))
-        by = list(map(quoted, w.by))
-        in_order = Window.partitionBy(*by).orderBy(START, END)
+        key_columns = list(map(quoted, w.by))
+        in_order = Window.partitionBy(*key_columns).orderBy(START, END)
         reached = F.max(END).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
         begins = F.coalesce(F.col(START) > reached, F.lit(True)).cast("int")
         pieces = pieces.withColumn("_begins", begins)
         pieces = pieces.withColumn("_island", F.sum("_begins").over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
-        whole = Window.partitionBy(*by, "_island")
+        whole = Window.partitionBy(*key_columns, "_island")
         whole_of = {
             "_any_new": F.bool_or("_new").over(whole),
             "_begin": F.min(START).over(whole),
@@ -130,16 +131,16 @@ class SessionWindows:
         }
         return pieces.withColumns(whole_of).where("_any_new").drop("_any_new", "_begins")
 
-    def _closing(self, fresh: DataFrame, held: DataFrame | None) -> dict[str, DataFrame]:
+    def _closing(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
         """Nothing is new: sessions that the watermark alone completes."""
         w = self.windowing
         none = fresh.where("false")
-        if w.on_update or held is None:
+        if w.on_update or stored is None:
             return {"": none, "-": none} if w.on_update or w.allowed else {"": none}
-        due = held.where(closing_sql(END, w.limits))
+        due = stored.where(closing_sql(END, w.limits))
         return {"": due, "-": none} if w.allowed else {"": due}
 
 
 def same_keys(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:
     """All keys are the same; null is the same as null."""
-    return reduce(lambda one, other: one & other, [left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in keys])
+    return reduce(operator.and_, [left[quoted(key)].eqNullSafe(right[quoted(key)]) for key in keys])

@@ -136,8 +136,8 @@ class Window(Operator):
         }
 
     def meaning(self, over_updates: bool) -> Json:
-        told = {"by": self.by, "event_time": [self.event_time], "the window": self._shape}
-        return told | meanings(self.functions)
+        meaning = {"by": self.by, "event_time": [self.event_time], "the window": self._shape}
+        return meaning | meanings(self.functions)
 
     @property
     def _shape(self) -> str:
@@ -145,34 +145,36 @@ class Window(Operator):
         kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
         if self._duration_problems():
             return kind
-        sizes = [duration_text(seconds_in(each)) for each in (*self._sizes, self.session) if each is not None]
+        sizes = [
+            duration_text(seconds_in(duration)) for duration in (*self._sizes, self.session) if duration is not None
+        ]
         return f"{kind} {' every '.join(dict.fromkeys(sizes))}"
 
     def problems(self) -> list[str]:
-        found = self._duration_problems()
+        problems = self._duration_problems()
         if not self.functions:
-            found.append('it computes nothing: name at least one, such as orders="count(*)"')
+            problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         if self.emit not in ("close", "update"):
-            found.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
+            problems.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
         if self.late not in ("drop", "side"):
-            found.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
-        found += key_problems(self.by) if self.by else []
+            problems.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
+        problems += key_problems(self.by) if self.by else []
         for name in self.by:
             if name in (START, END) or name.startswith("_"):
-                found.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
+                problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
         for name, text in self.functions.items():
             if name in (*self.by, START, END) or name.startswith("_"):
-                found.append(f"{name!r} is a key or one of tidegate's own names, and a result")
+                problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
             parsed = parse(name, text)
             if isinstance(parsed, str):
-                found.append(parsed)
-        return found
+                problems.append(parsed)
+        return problems
 
     def _duration_problems(self) -> list[str]:
-        given = [each for each in (self.tumbling, self.hopping, self.session) if each is not None]
-        if len(given) != 1:
+        sizes = [duration for duration in (self.tumbling, self.hopping, self.session) if duration is not None]
+        if len(sizes) != 1:
             kinds = 'tumbling="1 hour", hopping=("1 hour", "10 min") or session="30 min"'
-            return [f"it has {len(given)} kinds of window: expected one of {kinds}"]
+            return [f"it has {len(sizes)} kinds of window: expected one of {kinds}"]
         checked = [duration_problem("allowed_lateness", self.allowed_lateness, least=0)]
         if self.tumbling is not None:
             checked.append(duration_problem("tumbling", self.tumbling))
@@ -180,18 +182,18 @@ class Window(Operator):
             checked.append(duration_problem("session", self.session))
         if self.hopping is not None:
             checked += self._hopping_problems()
-        return [each for each in checked if each is not None]
+        return [problem for problem in checked if problem is not None]
 
     def _hopping_problems(self) -> list[str | None]:
         if not isinstance(self.hopping, tuple | list) or len(self.hopping) != 2:
             return [f'hopping={self.hopping!r}: expected a size and a step, such as ("1 hour", "10 min")']
-        found = [
-            duration_problem(f"hopping's {what}", each)
-            for what, each in zip(("size", "step"), self.hopping, strict=True)
+        problems = [
+            duration_problem(f"hopping's {part}", duration)
+            for part, duration in zip(("size", "step"), self.hopping, strict=True)
         ]
-        if any(found):
-            return [each for each in found if each is not None]
-        size, step = (micros_in(each) for each in self.hopping)
+        if any(problems):
+            return [problem for problem in problems if problem is not None]
+        size, step = (micros_in(duration) for duration in self.hopping)
         if step > size:
             return [f"hopping={self.hopping!r}: with a step longer than the size, rows between windows would be lost"]
         if size > step * MOST_WINDOWS:
@@ -204,9 +206,9 @@ class Window(Operator):
         return time_problems(columns[0], self.event_time)
 
     def shown(
-        self, held: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        return None if held[""] is None else self._windowing(inputs[0], context).shown(held[""])
+        return None if states[""] is None else self._windowing(inputs[0], context).shown(states[""])
 
     def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
         windowing = Windowing(
