@@ -1,4 +1,4 @@
-"""What transforms and remembers: operators whose state tidegate keeps, checkpoint by checkpoint."""
+"""Operators: transformations whose state tidegate keeps, checkpoint by checkpoint."""
 
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks

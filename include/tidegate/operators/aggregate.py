@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Aggregate"]
 
 ROWS = "_rows"
-"""How many rows a key has: kept only if rows can be taken back."""
+"""The number of rows of a key: kept only if the input can take rows back."""
 OURS = (ROWS, "_n", *OWN)
 
 
@@ -52,7 +52,7 @@ class Aggregate(Operator):
 
     @property
     def uses_event_time(self) -> bool:
-        """Whether it asks for watermarks: its rows expire by them."""
+        """True if its rows expire by event time."""
         return self.expiry.uses_event_time
 
     @property
@@ -130,7 +130,7 @@ class Aggregate(Operator):
         from pyspark.sql import functions as F
 
         rows = inputs[0]
-        functions, results = self._typed(rows, _gone(context), context)
+        functions, results = self._typed(rows, _withdrawn(context), context)
         if (stored := states[""]) is None:
             return None
         partials = rows.groupBy(*map(quoted, self.by)).agg(*(c for f in functions for c in f.partials()), F.count("*"))
@@ -141,7 +141,7 @@ class Aggregate(Operator):
     def _typed(
         self, rows: DataFrame, withdrawn: DataFrame | None, context: OperatorContext
     ) -> tuple[list[Function], list[Any]]:
-        """The functions for input of its types, and the columns that they make of what is kept."""
+        """Return the functions for input of these types, and the columns that they make of the stored partials."""
         functions = self._parsed()
         if withdrawn is not None:
             adapted = [function.over_updates() for function in functions]
@@ -153,7 +153,7 @@ class Aggregate(Operator):
         return functions, [*map(quoted, self.by), *(function.result(types[function.name]) for function in functions)]
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, withdrawn = inputs[0], _gone(context)
+        rows, withdrawn = inputs[0], _withdrawn(context)
         functions, results = self._typed(rows, withdrawn, context)
         state = context.state(self.by, ttl=self.ttl("", context))
         if withdrawn is None and (lifted := lift(functions, rows, self.by)):
@@ -177,7 +177,7 @@ class Aggregate(Operator):
         return {"": new, "-": new.where("false") if before is None else before.select(*results)}
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
-        """Earlier versions kept null for no distinct value, too: what they began goes on so."""
+        """Earlier versions also stored null for "no distinct value": states that they began stay that way."""
         state = context.state(self.by, ttl=self.ttl("", context))
         stored_names = {field["name"] for field in state.base.columns["fields"]} if state.base is not None else set()
         distinct = [function.name for function in functions if function.distinct_part]
@@ -191,7 +191,7 @@ class Aggregate(Operator):
     def _partial(
         self, rows: DataFrame, withdrawn: DataFrame | None, functions: Sequence[Function], context: OperatorContext
     ) -> DataFrame:
-        """One row per key of this checkpoint: what it adds to what was before."""
+        """Return one row per key of this checkpoint: what it adds to the stored row."""
         from pyspark.sql import functions as F
 
         columns = [column for function in functions for column in function.partials()]
@@ -223,7 +223,7 @@ class Aggregate(Operator):
         return context.keep(fresh.withColumns(zeros) if zeros else fresh)
 
     def _merged(self, partials: DataFrame, like: DataFrame, functions: Sequence[Function]) -> DataFrame:
-        """One row per key, in the types that partials have: a sum of decimal sums has a wider type."""
+        """Return one row per key, cast to the types of the partials: a sum of decimal sums has a wider type."""
         from pyspark.sql import functions as F
 
         columns = [column for function in functions for column in function.merges()]
@@ -247,7 +247,8 @@ class Aggregate(Operator):
         withdrawn: DataFrame | None,
         context: OperatorContext,
     ) -> DataFrame:
-        """By how much the number of distinct values changes, for each key. The values have a state of their own."""
+        """Return by how much the number of distinct values of each key changes. The values have a state of their
+        own."""
         from pyspark.sql import functions as F
 
         values = [f"_value{number}" for number in range(len(members[0].call.arguments))]
@@ -276,6 +277,6 @@ class Aggregate(Operator):
         return steps.select(*map(quoted, self.by), *columns)
 
 
-def _gone(context: OperatorContext) -> DataFrame | None:
-    """What the input takes back. None: it takes nothing back."""
+def _withdrawn(context: OperatorContext) -> DataFrame | None:
+    """Return the rows that the input takes back, or None if it takes none back."""
     return context.withdrawn[0] if context.withdrawn else None

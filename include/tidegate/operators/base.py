@@ -1,11 +1,11 @@
-"""What an operator promises: DataFrames in, DataFrames out, and everything that it remembers in tidegate's hands.
+"""The contract of an operator: DataFrames in, DataFrames out, and everything that it remembers is kept by tidegate.
 
     call       when                                    may it
-    problems   when the pipeline is validated          say all that is wrong with the declaration
+    problems   when the pipeline is validated          return all that is wrong with the declaration
     run        by a job, once per attempt              read and put state, run Spark jobs; write nothing else
 
-`run` gives rows that depend on the input, the state at the base and the checkpoint's own clock alone. So every
-attempt gives the same, and it does not matter how the input was cut into checkpoints.
+The rows that `run` returns depend only on the input, the state at the base and the checkpoint's own clock. So every
+attempt returns the same, and it does not matter how the input was cut into checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
 
 @dataclass(frozen=True)
 class StatePart:
-    """One keyed state of an operator. Most have one, without a name."""
+    """One keyed state of an operator. Most operators have one, without a name."""
 
     name: str = ""
     keys: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class StatePart:
 
 @dataclass(frozen=True)
 class Watermarks:
-    """How far event time has come for an operator: the least over its inputs, those left out that are idle."""
+    """The progress of event time for an operator: the minimum over its inputs, without those that are idle."""
 
     before: datetime | None = None
     """As of the base. A row older than this is late."""
@@ -51,9 +51,9 @@ class Watermarks:
     """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
 
     reached: datetime | None = None
-    """Where rows alone have brought it: the same as `now`, unless event time comes to its end in this checkpoint."""
+    """The watermark from rows alone: the same as `now`, unless event time ends in this checkpoint."""
     ends: bool = False
-    """Whether event time comes to its end in this checkpoint."""
+    """Whether event time ends in this checkpoint."""
 
     @property
     def before_micros(self) -> int | None:
@@ -67,7 +67,7 @@ class Watermarks:
 
 
 class Stage(Protocol):
-    """Writes a frame out of sight and gives it back as read from there."""
+    """Writes a frame where no table names it, and returns it as read from there."""
 
     def __call__(self, frame: DataFrame) -> DataFrame: ...
 
@@ -80,87 +80,88 @@ class States(Protocol):
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """What an operator may use in one attempt."""
+    """Everything that an operator may use in one attempt."""
 
     uid: str
     checkpoint: int
     clock: datetime
-    """The checkpoint's own time: when it was planned. The same for each attempt."""
+    """The checkpoint's own time: when it was planned. The same for every attempt."""
     spark: SparkSession
     states: States
     stage: Stage
-    """For what may not be computed twice: it is written once, and gone when the attempt ends."""
+    """For frames that must not be computed twice: each is written once, and removed when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
     """Only for an operator that `uses_event_time`."""
     event_time: str | None = None
-    """The column that the operator goes by: its own choice, or the one that its sources agree on."""
+    """The column that the operator uses: its own choice, or the one that its sources agree on."""
     event_times: Sequence[str | None] = ()
     """By input, the column that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
-    """What the operator remembered at the base, beside its keyed states."""
+    """What the operator remembered at the base, apart from its keyed states."""
     remember: Json = field(default_factory=dict)
-    """What it is to remember from now on: to be filled by `run`. Plain JSON, small."""
+    """What it remembers from now on, filled by `run`. Plain JSON, small."""
     replaced_is_taken: bool = True
-    """Whether anyone takes the rows that those under "" replace; if not, none need be given."""
+    """Whether anyone takes the rows that those under "" replace; if not, the operator need not return them."""
     withdrawn: Sequence[DataFrame | None] = ()
-    """By input: the rows that its new ones replace or withdraw, if it `updates`; None: what it gave stays."""
+    """By input: the rows that its new ones replace or withdraw, if the input `updates`; None: its rows are final."""
     pinned: tuple[Json, SourceContext] | None = None
-    """What the operator's `pin` answered when the checkpoint was planned, and where it was asked."""
+    """The result of the operator's `pin` when the checkpoint was planned, and the context of that call."""
     waits: bool = False
-    """Nothing falls due in this checkpoint: it is made by hand, and what timers gave would go nowhere."""
+    """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     kept: list[DataFrame] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    """What it counted (late rows …): shown, never asked."""
+    """Its counters (late rows …): shown to users, never read by tidegate."""
 
     def state(
         self, keys: Sequence[str], part: str = "", *, ttl: Ttl | None = None, over: Over | None = None
     ) -> KeyedState:
-        """One of the operator's keyed states, as of the base.
+        """Return one of the operator's keyed states, as of the base.
 
         ttl: when its rows expire; by default never. over: what of it the operator takes no notice of.
         """
         return self.states(part, keys, ttl, over)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Compute the frame once, however often it is used; let go when the job is done."""
+        """Compute the frame once, however often it is used; it is released when the job ends."""
         stored = materialize(frame)
         self.kept.append(stored)
         return stored
 
 
 class Operator(ABC):
-    """Something that remembers. Its uid, by default its name, is what its state is found by."""
+    """A transformation that remembers. Its state is found by its uid, by default its name."""
 
     kind: ClassVar[str]
     event_time: str | None = None
-    """The column that it goes by. None: the one that its sources declare."""
+    """The column with its event time. None: the one that its sources declare."""
     renews: ClassVar[bool] = False
-    """Whether its rows have columns of its own, not those of its inputs."""
+    """Whether its rows have columns of its own instead of those of its inputs."""
     instead: ClassVar[str] = "put it in front of that"
-    """What to do if it cannot take a stream that replaces rows."""
+    """The advice to the user if it cannot take a stream that replaces rows."""
 
     @property
     def told_by(self) -> list[str]:
-        """What tells it from others of its kind behind the same streams: a uid is made of it if none is given."""
+        """The part of the declaration that distinguishes it from others of its kind on the same streams, for its default uid."""
         return []
 
     @property
     def uses_event_time(self) -> bool:
-        """Whether it asks for watermarks: they cost a look at each source's times."""
+        """True if it needs watermarks, which cost a look at each source's times."""
         return False
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        """What is wrong for it with the columns of event time that the sources of each input declare."""
+        """Return its problems with the event-time columns that the sources of each input declare."""
         return []
 
     @property
     def lag_s(self) -> float:
-        """How much older than its watermark the rows may be that it gives: what follows waits so much longer."""
+        """Upper bound on how far output rows lag the operator's watermark: operators downstream wait that much
+        longer."""
         return 0.0
 
     def untimely(self, column: str) -> str | None:
-        """Why what follows cannot go by this column of its rows: they may be older there than `lag_s` tells. None: it
-        can, for all that is known."""
+        """Return why an operator downstream cannot use this column of its rows as event time, as they may be older
+        there than `lag_s` promises. None: nothing speaks against it."""
         return None
 
     @property
@@ -170,61 +171,62 @@ class Operator(ABC):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its streams beside its own, such as late rows."""
+        """The names of its additional output streams, such as late rows."""
         return ()
 
     @property
     def possible_outputs(self) -> Mapping[str, str]:
-        """Outputs that it would have if it were declared otherwise, and how."""
+        """Outputs that it would have if it were declared differently, each with that declaration."""
         return {}
 
     @property
     def updates(self) -> bool:
-        """Whether its output replaces rows that it gave before, by key. False: what it gave stays."""
+        """True if its output replaces rows that it emitted before, by key. False: emitted rows are final."""
         return False
 
     @property
     def gives_all(self) -> bool:
-        """Whether each checkpoint gives all that it holds, to be looked up, not what is new."""
+        """True if each checkpoint emits everything that it holds, as a lookup table, instead of what is new."""
         return False
 
     @property
     def takes_updates(self) -> bool:
-        """Whether it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
+        """True if it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False
 
     def update_problems(self) -> list[str]:
-        """What is wrong with the declaration if an input replaces rows."""
+        """Return the problems of its declaration if an input replaces rows."""
         return []
 
     @property
     def columns(self) -> list[str] | None:
-        """The columns of its stream. None: as its input has them."""
+        """The columns of its stream. None: the same as its input's."""
         return None
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:
-        """By input, the column whose time it goes by; None: the one that sources declare. Empty: it reads none."""
+        """By input, the column that it reads event time from; None: the one that sources declare. Empty: it reads
+        none."""
         return ()
 
     @property
     def results(self) -> Mapping[str, str]:
-        """By the names of what it computes that may be added or left out, what each is about."""
+        """The results that may be added or removed, by name, each with what it is computed from."""
         return {}
 
     @property
     def replacing(self) -> Json:
-        """When it gives and replaces rows, of those that it could give. Behind it, this may not change: rows would be
-        taken back that were never given."""
+        """Which of its results it emits and replaces, and when. With operators downstream this must not change: they
+        would be asked to take back rows that were never emitted."""
         return {}
 
     @property
     def forgets(self) -> bool:
-        """Whether it forgets rows that it gave, and gives others later without taking those back."""
+        """True if it forgets rows that it emitted, and later emits others without taking those back."""
         return False
 
     def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
-        """Whether a row with such a key, once given, is only ever replaced by one with the same key.
+        """Return whether a row with such a key, once emitted, is only ever replaced by one with the same key.
 
         over_updates: an input replaces rows.
         """
@@ -232,50 +234,50 @@ class Operator(ABC):
 
     @property
     def known_by(self) -> list[str] | None:
-        """The columns by which it knows every key that it was ever given. None: it forgets some, or knows none."""
+        """The columns by which it knows every key that it ever received. None: it forgets some, or knows none."""
         return None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        """When the rows of one of its states expire. None: never."""
+        """Return when the rows of one of its states expire. None: never."""
         return None
 
     def shown(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        """If it `updates`: the rows that it has given and not taken back, by what its states hold, exactly as it gave
-        them. So what is changed in a state by hand can be given on. None: what it gave stays.
+        """Return the rows that it has emitted and not taken back, according to its states, exactly as emitted.
 
-        held: all rows of its states, by part. None: that one has never held anything.
+        So a state that was changed by hand can be passed downstream. None: its rows are final.
+        states: all rows of its states, by part. None: that part has never held anything.
         """
         return None
 
     def pin(self, context: SourceContext) -> Json | None:
-        """What is read beside the streams, such as a table's version, for all attempts: asked when a checkpoint is
-        planned, without a JVM. None: nothing."""
+        """Return what it reads besides its streams, such as a table's version, so that all attempts read the same.
+        Called when a checkpoint is planned, without a JVM. None: nothing."""
         return None
 
     @abstractmethod
     def describe(self) -> Json:
-        """The declaration for fingerprints and `explain`."""
+        """Return the declaration for fingerprints and `explain`."""
 
     def meaning(self, over_updates: bool) -> Json:
-        """What it is that the operator remembers. What is named here today and was named before must be the same.
+        """Return the semantic identity of the state. Any key present both now and in the stored state must be equal.
 
         over_updates: an input replaces rows. "event_time": its own choice for each input; for None, what sources say.
         """
         return {}
 
     def problems(self) -> list[str]:
-        """What is wrong with the declaration itself, all at once."""
+        """Return everything that is wrong with the declaration itself."""
         return []
 
     def code(self) -> object:
-        """The user's function in it, if there is one: its code is part of the fingerprint."""
+        """The user's function in it, if there is one: its code is part of the pipeline's fingerprint."""
         return None
 
     @abstractmethod
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        """The operator's streams for this checkpoint: its own under "", others by their names.
+        """Return the operator's streams for this checkpoint: its own under "", others by their names.
 
         If it `updates`, "-" has the rows that those under "" replace, and those that hold no longer: the same columns.
         """

@@ -21,7 +21,7 @@ __all__ = ["Broadcast"]
 
 
 class Broadcast(Latest):
-    """The row of each key that is the greatest in `order_by`, of all keys that ever came."""
+    """For each key that ever arrived, the row that is the greatest in `order_by`."""
 
     kind: ClassVar[str] = "broadcast"
 

@@ -24,7 +24,7 @@ class Call:
     where: str | None = None
 
     def filtered(self, *, keep_last: bool) -> Call:
-        """The same without its condition: arguments are null where it does not hold, and aggregates pass over null.
+        """Return the call without its condition: arguments are null where it does not hold, and aggregates ignore null.
 
         keep_last: the last argument is no value of a row.
         """
@@ -35,7 +35,7 @@ class Call:
 
 
 def parse_call(text: str) -> Call | str:
-    """The call that `text` is, or what is wrong with it."""
+    """Parse `text` as a call, or return what is wrong with it."""
     match = _NAME.match(text)
     if match is None:
         return 'is no aggregate: write one call, such as "sum(amount)"'
@@ -67,7 +67,7 @@ def _with_filter(call: Call, suffix: str) -> Call | str:
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Where the parenthesis at `opening` is closed."""
+    """Return the position at which the parenthesis at `opening` is closed. None: it is not."""
     for position, char, depth in _outside_quotes(text, opening):
         if char == ")" and depth == 0:
             return position
@@ -75,13 +75,13 @@ def _closing(text: str, opening: int) -> int | None:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of parentheses and quotes."""
+    """Split the text at commas outside of parentheses and quotes."""
     cuts = [position for position, char, depth in _outside_quotes(text, 0) if char == "," and depth == 0]
     return [text[a + 1 : b] for a, b in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str, int]]:
-    """Each character that is not quoted, with how many parentheses or brackets are open behind it."""
+    """Yield each character that is not quoted, with the number of parentheses and brackets open after it."""
     depth, quote, skip = 0, "", False
     for position in range(start, len(text)):
         char = text[position]

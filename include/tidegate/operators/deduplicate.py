@@ -1,4 +1,4 @@
-"""Rows whose key was not there before.
+"""Rows whose key has not been seen before.
 
 The first checkpoint that has a row of a key gives it; of several in one checkpoint it is the earliest, then the least
 by all that it holds. So duplicates that are copies give the same however the input is cut; where they differ and it
@@ -29,7 +29,7 @@ __all__ = ["Deduplicate"]
 
 
 class Deduplicate(Operator):
-    """`by`: what makes rows duplicates. `within`: for how long, in event time; None: for ever."""
+    """`by`: the columns that make rows duplicates. `within`: for how long, in event time; None: without a limit."""
 
     kind: ClassVar[str] = "deduplicate"
 
@@ -44,7 +44,7 @@ class Deduplicate(Operator):
 
     @property
     def uses_event_time(self) -> bool:
-        """Whether it needs watermarks."""
+        """True if it needs watermarks."""
         return self.within is not None
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
@@ -107,14 +107,15 @@ class Deduplicate(Operator):
         return firsts.select("_row.*")
 
     def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
-        """What makes a row earlier than another: nothing, if neither it nor its sources say."""
+        """Return the columns that make a row earlier than another: none if neither it nor its sources name any."""
         if self.event_time is None and context.event_times[0] not in rows.columns:
             return []
         micros = time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")
         return [micros.isNull(), micros]
 
     def _within(self, rows: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame:
-        """Each key's times in order: one is new if it is far enough from all that are new before it, or were given."""
+        """Take each key's times in order: a time is new if it is far enough from all new ones before it and all stored
+        ones."""
         from pyspark.sql import functions as F
 
         bounds = bounds_in(self.within)

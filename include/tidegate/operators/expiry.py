@@ -1,4 +1,4 @@
-"""How operators are told when what they remember expires."""
+"""Declares when the rows that an operator remembers expire."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["NEVER", "Expiry"]
 
 @dataclass(frozen=True)
 class Expiry:
-    """As the user declares it."""
+    """The user's declaration."""
 
     after: str | float | None
-    """How long a key's row lives after it last changed. None: for ever."""
+    """How long a key's row lives after its last change. None: without a limit."""
     time: str = "processing"
-    """What the time is told by: "processing" is the checkpoint's own clock, "event" the watermark."""
+    """The clock that counts: "processing" is the checkpoint's own clock, "event" the watermark."""
 
     @property
     def uses_event_time(self) -> bool:
-        """Whether it asks for watermarks."""
+        """True if it needs watermarks."""
         return self.after is not None and self.time == "event"
 
     def describe(self) -> Json:
-        """For fingerprints; nothing if nothing expires."""
+        """Return the declaration for fingerprints; empty if nothing expires."""
         return {} if self.after is None else {"state_ttl": self.after, "ttl_time": self.time}
 
     def problems(self) -> list[str]:
-        """What is wrong with the declaration."""
+        """Return the problems of the declaration."""
         problems = []
         if self.after is not None and not self._seconds:
             problems.append(f'state_ttl is {self.after!r}: write a duration above 0, such as "30 days"')
@@ -51,7 +51,7 @@ class Expiry:
             return 0.0
 
     def ttl(self, context: OperatorContext) -> Ttl | None:
-        """When rows expire, in one attempt."""
+        """Return when rows expire in one attempt."""
         if self.after is None:
             return None
         lasts = timedelta(seconds=self._seconds)

@@ -24,20 +24,20 @@ __all__ = ["FUNCTIONS", "Function", "arguments", "meanings", "parse", "parsed_fu
 
 @dataclass(frozen=True)
 class Shape:
-    """How a function is kept. `{x}`, `{y}` are its arguments, `{p}` a partial's column; SQL throughout."""
+    """The way a function is stored. `{x}`, `{y}` are its arguments, `{p}` a partial's column; SQL throughout."""
 
     partials: dict[str, str]
-    """Suffix of the partial's column → how it comes from rows."""
+    """Suffix of the partial's column → its SQL over rows."""
     merges: dict[str, str]
-    """Suffix → how partials become one."""
+    """Suffix → the SQL that merges partials into one."""
     result: str
     arguments: int = 1
     spark: str = ""
-    """What Spark computes of all rows at once, if it is not the call itself."""
+    """The SQL that Spark computes over all rows at once, if it is not the call itself."""
     sums: bool = False
     """Whether partials are numbers that are added up, so that rows can be taken back."""
     bound: bool = False
-    """Whether the last argument is a number: how many values are kept at most."""
+    """Whether the last argument is a number: the most values that are kept."""
 
 
 def _same(name: str) -> Shape:
@@ -50,7 +50,8 @@ def _sums(result: str, **partials: str) -> Shape:
 
 
 def _by(name: str, minimum: bool) -> Shape:
-    """The value where another is least or greatest; of several such values the least or greatest, so it is one."""
+    """The value where another is least or greatest. Of several such values it takes the least or greatest: so it is
+    one."""
     extreme = "min" if minimum else "max"
     pair = "CASE WHEN {y} IS NOT NULL THEN named_struct('y', {y}, 'x', {x}) END"
     spark = f"{extreme}_by({{x}}, {{y}})"
@@ -76,7 +77,7 @@ def _moments(result: str) -> Shape:
 
 
 def _spread(distinct: bool) -> Shape:
-    """The least values up to a bound, in order: which are kept does not depend on when they came."""
+    """The least values up to a bound, in order: which are kept does not depend on when they arrived."""
     name = "collect_set" if distinct else "collect_list"
     once = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
     return Shape(
@@ -131,14 +132,14 @@ FUNCTIONS: Final = {
     "collect_list": _spread(distinct=False),
     "collect_set": _spread(distinct=True),
 }
-"""What can be kept. `count` also takes `distinct`, and any number of arguments."""
+"""The functions that can be kept. `count` also takes `distinct`, and any number of arguments."""
 
 _BACK: Final = {
     "sum": _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})"),
     **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
     **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
 }
-"""How those are kept over inputs that replace their rows, where that differs."""
+"""The shapes over inputs that replace their rows, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,12 @@ class Function:
 
     @property
     def argument(self) -> str:
-        """What it is of, as SQL."""
+        """The SQL of its argument."""
         return ", ".join(self.call.arguments)
 
     @property
     def distinct_part(self) -> str | None:
-        """For an exact `count(distinct …)`: the keyed state in which its values are."""
+        """For an exact `count(distinct …)`: the keyed state that holds its values."""
         return f"distinct-{sha256(self.argument.encode())[:12]}" if self.call.distinct else None
 
     @property
@@ -166,14 +167,14 @@ class Function:
 
     @property
     def spark(self) -> str:
-        """What Spark computes of all rows at once: the type of the result is this one's."""
+        """The SQL for Spark over all rows at once: its type is the type of the result."""
         if not self.shape.spark:
             distinct = "DISTINCT " if self.call.distinct else ""
             return f"{self.call.name}({distinct}{self.argument})"
         return self._filled(self.shape.spark)
 
     def in_windows(self) -> Function:
-        """The same where a key's values are few: an exact `count(distinct …)` keeps them with it.
+        """Return the same for keys with few values each: an exact `count(distinct …)` stores them with the key.
 
         In order, so that every attempt stages the same, whatever Spark met first.
         """
@@ -186,11 +187,11 @@ class Function:
         return replace(self, shape=Shape({"": values}, {"": merged}, result))
 
     def sparse(self) -> Function:
-        """An exact `count(distinct …)` as earlier versions kept it: null for 0, too."""
+        """Return an exact `count(distinct …)` as earlier versions stored it: null for 0, too."""
         return replace(self, shape=_SPARSE) if self.call.distinct else self
 
     def over_updates(self) -> Function | str:
-        """The same over an input that replaces its rows; or why it cannot be."""
+        """Return the same over an input that replaces its rows; or why that is impossible."""
         shape = _BACK.get(self.call.name, self.shape)
         if shape.sums:
             return replace(self, shape=shape)
@@ -201,7 +202,8 @@ class Function:
         )
 
     def typed(self, spark_type: str) -> Function:
-        """The same for arguments of the type that Spark's result tells of: all means but decimal ones are doubles."""
+        """Return the same for arguments of the type that follows from Spark's result: all means but decimal ones are
+        doubles."""
         if self.shape is not _MEAN:
             return self
         if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark_type):
@@ -212,15 +214,15 @@ class Function:
         return replace(self, shape=replace(self.shape, partials=partials))
 
     def partials(self) -> list[Column]:
-        """From rows to partial values."""
+        """Return the columns that turn rows into partial values."""
         return [self._column(text, suffix) for suffix, text in self.shape.partials.items()]
 
     def merges(self) -> list[Column]:
-        """From partial values of one key to one each."""
+        """Return the columns that merge partial values of one key."""
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
 
     def result(self, spark_type: str | None = None) -> Column:
-        """From partial values to what the user asked for, in this type."""
+        """Return the column with the result that the user declared, in this type."""
         text = f"CAST({self.shape.result} AS {spark_type})" if spark_type else self.shape.result
         return self._column(text, "", self.name)
 
@@ -239,7 +241,7 @@ class Function:
 
 
 def parse(name: str, text: object) -> Function | str:
-    """The declared aggregate, or what is wrong with it."""
+    """Parse a declared aggregate, or return what is wrong with it."""
     if not isinstance(text, str):
         return f'{name}={text!r} is no aggregate: write a call as text, such as {name}="sum(amount)"'
     call = parse_call(text)
@@ -273,12 +275,12 @@ def _identity(call: Call) -> str:
 
 
 def arguments(functions: Mapping[str, str]) -> dict[str, str]:
-    """By result, what it is computed of."""
+    """Return the SQL argument of each result."""
     return {function.name: function.argument for function in parsed_functions(functions)}
 
 
 def _unfit(call: Call, shape: Shape) -> str | None:
-    """Why this call cannot be kept, though its function can."""
+    """Return why this call cannot be kept, though its function can."""
     count = len(call.arguments)
     if call.distinct and call.name != "count":
         return f"{call.name} of distinct values cannot be kept; count(distinct …) can"

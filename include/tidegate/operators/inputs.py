@@ -1,4 +1,4 @@
-"""What operators check of their inputs when they run: told with the operator, its uid, and what the input has."""
+"""Checks that operators make of their inputs when they run. Errors name the operator's uid and what the input has."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ OWN = (
     *("_group", "_checkpoint", "_deleted", "_touched"),
     *("_row", "_at", "_n", "_was", "_now", "_before", "_copy", "_matched", "_new", "_top", "_hit", "_first", "_aside"),
 )
-"""Names that operators and states use beside a row's own columns."""
+"""Names that operators and states use in addition to a row's own columns."""
 
 _COMPUTED = re.compile(r"\w\s*\(.*\)|\s[-+*/%|]\s|\sas\s", re.IGNORECASE | re.DOTALL)
-"""An expression, not a column's name."""
+"""Matches an expression instead of a column's name."""
 
 T = TypeVar("T")
 
 
 def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
-    """What is wrong with a declared key. `what`: the argument that names it."""
+    """Return what is wrong with a declared key. parameter: the argument that names it."""
     if not names:
         return [f"it has no key: name the columns in {parameter}=[…]"]
     if unfit := [name for name in names if not isinstance(name, str) or not name]:
@@ -61,7 +61,7 @@ def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], parameter: str, context: OperatorContext) -> None:
-    """Invalid if the input lacks one of these columns."""
+    """Raise Invalid if the input lacks one of these columns."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise Invalid(
@@ -74,7 +74,7 @@ def need_columns(frame: DataFrame, names: Iterable[str], parameter: str, context
 
 
 def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: OperatorContext) -> None:
-    """Invalid if the input lacks one of these columns, or if it is of a type that cannot be a key."""
+    """Raise Invalid if the input lacks one of these columns, or one is of a type that cannot be a key."""
     need_columns(frame, names, parameter, context)
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
@@ -87,7 +87,7 @@ def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: O
 
 
 def refuse_own(frame: DataFrame, context: OperatorContext, names: Iterable[str] = OWN) -> None:
-    """Invalid if the input has columns of these names."""
+    """Raise Invalid if the input has columns of these names."""
     reserved = {name.casefold() for name in names}
     if clash := [name for name in frame.columns if name.casefold() in reserved]:
         raise Invalid(
@@ -99,12 +99,12 @@ def refuse_own(frame: DataFrame, context: OperatorContext, names: Iterable[str] 
 
 
 def columns_of(frame: DataFrame) -> list[str]:
-    """The input's columns, as SQL writes them."""
+    """Return the input's columns, quoted for SQL."""
     return [quoted(name) for name in frame.columns]
 
 
 def same(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
-    """All of the columns are the same, pair by pair. nulls: null is the same as null, not unknown."""
+    """Return the condition that the columns are equal, pair by pair. nulls: null equals null."""
     from pyspark.sql import functions as F
 
     equal = "<=>" if nulls else "="
@@ -113,7 +113,7 @@ def same(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
 
 
 def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) -> T:
-    """What `plan` gives; Invalid if Spark refuses its expressions for an input like this one."""
+    """Return the result of `plan`. Raise Invalid if Spark refuses its expressions for an input like this one."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -130,7 +130,7 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
 
 
 def result_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> dict[str, str]:
-    """What Spark's own aggregates give over all rows at once; Invalid if it refuses them."""
+    """Return the types that Spark's own aggregates have over all rows at once. Raise Invalid if Spark refuses them."""
     from pyspark.sql import functions as F
 
     schema = analysed(lambda: rows.agg(*(F.expr(f.spark).alias(f.name) for f in functions)).schema, rows, context)
@@ -138,7 +138,7 @@ def result_types(functions: Sequence[Function], rows: DataFrame, context: Operat
 
 
 def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
-    """What a state holds, in the columns and types of what is put into it today: null in columns that are new.
+    """Return the rows of a state, in the columns and types of what is put into it today: null in columns that are new.
 
     Invalid if the state cannot go on with these types: before anything is computed with both.
     """

@@ -1,4 +1,4 @@
-"""One row per key, or the first few, by an order that rows carry themselves: whatever the order in which they come.
+"""One row per key, or the first few, by an order in the rows themselves, independent of the order of arrival.
 
 Rows that are equal in that order are told apart by all that they hold, so that each attempt and each way to cut the
 input gives the same. Both replace rows that they gave before. Over an input that replaces rows itself they keep all
@@ -105,7 +105,7 @@ class Latest(Operator):
         return _first_held(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
-        """The greatest of what is new and what is held: the others are forgotten."""
+        """Return the greatest of the new and the stored rows; the others are forgotten."""
         from pyspark.sql import functions as F
 
         key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
@@ -131,7 +131,7 @@ class Latest(Operator):
         return {"": new, "-": before.join(candidate_keys, same_key, "left_semi")}
 
     def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
-        """Of copies of a row the one that was there before."""
+        """Prefer, among copies of a row, the stored one."""
         from pyspark.sql import functions as F
 
         order = F.struct(*map(quoted, self.order_by), row_id(like).alias("_row"), (~F.col("_new")).alias("_was"))
@@ -207,13 +207,13 @@ class TopN(Operator):
 def _first_held(
     stored: DataFrame, rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
 ) -> DataFrame:
-    """The first rows of each key among those that a state holds. rows: the input, for its columns."""
+    """Return the first rows of each key among those that a state holds. rows: the input, for its columns."""
     stored = recalled(context.state([*by, "_row"]), stored, side_rows(rows, rows, by), context)
     return first_rows(stored, by, order, n, rows.columns)
 
 
 def _by(text: str) -> By:
-    """A column, maybe with asc or desc behind it: names may have spaces."""
+    """Parse a column, optionally followed by asc or desc: names may have spaces."""
     match = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
     assert match is not None
     return By(match[1], ascending=(match[2] or "").lower() == "asc")

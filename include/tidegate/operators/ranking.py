@@ -23,19 +23,19 @@ __all__ = ["RANK", "By", "first_rows", "ranked"]
 
 RANK: Final = "rank"
 COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
-"""How many copies of a row there are, and how many rows are before it: now, and before."""
+"""The number of copies of a row, and the number of rows before it: now, and at the base."""
 
 
 @dataclass(frozen=True)
 class By:
-    """A column to go by. Null comes last, either way."""
+    """A column to order by. Null comes last, either way."""
 
     name: str
     ascending: bool
 
     @property
     def column(self) -> Column:
-        """For Spark."""
+        """The term for Spark."""
         from pyspark.sql import functions as F
 
         column = F.col(quoted(self.name))
@@ -50,7 +50,7 @@ def ranked(
     n: int,
     context: OperatorContext,
 ) -> tuple[DataFrame, DataFrame]:
-    """The rows that have taken a place among the first `n` of their key, with `rank`; and those that have lost theirs.
+    """Return the rows that have entered the first `n` of their key, with `rank`; and those that have left them.
 
     gone: the rows that the input takes back; None: it takes none back.
     """
@@ -66,12 +66,12 @@ def ranked(
 
 
 def first_rows(stored: DataFrame, by: Sequence[str], order: Sequence[By], n: int, columns: Sequence[str]) -> DataFrame:
-    """The first `n` rows of each key among all that are held, with `rank`."""
+    """Return the first `n` of all stored rows of each key, with `rank`."""
     return _first(_placed(stored, by, order, COUNTED[:1]), COUNTED[0], columns, n)
 
 
 def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Sequence[tuple[str, str]]) -> DataFrame:
-    """Rows with how many of their key come before each."""
+    """Add to each row the number of rows of its key that come before it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -84,7 +84,7 @@ def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Se
 
 
 def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int) -> DataFrame:
-    """Each row that is among the first `n`, as often as it is there, with `rank`."""
+    """Return each row that is among the first `n`, as often as it occurs, with `rank`."""
     from pyspark.sql import functions as F
 
     count, place = counted

@@ -1,4 +1,4 @@
-"""Aggregates that are sums and extremes throughout: each row of the input as partial values, to be merged as such.
+"""Aggregates that are sums and extremes throughout: each input row is turned into partial values, to be merged as such.
 
 Then reducing the batch and merging it with the state are the same thing, done in one go by `KeyedState.merge`.
 """
@@ -24,16 +24,17 @@ _MERGE = re.compile(r"(sum|min|max)\(\{p\w*\}\)")
 
 @dataclass(frozen=True)
 class RowPartials:
-    """Rows with the keys and a column per partial value, and what is done with each."""
+    """Rows with the keys and a column per partial value, and the operation that merges each."""
 
     rows: DataFrame
     ops: dict[str, str]
     fixed: dict[str, int] = field(default_factory=dict)
-    """What columns are that are the same in all rows."""
+    """The columns with the same value in all rows."""
 
 
 def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
-    """Partial value's column → "sum", "min" or "max", as `KeyedState.merge` takes it; None: not all are such."""
+    """Return partial value's column → "sum", "min" or "max", for `KeyedState.merge`; None: not all functions are
+    such."""
     ops: dict[str, str] = {}
     for function in functions:
         for suffix, text in function.shape.merges.items():
@@ -46,7 +47,8 @@ def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
 def lift(
     functions: Sequence[Function], rows: DataFrame, by: Sequence[str], before: Sequence[Column] = ()
 ) -> RowPartials | None:
-    """The rows as partial values; None: some function is of another shape. before: keys that are no columns yet."""
+    """Return the rows as partial values; None: some function has another shape. before: keys that are no columns
+    yet."""
     from pyspark.sql import functions as F
 
     ops = merges_of(functions)
@@ -67,7 +69,7 @@ def lift(
 
 
 def _row(partial: str, argument: str) -> str | None:
-    """What a single row gives; None: it cannot be told."""
+    """Return the partial value of a single row; None: it is not known."""
     match = _PARTIAL.fullmatch(partial)
     if match is None or not _is_one(argument):
         return None
@@ -80,7 +82,7 @@ def _row(partial: str, argument: str) -> str | None:
 
 
 def _is_one(argument: str) -> bool:
-    """Whether it is one expression, and nothing else such as DISTINCT in front of it or FILTER behind it."""
+    """Return whether it is one expression, without DISTINCT before it or FILTER after it."""
     if not argument.strip() or re.match(r"(distinct|all)\b", argument, re.IGNORECASE):
         return False
     depth, quote = 0, ""

@@ -34,11 +34,11 @@ __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
 How = Literal["inner", "left", "full"]
 EVERY_FILE = 1_000_000_000
-"""A bound that no table reaches: a version is read whole."""
+"""An offset that no table reaches: a version is read whole."""
 
 
 def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
-    """What every join may have wrong."""
+    """Return the problems that every join may have."""
     problems = on.problems()
     if how not in allowed:
         problems.append(f"how={how!r}: expected {' or '.join(allowed)}")
@@ -82,7 +82,7 @@ class IntervalJoin(Operator):
 
     @property
     def uses_event_time(self) -> bool:
-        """Whether it needs watermarks."""
+        """True if it needs watermarks."""
         return True
 
     @property
@@ -91,7 +91,7 @@ class IntervalJoin(Operator):
 
     @property
     def lag_s(self) -> float:
-        """How much older than its watermark the rows may be that it gives."""
+        """Upper bound on how far output rows lag the watermark."""
         bounds = bounds_in(self.within)
         return 0.0 if isinstance(bounds, str) else max(-bounds[0], bounds[1], 0) / 1_000_000
 
@@ -146,7 +146,7 @@ class IntervalJoin(Operator):
     def _result(
         self, sides: Sequence[Side], columns: Sequence[Sequence[str]], bounds: tuple[int, int], context: OperatorContext
     ) -> DataFrame:
-        """Pairs of which one row at least is new, and what an outer side gives up waiting for."""
+        """Return the pairs in which at least one row is new, and the rows for which an outer side no longer waits."""
         from pyspark.sql import functions as F
 
         left, right = (side.rows(context) for side in sides)
@@ -167,14 +167,14 @@ class IntervalJoin(Operator):
         return result
 
     def _arrived(self, on_time: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
-        """This checkpoint's rows of one side, one for all copies of a row."""
+        """Return this checkpoint's rows of one side, one for all copies of a row."""
         if self.how == "inner":
             on_time = on_time.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on))
         return context.keep(side_rows(on_time, like, self.on, extra=["_at"]))
 
 
 class LatestJoin(Operator):
-    """What both sides hold now, row by row under the same keys. For ever: both sides are kept."""
+    """The current rows of both sides, joined by their keys. Both sides are kept without a limit."""
 
     kind: ClassVar[str] = "join"
 
@@ -252,7 +252,7 @@ class LatestJoin(Operator):
         return self._pairs(sides[0], sides[1], columns, "_n")
 
     def _side(self, part: str, changes: DataFrame, touched: DataFrame, context: OperatorContext) -> DataFrame:
-        """A side's rows under the changed keys, with how many copies there were and are; what changed is stored."""
+        """Store a side's changes; return its rows under the changed keys, with the number of copies before and now."""
         from pyspark.sql import functions as F
 
         state = context.state([*self.on, "_row"], part)

@@ -1,4 +1,4 @@
-"""One side of a join: its rows as they are kept, those that meet this checkpoint's, and when they are forgotten."""
+"""One side of a join: its stored rows, those that match this checkpoint's, and when they are forgotten."""
 
 from __future__ import annotations
 
@@ -22,42 +22,43 @@ __all__ = ["On", "Side", "changed_rows", "check_sides", "copies", "joined_column
 
 
 THEIRS: Final = "_theirs_"
-"""In front of a name of the right side's that is a key's on the left: with a prefix the user can have both."""
+"""Prefix for a column of the right side whose name is a key's on the left: with `prefix=` the user can have both."""
 
 
 @dataclass(frozen=True)
 class On:
-    """The columns by which rows of two sides meet. Both sides are kept under the left side's names."""
+    """The columns that two sides are joined by. Both sides are stored under the left side's names."""
 
     left: list[str]
     right: list[str]
 
     @staticmethod
     def of(on: str | Sequence[str] | Mapping[str, str]) -> On:
-        """As it was declared: the same names on both sides, or left → right."""
+        """Return the columns for a declaration: the same names on both sides, or a mapping from left to right."""
         if not isinstance(on, Mapping):
             return On(listed(on), listed(on))
         return On(list(on), list(on.values()))
 
     @property
     def texts(self) -> list[str]:
-        """For people, and for comparison."""
+        """The pairs for users, and for comparison."""
         pairs = zip(self.left, self.right, strict=True)
         return [name if name == right_name else f"{name} = {right_name}" for name, right_name in pairs]
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Return the problems of the declaration."""
         return key_problems(self.left, "on") or key_problems(self.right, "on")
 
     def renamed(self, frame: DataFrame) -> dict[str, str]:
-        """Of the right side, what columns are called here: keys as on the left, and what was called so before."""
+        """Return the names here of the right side's columns: keys as on the left; other columns with a left key's name,
+        prefixed."""
         names = dict(zip(self.right, self.left, strict=True))
         ours = {name.casefold() for name in self.left}
         clashing = [name for name in frame.columns if name not in names and name.casefold() in ours]
         return names | {name: f"{THEIRS}{name}" for name in clashing}
 
     def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
-        """The right side's rows under these names."""
+        """Return the right side's rows under these names."""
         from pyspark.sql import functions as F
 
         if self.left == self.right:
@@ -76,15 +77,15 @@ class Side:
     on: Sequence[str]
     arrived: DataFrame
     touched: DataFrame
-    """The keys that this checkpoint has rows of, on either side."""
+    """The keys of which this checkpoint has rows, on either side."""
     ends: int | None
-    """Rows before this time can meet no other any more. None: nothing is known yet."""
+    """Rows before this time can no longer match any other. None: there is no watermark yet."""
     outer: bool
-    """Whether its rows are given without a partner, in the end."""
+    """Whether its rows are emitted without a partner when their time is over."""
     met: DataFrame | None = field(default=None, init=False)
 
     def rows(self, context: OperatorContext) -> DataFrame:
-        """Those that came now, and those that were there under the same keys: `_new` tells them apart."""
+        """Return the rows that arrived now and the stored ones under the same keys: `_new` distinguishes them."""
         from pyspark.sql import functions as F
 
         rows = self.arrived.select("*", F.lit(False).alias("_matched"), F.lit(True).alias("_new"))
@@ -96,7 +97,8 @@ class Side:
         return self.met
 
     def put(self, matched: DataFrame, context: OperatorContext) -> DataFrame | None:
-        """Store what changed, forget what has ended; for an outer side, what has ended without a partner."""
+        """Store changes and forget rows whose time is over; for an outer side, return those of them without a
+        partner."""
         from pyspark.sql import functions as F
 
         assert self.met is not None
@@ -146,7 +148,7 @@ class Side:
 
 
 def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequence[str] = ()) -> DataFrame:
-    """Rows as a side keeps them: keys, an id made of the columns of `like`, values, and how often each is there."""
+    """Return rows in a side's form: keys, an id made of the columns of `like`, values, and the number of copies."""
     from pyspark.sql import functions as F
 
     values = [name for name in like.columns if name not in on]
@@ -159,7 +161,7 @@ def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequen
 def changed_rows(
     frame: DataFrame, withdrawn: DataFrame | None, on: Sequence[str], context: OperatorContext
 ) -> DataFrame:
-    """By how many copies of each row (`_n`) a stream changes. gone: the rows that it takes back."""
+    """Return by how many copies of each row (`_n`) a stream changes. withdrawn: the rows that it takes back."""
     from pyspark.sql import functions as F
 
     rows = side_rows(frame, frame, on)
@@ -179,7 +181,7 @@ def met(
     over_updates: bool,
     context: OperatorContext,
 ) -> DataFrame:
-    """All rows under the keys in `touched`: how many copies there are with the changes, and how many `_was` without.
+    """Return all rows under the keys in `touched`: the number of copies with the changes, and without them in `_was`.
 
     `_touched`: whether the row has changed. over_updates: changes may take back rows, which are found by all they hold.
     """
@@ -208,7 +210,7 @@ def met(
 
 
 def copies(rows: DataFrame, count: str) -> DataFrame:
-    """Each row as often as it is there."""
+    """Repeat each row as often as its count says."""
     from pyspark.sql import functions as F
 
     return rows.withColumn("_copy", F.explode(F.expr(f"sequence(1L, {count})"))).drop("_copy")
@@ -217,7 +219,7 @@ def copies(rows: DataFrame, count: str) -> DataFrame:
 def joined_columns(
     pairs: DataFrame, on: Sequence[str], columns: Sequence[Sequence[str]], prefix: str | None
 ) -> DataFrame:
-    """The keys, then the left columns, then the right ones, of pairs `l` and `r`."""
+    """Return the keys, then the left columns, then the right ones, of pairs `l` and `r`."""
     from pyspark.sql import functions as F
 
     left, right = columns
@@ -235,7 +237,8 @@ def joined_columns(
 
 
 def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext) -> None:
-    """Invalid if the sides cannot be joined: keys that are missing or differ in type, other columns of one name."""
+    """Raise Invalid if the sides cannot be joined: keys are missing or differ in type, or other columns share a
+    name."""
     left, right = sides
     for side in sides:
         need_keys(side, on, "on", context)

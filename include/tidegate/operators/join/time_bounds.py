@@ -1,4 +1,4 @@
-"""How far apart in event time rows may be, and what a watermark makes of that."""
+"""Bounds on the difference in event time between rows, and what they mean with a watermark."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["LATE", "bounds_in", "need_time", "split_late"]
 
 LATE: Final = "late"
-"""The output with rows that came too late, or have no time."""
+"""The output with rows that are late, or have no time."""
 
 
 def bounds_in(within: object) -> tuple[int, int] | str:
-    """From how much earlier to how much later, in microseconds; or what is wrong. One duration is for both."""
+    """Return how much earlier and how much later, in microseconds; or what is wrong. One duration counts both ways."""
     durations = within if isinstance(within, tuple | list) else (None, within)
     if len(durations) != 2:
         return f'within={within!r}: give one duration, such as "1 hour", or two, such as ("-10 min", "1 hour")'
@@ -52,7 +52,7 @@ def _micros(duration: object) -> int | None:
 
 
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:
-    """The column that tells an input's event time: the operator's own choice, or the one of the input's sources."""
+    """Return the column with an input's event time: the operator's own choice, or the one of the input's sources."""
     column = name or context.event_times[place]
     if not isinstance(column, str):
         raise Invalid(
@@ -65,7 +65,8 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
 
 
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """The rows with their time in `_at`, and, as they were, those that are late or have none. These are counted."""
+    """Split rows into those on time, with their time in `_at`, and, unchanged, those late or without a time; count
+    these."""
     timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
     on_time = on_time_sql("_at", context.watermarks.before_micros)
     counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()

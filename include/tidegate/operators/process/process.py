@@ -1,4 +1,4 @@
-"""Anything else that is done per key: a Python function over the key's new rows, what it remembers, and its timers.
+"""Any other computation per key: a Python function over the key's new rows, what it remembers, and its timers.
 
     batch ──keys──┐
     timers ─due───┴▶ wanted keys ──▶ their state and timers ─┐
@@ -52,7 +52,7 @@ WAITING: Final = "waiting"
 
 
 def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """The rows that the watermark has passed now, with `_at` and `_row`; and those that are too late, as they were.
+    """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
 
     Rows of the watermark's own moment wait: more of them may come.
     """
@@ -196,7 +196,7 @@ class Process(Operator):
         return context.state(self.by, ttl=self.ttl("", context))
 
     def _put(self, results: DataFrame, context: OperatorContext) -> None:
-        """What the function has changed, into the two states."""
+        """Store the function's changes in the two states."""
         keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
         values = [f"_state.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.state)]
         states, timers = self._states(context), context.state(self.by, TIMERS)
@@ -208,7 +208,7 @@ class Process(Operator):
         timers.put(timed, deletes=True)
 
     def _wanted(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
-        """Every key that the function is called for, with its state and timers."""
+        """Return every key that the function is called for, with its state and timers."""
         from pyspark.sql import functions as F
 
         states, timers = self._states(context), context.state(self.by, TIMERS)
@@ -232,7 +232,7 @@ class Process(Operator):
         return self._with(with_state, found_timers, {"_timers": TIMERS_TYPE})
 
     def _with(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
-        """Each key with what is held of it, null if nothing is."""
+        """Return each key with its stored fields, null if there are none."""
         from pyspark.sql import functions as F
 
         if stored is None:
@@ -289,13 +289,13 @@ class Process(Operator):
 
 
 def _numbered(frame: DataFrame, by: Sequence[str]) -> GroupedData:
-    """Grouped by its keys, with numbers for names: Spark stumbles over dots in them on the way to Python."""
+    """Group rows by their keys under numbers as names: Spark stumbles over dots in names on the way to Python."""
     places = [f"c{frame.columns.index(name)}" for name in by]
     return frame.toDF(*(f"c{place}" for place in range(len(frame.columns)))).groupBy(*places)
 
 
 def _due(context: OperatorContext) -> Column:
-    """Which keys' timers have come."""
+    """Return the condition that a key's timers are due."""
     from pyspark.sql import functions as F
 
     due = F.col("due_clock") <= F.lit(context.clock)

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers for `process`: calls the user's function per key, and tells what it changed."""
+"""The code in Spark's Python workers for `process`: calls the user's function per key, and returns what it changed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["AT", "ROW", "KeyState", "Timer", "Timers", "Work"]
 
 AT, ROW = "_at", "_row"
-"""Columns beside the rows' own: when they come, if they come in order, and what tells them apart."""
+"""Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CALLS = 10_000
 
 
 class KeyState:
-    """What is remembered of one key: the declared fields as attributes. None, or an empty list or dict, at first."""
+    """The state of one key: the declared fields as attributes. At first None, or an empty list or dict."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_values", dict(values))
@@ -41,13 +41,13 @@ class KeyState:
             self._values[name] = type(value)() if isinstance(value, list | dict) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         return dict(self._values)
 
 
 @dataclass(frozen=True)
 class Timer:
-    """A moment at which the key's function is called though there may be no rows."""
+    """A moment at which the key's function is called even without rows."""
 
     kind: str
     """event or clock."""
@@ -56,23 +56,23 @@ class Timer:
 
 
 class Timers:
-    """The key's timers, and where time stands. A timer fires once; setting one of the same name moves it."""
+    """The key's timers and the current time. A timer fires once; setting one of the same name moves it."""
 
     def __init__(self, timers: Iterable[Timer], watermark: datetime | None, now: datetime) -> None:
         self.watermark = watermark
-        """Up to here event time is complete; None: not known."""
+        """Event time is complete up to here; None: not known."""
         self.now = now
         """The checkpoint's own clock."""
         self.fired: list[Timer] = []
-        """Those that this call is for, of one moment. They are gone now, unless they are set again."""
+        """The timers that this call is for, of one moment. They are removed now, unless they are set again."""
         self._set = {(t.kind, t.name): t for t in timers}
 
     def event(self, at: datetime, name: str = "") -> None:
-        """Call again once the watermark has come to `at`: in this checkpoint still, if it has."""
+        """Call again once the watermark reaches `at`: in this checkpoint still, if it already has."""
         self._set["event", name] = Timer("event", name, _utc(at))
 
     def clock(self, at: datetime, name: str = "") -> None:
-        """Call again in the first checkpoint behind this one that is planned at `at` or later."""
+        """Call again in the first checkpoint after this one that is planned at `at` or later."""
         self._set["clock", name] = Timer("clock", name, _utc(at))
 
     def cancel(self, name: str = "") -> None:
@@ -81,11 +81,11 @@ class Timers:
             self._set.pop((kind, name), None)
 
     def pending(self) -> list[Timer]:
-        """Those that have not fired, earliest first."""
+        """Return the timers that have not fired, earliest first."""
         return sorted(self._set.values(), key=lambda timer: (timer.at, timer.kind, timer.name))
 
     def _due(self, kind: str, limit: datetime | None) -> list[Timer]:
-        """The timers of the first moment up to the limit."""
+        """Return the timers of the first moment up to the limit."""
         due = [t for t in self.pending() if t.kind == kind and limit is not None and t.at <= limit]
         return [t for t in due if t.at == due[0].at]
 
@@ -97,7 +97,7 @@ class Timers:
 
 @dataclass
 class Work:
-    """Called by Spark for each key: its new rows (left), and its state and timers (right)."""
+    """Called by Spark for each key: its new rows (left), its state and timers (right)."""
 
     uid: str
     function: Callable[..., Any]
@@ -112,7 +112,7 @@ class Work:
     waits: bool = False
     """No timer is due by the clock."""
     reached: datetime | None = None
-    """Up to where rows have brought the watermark, if event time `ends`."""
+    """The watermark from rows alone, if event time `ends`."""
     ends: bool = False
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
@@ -137,7 +137,8 @@ class Work:
         return pa.Table.from_pylist(records, schema=self.schema)
 
     def _calls(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> Iterator[dict[str, Any]]:
-        """Everything that is due, in order: the clock's timers; rows and event time's timers; what these make due."""
+        """Call the function for everything that is due, in order: timers of the clock; rows and event-time timers;
+        timers that these make due."""
         none, calls = rows.slice(0, 0), 0
         clock = [timer for timer in timers.pending() if timer.kind == "clock" and timer.at <= timers.now]
         clock = [] if self.waits else clock
@@ -169,7 +170,7 @@ class Work:
     def _last_calls(
         self, key: dict[str, Any], none: pa.Table, state: KeyState, timers: Timers
     ) -> Iterator[dict[str, Any]]:
-        """At the end of event time each timer fires once more. One that renews itself would do so for ever."""
+        """Fire each timer once more at the end of event time. One that renews itself would otherwise never stop."""
         fired: set[str] = set()
         while due := timers._due("event", timers.watermark):
             timers._fire(due)
@@ -187,7 +188,7 @@ class Work:
         return calls + 1
 
     def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[dict[str, Any]]:
-        """The rows that the function gives, as dicts."""
+        """Return the rows that the function yields, as dicts."""
         yielded = self.function(copy.deepcopy(key), rows, state, timers)  # theirs to do with as they like
         if yielded is None:
             return []
@@ -213,12 +214,12 @@ class Work:
 
 
 def _as_it_is(value: Any) -> Any:
-    """The value as of now: a function may go on to change what it has given."""
+    """Return a copy of the value: the function may change later what it has yielded."""
     return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
 
 def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:
-    """Rows that are sorted by time, moment by moment. Rows without one are one moment."""
+    """Yield rows that are sorted by time, moment by moment. Rows without a time are one moment."""
     times = rows[AT].to_pylist()
     rows = rows.drop_columns([AT, ROW])
     begin = 0
@@ -234,7 +235,7 @@ def _utc(time: datetime) -> datetime:
 
 
 def _python(value: Any, kind: Any) -> Any:
-    """A field of the state for the function: maps as dicts, and never None where a list or dict can be."""
+    """Return a field of the state for the function: maps as dicts, and never None where a list or dict is declared."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):

@@ -40,7 +40,7 @@ TAKEN: Final = (
     "_finish",
     *OWN,
 )
-"""Names that windows use beside the keys and partial results."""
+"""Names that windows use in addition to the keys and partial results."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Windowing:
 
     @cached_property
     def limits(self) -> WindowLimits:
-        """When windows are late, closed and over in this checkpoint."""
+        """The limits by which windows are late, closed and over in this checkpoint."""
         marks = self.context.watermarks
         return WindowLimits.at(marks.before_micros, marks.now_micros, self.allowed, includes_end=self.includes_end)
 
     @property
     def keys(self) -> list[str]:
-        """The state's keys. Time comes first: files are sorted by them, and what is wanted lies together."""
+        """The state's keys. Time comes first: files are sorted by them, so the rows of one moment lie together."""
         return [START, *self.by]
 
     @cached_property
@@ -77,7 +77,7 @@ class Windowing:
 
     @cached_property
     def parsed(self) -> list[Function]:
-        """The declared aggregates, for input of its types."""
+        """The declared aggregates, for input of these types."""
         functions = parsed_functions(self.functions)
         return [function.in_windows().typed(self.types[function.name]) for function in functions]
 
@@ -88,12 +88,12 @@ class Windowing:
         return result_types(functions, self.rows, self.context)
 
     def refuse_unfit(self) -> None:
-        """Invalid if the input lacks a key, or has columns of names that windows use."""
+        """Raise Invalid if the input lacks a key, or has columns with names that windows use."""
         need_keys(self.rows, self.by, "by", self.context)
         refuse_own(self.rows, self.context, TAKEN)
 
     def held(self, like: DataFrame, condition: str | None = None, *, common: str | None = None) -> DataFrame | None:
-        """The windows that are not over, in the columns of `like`. None: the state has never held any.
+        """Return the windows that are not over, in the columns of `like`. None: the state has never held any.
 
         common: a condition on what a window has always had, so that files can be skipped by it.
         """
@@ -104,12 +104,12 @@ class Windowing:
         return rows if condition is None else rows.where(condition)
 
     def held_of(self, keys: DataFrame) -> DataFrame | None:
-        """Those of them that are among `keys`, which have all columns."""
+        """Return the stored windows that are among `keys`, which have all columns."""
         rows = self.state.of(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
 
     def shown(self, stored: DataFrame) -> DataFrame:
-        """The results of those windows that were given and may be given again, of all that are held."""
+        """Return the results of the stored windows that have been emitted and may be emitted again."""
         from pyspark.sql import functions as F
 
         moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
@@ -118,21 +118,21 @@ class Windowing:
         return self.results(windows if self.on_update else windows.where(ended_sql(END, self.limits.closed_before)))
 
     def micros(self, rows: DataFrame) -> Column:
-        """The rows' event time; Invalid if they lack it."""
+        """Return the rows' event time. Raise Invalid if they have none."""
         assert self.context.event_time is not None
         return time_micros(rows, self.context.event_time, f"window {self.context.uid!r}")
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
-        """The rows' partial results, and the other columns, for `agg`."""
+        """Return the rows' partial results, and the other columns, for `agg`."""
         return [*columns, *(column for function in self.parsed for column in function.partials())]
 
     def merged(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
-        """One row per window and key: what was held and what is new."""
+        """Merge stored and new windows: one row per window and key."""
         both = fresh if stored is None else fresh.unionByName(stored)
         return self.grouped(both, [*self.keys, END])
 
     def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
-        """Partial results merged by these keys, in the types that they have: sums of sums have wider ones."""
+        """Merge partial results by these keys, cast to their own types: sums of sums have wider ones."""
         kinds = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, keys)).agg(
             *columns, *(c for function in self.parsed for c in function.merges())
@@ -142,11 +142,11 @@ class Windowing:
         )
 
     def results(self, windows: DataFrame) -> DataFrame:
-        """What the user asked for: the window, the keys, and the results."""
+        """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
         results = windows.select(*names, *(function.result(self.types[function.name]) for function in self.parsed))
         return empty_like(results) if is_known_empty(windows) else results
 
     def count(self, **counted: int | None) -> None:
-        """Tell of rows that no window took."""
+        """Count rows that no window took."""
         self.context.counts.update({name: number for name, number in counted.items() if number})

@@ -1,4 +1,4 @@
-"""Windows that lie still: tumbling ones, and hopping ones, which overlap.
+"""Windows at fixed positions: tumbling ones, and hopping ones, which overlap.
 
 Rows are first put into panes, the longest stretches of time that no window's border divides. So a row is aggregated
 once, in however many windows it lies, and how late it is can be told by its pane. Windows begin at multiples of their
@@ -27,19 +27,19 @@ __all__ = ["FixedWindows"]
 
 @dataclass(frozen=True)
 class Ends:
-    """Between which times the windows of a checkpoint's rows end; None: there are no rows with a time."""
+    """The first and the last end of the windows of a checkpoint's rows; None: there are no rows with a time."""
 
     least: int | None
     last: int | None
 
     def reach(self, limit: int | None) -> bool:
-        """Whether one of the windows may have ended by the limit."""
+        """Return whether one of the windows may have ended by the limit."""
         return ended(self.least, limit)
 
 
 @dataclass(frozen=True)
 class FixedWindows:
-    """One attempt at windows of `size` microseconds, one each `slide`."""
+    """One attempt at windows of `size` microseconds, one every `slide`."""
 
     windowing: Windowing
     size: int
@@ -47,11 +47,11 @@ class FixedWindows:
 
     @property
     def pane(self) -> int:
-        """How long panes are."""
+        """The length of a pane."""
         return math.gcd(self.size, self.slide)
 
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
-        """The operator's streams."""
+        """Return the operator's streams."""
         w = self.windowing
         if w.side:
             rows = w.context.keep(rows)
@@ -62,7 +62,7 @@ class FixedWindows:
     # -- sums and extremes: in one go --------------------------------------------------------------
 
     def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
-        """The streams, if workers can merge the rows as they come. None: they cannot, and nothing has been done."""
+        """Return the streams if workers can merge the rows directly. None: they cannot, and nothing has been done."""
         w = self.windowing
         ending = WindowClosing(
             start=START,
@@ -85,12 +85,12 @@ class FixedWindows:
         return {"": closed.given}
 
     def _before(self, changed: DataFrame) -> DataFrame:
-        """What windows were at the base."""
+        """Return the changed windows as they were at the base."""
         stored = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
         return empty_like(changed) if stored is None else stored
 
     def _lifted(self, rows: DataFrame) -> RowPartials | None:
-        """Partial results per window, in rows of which there may be several for one. Null: rows without a time.
+        """Return partial results per window, in possibly several rows for one window. Null: rows without a time.
 
         Windows that overlap are made of panes: a row would be in many of them.
         """
@@ -127,17 +127,17 @@ class FixedWindows:
         return rows.groupBy(pane, *map(quoted, w.by)).agg(*w.partials(rows, F.count("*").alias("_rows")))
 
     def _last_end(self, time: str) -> str:
-        """SQL for the end of the last window in which a time lies."""
+        """Return SQL for the end of the last window that contains a time."""
         return f"({time} - pmod({time}, {self.slide}L) + {self.size}L)"
 
     def _late(self, rows: DataFrame) -> DataFrame:
-        """The rows that no window takes any more, and those that have no time."""
+        """Return the rows that no window takes any more, and those that have no time."""
         is_late = ended_micros_sql(self._last_end("_time"), self.windowing.limits.late)
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
 
     def _look(self, panes: DataFrame) -> Ends:
-        """Count what is late; and find when windows end, so that what is not there need not be computed.
+        """Count late rows, and find out when windows end, so that empty parts need not be computed.
 
         What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
         other code to Spark, and is compiled anew.
@@ -155,7 +155,7 @@ class FixedWindows:
         return ends
 
     def _windows(self, panes: DataFrame) -> DataFrame:
-        """Partial results per window."""
+        """Return partial results per window."""
         from pyspark.sql import functions as F
 
         timed = panes.where("_pane IS NOT NULL")
@@ -168,7 +168,7 @@ class FixedWindows:
         return windows if self.pane == self.size else self.windowing.grouped(windows, [*self.windowing.keys, END])
 
     def _overlapping(self, panes: DataFrame) -> DataFrame:
-        """Panes once for each window that they are a part of. `_rows` is told with the last of these windows only."""
+        """Repeat each pane for each window that it is part of. `_rows` is counted in the last of these windows only."""
         steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
         starts = f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)"
         other_columns = [quoted(name) for name in panes.columns if name not in ("_pane", "_rows")]
@@ -181,7 +181,7 @@ class FixedWindows:
     # -- what is given -------------------------------------------------------------------------------
 
     def _keep(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
-        """Put the windows that will take more rows into the state. None: there are none that have changed."""
+        """Store the windows that will take more rows. Return None if no such window has changed."""
         w = self.windowing
         over = w.limits.over
         if ends.last is None or ended(ends.last, over):
@@ -192,7 +192,8 @@ class FixedWindows:
         return w.state.put(w.merged(w.held_of(staying), staying))
 
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
-        """The windows that are complete now; again those that were before, if late rows have changed them."""
+        """Return newly closed windows, and closed ones again that late rows have changed within the allowed
+        lateness."""
         w = self.windowing
         due = w.held(fresh, common=closing_sql(END, w.limits))
         self._keep(fresh, ends)
@@ -208,7 +209,7 @@ class FixedWindows:
         return {"": w.merged(due.unionByName(given_before), closing), "-": given_before}
 
     def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
-        """Every window that has changed."""
+        """Return every window that has changed."""
         w = self.windowing
         before = w.held_of(fresh)
         ending = fresh.where(ended_sql(END, w.limits.over))

@@ -1,4 +1,4 @@
-"""Windows that follow the rows: a session goes on as long as no break is longer than the gap.
+"""Windows that follow the rows: a session continues as long as no break is longer than the gap.
 
 A row alone is a session from its time to its time and the gap. Sessions of one key that overlap or touch are one, as in
 Spark's session_window and in Flink: two rows exactly the gap apart are together. So a row of the very moment at which a
@@ -29,13 +29,13 @@ __all__ = ["SessionWindows"]
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """One attempt at sessions with gaps of so many microseconds."""
+    """One attempt at sessions with a gap in microseconds."""
 
     windowing: Windowing
     gap: int
 
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
-        """The operator's streams."""
+        """Return the operator's streams."""
         w = self.windowing
         if w.side:
             rows = w.context.keep(rows)
@@ -51,7 +51,7 @@ class SessionWindows:
     # -- what is new ---------------------------------------------------------------------------------
 
     def _judged(self, rows: DataFrame) -> DataFrame:
-        """The rows with their time, and what becomes of them: 0 is taken, 1 is late, 2 has no time."""
+        """Return the rows with their time and their fate: 0 is taken, 1 is late, 2 has no time."""
         from pyspark.sql import functions as F
 
         is_late = ended_micros_sql(f"_time + {self.gap}L", self.windowing.limits.late)
@@ -59,7 +59,7 @@ class SessionWindows:
         return timed.withColumn("_fate", F.expr(f"CASE WHEN _time IS NULL THEN 2 WHEN {is_late} THEN 1 ELSE 0 END"))
 
     def _made(self, rows: DataFrame) -> DataFrame:
-        """The sessions that this checkpoint's rows make by themselves."""
+        """Return the sessions that this checkpoint's rows make by themselves."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -76,7 +76,7 @@ class SessionWindows:
         return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
 
     def _look(self, pieces: DataFrame) -> bool:
-        """Count what is late; whether there is anything that is not."""
+        """Count late rows; return whether there are any others."""
         counts = pieces.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
         assert counts is not None
         self.windowing.count(late=counts[1], without_time=counts[2])
@@ -85,7 +85,7 @@ class SessionWindows:
     # -- what is given -------------------------------------------------------------------------------
 
     def _merged(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
-        """Sessions that rows have been added to: into the state, and out."""
+        """Store and return the sessions that rows have been added to."""
         from pyspark.sql import functions as F
 
         w = self.windowing
@@ -108,7 +108,7 @@ class SessionWindows:
         return {"": complete, "-": given_before} if w.allowed else {"": complete}
 
     def _touched(self, fresh: DataFrame, stored: DataFrame | None) -> DataFrame:
-        """New sessions and all held ones that they are one with. `_island` tells which are one."""
+        """Return new sessions and all stored ones that merge with them. `_island` numbers the merged sessions."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -132,7 +132,7 @@ class SessionWindows:
         return pieces.withColumns(whole_of).where("_any_new").drop("_any_new", "_begins")
 
     def _closing(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
-        """Nothing is new: sessions that the watermark alone completes."""
+        """Return the sessions that the watermark alone closes, in a checkpoint without new rows."""
         w = self.windowing
         none = fresh.where("false")
         if w.on_update or stored is None:
@@ -142,5 +142,5 @@ class SessionWindows:
 
 
 def same_keys(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:
-    """All keys are the same; null is the same as null."""
+    """Return the condition that all keys are equal; null equals null."""
     return reduce(operator.and_, [left[quoted(key)].eqNullSafe(right[quoted(key)]) for key in keys])

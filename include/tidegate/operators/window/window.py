@@ -1,4 +1,4 @@
-"""Windows of event time: rows are put together that happened in the same hour, or without a long break between them.
+"""Windows of event time: puts together rows that happened in the same hour, or without a long break between them.
 
     fresh      this checkpoint's rows as partial results per window    late ones are left out and counted, or given out
     state      the partial results of windows that are not over        keys: window_start and the by-columns
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["Window"]
 
 MOST_WINDOWS = 1000
-"""In so many hopping windows a row may lie at most: each is a row of state."""
+"""The most hopping windows that a row may lie in: each of them is a row of state."""
 
 
 class Window(Operator):
-    """Aggregates per window and key. Of `tumbling`, `hopping` and `session` one is given."""
+    """Aggregates per window and key. Exactly one of `tumbling`, `hopping` and `session` is declared."""
 
     kind: ClassVar[str] = "window"
     renews: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class Window(Operator):
 
     @property
     def lag_s(self) -> float:
-        """Rows are given out by their window's start, a session's by its end."""
+        """Rows carry their window's start downstream, those of a session its end."""
         if self._duration_problems():
             return 0.0
         size = 0.0 if self.session is not None else seconds_in(self._sizes[0])
@@ -118,7 +118,7 @@ class Window(Operator):
 
     @property
     def _sizes(self) -> tuple[object, object]:
-        """Size and slide of windows that lie still."""
+        """Size and slide of windows at fixed positions."""
         if isinstance(self.hopping, tuple | list) and len(self.hopping) == 2:
             return self.hopping[0], self.hopping[1]
         return self.tumbling, self.tumbling
@@ -141,7 +141,7 @@ class Window(Operator):
 
     @property
     def _shape(self) -> str:
-        """Such as "tumbling 1 h", however it was written."""
+        """The normalized shape, such as "tumbling 1 h", independent of how it was written."""
         kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
         if self._duration_problems():
             return kind
