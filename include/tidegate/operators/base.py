@@ -141,7 +141,7 @@ class Operator(ABC):
 
     @property
     def told_by(self) -> list[str]:
-        """The part of the declaration that distinguishes it from others of its kind on the same streams, for its default uid."""
+        """The texts that set it apart from others of its kind on the same streams; its default uid is made of it."""
         return []
 
     @property

@@ -10,5 +10,5 @@ GROUP: Final = "_group"
 CHECKPOINT: Final = "_checkpoint"
 DELETED: Final = "_deleted"
 TOUCHED: Final = "_touched"
-"""When the row was written, in microseconds since 1970: only where rows expire."""
+"""The time when the row was written, in microseconds since 1970: only in states whose rows expire."""
 OWN: Final = (GROUP, CHECKPOINT, DELETED, TOUCHED)

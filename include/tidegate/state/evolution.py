@@ -1,4 +1,4 @@
-"""What may change about a state from one version of the code to the next, and what may not.
+"""Rules for changes of a state from one version of the code to the next.
 
 new column          null in the rows that are there
 column is gone      forgotten: all rows are rewritten once, so that it cannot come back with old values
@@ -22,24 +22,29 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 
 
 def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
-    """Why a state that holds `before` cannot go on with `now`; none: it can."""
+    """Return why a state that holds `before` cannot continue with `now`; empty: it can."""
     types = {name: field["type"] for name, field in columns(before).items()}
     new = {name: field["type"] for name, field in columns(now).items()}
-    found = []
-    for each in differences(now, before):
-        if each.kind == "type":
-            if each.column in keys:
-                found.append(f"key {each.text.replace('the table', 'the state')}: keys keep their type")
-            elif not _wider(types[each.column], new[each.column]):
-                found.append(f"{each.text.replace('the table', 'the state')}: {_no_way(types[each.column])}")
-        elif each.kind == "case":
-            found.append(each.text.replace("the table", "the state"))
-    return found
+    problems = []
+    for difference in differences(now, before):
+        if difference.kind == "type":
+            if difference.column in keys:
+                problems.append(f"key {difference.text.replace('the table', 'the state')}: keys keep their type")
+            elif not _wider(types[difference.column], new[difference.column]):
+                problems.append(
+                    f"{difference.text.replace('the table', 'the state')}: {_no_way(types[difference.column])}"
+                )
+        elif difference.kind == "case":
+            problems.append(difference.text.replace("the table", "the state"))
+    return problems
 
 
 def needs_rewrite(before: Json, now: Json) -> bool:
-    """Whether files of `before` cannot stand beside those of `now`."""
-    return any(each.kind in ("type", "missing") and each.column not in OWN for each in differences(now, before))
+    """Return whether files of `before` cannot be read together with those of `now`."""
+    return any(
+        difference.kind in ("type", "missing") and difference.column not in OWN
+        for difference in differences(now, before)
+    )
 
 
 def _wider(before: Any, now: Any) -> bool:
@@ -47,14 +52,14 @@ def _wider(before: Any, now: Any) -> bool:
         return _WHOLE.index(before) < _WHOLE.index(now)
     if (before, now) == ("float", "double"):
         return True
-    old, new = (_DECIMAL.fullmatch(each) if isinstance(each, str) else None for each in (before, now))
+    old, new = (_DECIMAL.fullmatch(kind) if isinstance(kind, str) else None for kind in (before, now))
     if old is None or new is None:
         return False
     return old[2] == new[2] and int(old[1]) < int(new[1])
 
 
 def _no_way(before: Any) -> str:
-    wider = {name: " or ".join(render(each) for each in _WHOLE[place + 1 :]) for place, name in enumerate(_WHOLE)}
+    wider = {name: " or ".join(render(kind) for kind in _WHOLE[place + 1 :]) for place, name in enumerate(_WHOLE)}
     wider |= {"float": "double"}
     if isinstance(before, str) and (decimal := _DECIMAL.fullmatch(before)):
         return f"it can become a decimal with more than {decimal[1]} digits and {decimal[2]} of them behind the point"

@@ -1,4 +1,4 @@
-"""State that ends by event time: whole files of it are let go without being read."""
+"""State that ends by event time: whole files of it are dropped without being read."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Over:
 
 
 def without_over(table: StateTable, over: Over) -> StateTable:
-    """The state without the files in which every row is over, by their statistics.
+    """Return the state without the files in which every row is over, by their statistics.
 
     A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.
     """
-    kept = [each for each in table.files if not _is_over(each, over)]
-    return msgspec.structs.replace(table, files=kept) if len(kept) < len(table.files) else table
+    remaining = [file for file in table.files if not _is_over(file, over)]
+    return msgspec.structs.replace(table, files=remaining) if len(remaining) < len(table.files) else table
 
 
-def _is_over(each: StateFile, over: Over) -> bool:
-    stats = msgspec.json.decode(each.file.stats)
+def _is_over(file: StateFile, over: Over) -> bool:
+    stats = msgspec.json.decode(file.file.stats)
     last = stats.get("maxValues", {}).get(over.column)
     if last is None or stats.get("nullCount", {}).get(over.column):
         return False

@@ -1,4 +1,4 @@
-"""Keyed state while a job runs: what the keys held at the base, and what this checkpoint changes.
+"""Keyed state while a job runs: the rows of the keys at the base, and the changes of this checkpoint.
 
     state.of(keys)            the rows of these keys: they are joined against the files, and the newest row wins
     state.rows()              all rows
@@ -6,9 +6,9 @@
     state.merge(rows, ops)    the same for sums and extremes: looks up, merges and writes in one go
     state.finish()            the record for the ack; merges runs if there have become too many
 
-Files are never changed. A run is what one checkpoint added; a reader takes for each key the row with the highest
-checkpoint, so any set of runs can be merged into one, at any time, without anybody noticing. Everything stays in
-Spark: nothing is collected, whatever the size.
+Files are never changed. A run holds the rows that one checkpoint added; a reader takes for each key the row with the
+highest checkpoint, so any set of runs can be merged into one, at any time, without any reader noticing. Everything
+stays in Spark: nothing is collected, whatever the size.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "key_group"]
 
 FEW = 8
-"""Up to so many partitions each checkpoint writes a file for each. With more, as many as its rows need."""
+"""Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
 SPLIT_ROWS = 100_000
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class StateFolder:
-    """Where one attempt writes one state's files."""
+    """The place where one attempt writes one state's files."""
 
     location: Location
     folder: str
-    """Inside the state's table, the attempt's own."""
+    """The attempt's own folder inside the state's table."""
     checkpoint: int
 
 
@@ -92,52 +92,52 @@ class KeyedState:
         self.ttl = ttl
         self._begun: list[StateFile] = list(base.files) if base else []
         self._files = list(self._begun)
-        """Those of the base, as far as nothing has taken their place yet."""
+        """The files of the base that nothing has replaced yet."""
         self._added: list[StateFile] = []
         self._columns: Json | None = base.columns if base else None
         self._writes = 0
         self._aside: list[str] = []
-        """Folders with rows that are no part of the state."""
+        """Folders with rows that are not part of the state."""
         self.syncing = Syncing(to.location)
         """Makes its files durable."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no rows at the base, not even deleted ones."""
+        """True if there are no rows at the base, not even deleted ones."""
         return self.base is None or not self.base.files
 
     # -- read ----------------------------------------------------------------------------------------
 
     @property
     def versions(self) -> DataFrame | None:
-        """Every row in every file, older ones of a key included. None: there are none."""
+        """Every row in every file, older versions of a key included. None: there are none."""
         if self.base is None or not self.base.files:
             return None
-        return self._read([each.file for each in self.base.files], self.base.columns)
+        return self._read([file.file for file in self.base.files], self.base.columns)
 
     def rows(self, where: str | None = None) -> DataFrame | None:
-        """Each key's row. None: the state has never held anything.
+        """Return each key's row. None: the state has never held anything.
 
-        where: a condition on what a key's rows have always had in common, so that files can be skipped by it.
+        where: a condition on columns in which all rows of a key agree, so that files can be skipped by it.
         """
         if (rows := self.versions) is None:
             return None
         return self._newest(rows if where is None else rows.where(where))
 
     def of(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
-        """The rows of those keys that are in `keys` (one row per key). None: the state has never held anything.
+        """Return the rows of the keys in `keys` (one row per key). None: the state has never held anything.
 
-        on: some of the key columns. Then it is the rows of all keys that have these in common with one of `keys`.
+        on: some of the key columns. Then the result has the rows of all keys that agree with one of `keys` in these.
         """
         if (rows := self.versions) is None:
             return None
         from pyspark.sql import functions as F
 
         # Under names of their own: `keys` may have been read from this very state.
-        aside = {key: f"_key {place}" for place, key in enumerate(on or self.keys)}
-        wanted = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aside.items()))
-        same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aside.items())
-        return self._newest(rows.join(wanted, F.expr(same), "left_semi"))
+        aliases = {key: f"_key {place}" for place, key in enumerate(on or self.keys)}
+        sought = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()))
+        same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
+        return self._newest(rows.join(sought, F.expr(same), "left_semi"))
 
     def _newest(self, rows: DataFrame) -> DataFrame:
         assert self.base is not None
@@ -145,7 +145,7 @@ class KeyedState:
 
     @property
     def _limit(self) -> int | None:
-        """What was written up to then has expired."""
+        """Rows written up to then have expired."""
         return self.ttl.limit if self.ttl else None
 
     def _read(self, files: Sequence[StagedFile], columns: Json) -> DataFrame:
@@ -161,9 +161,9 @@ class KeyedState:
     # -- write ---------------------------------------------------------------------------------------
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
-        """Write changed rows, at most one per key, and give them back as read from what was written.
+        """Write changed rows, at most one per key, and return them as read from the files.
 
-        deletes: the frame has a boolean column `_deleted`; where it is true, the key is gone afterwards.
+        deletes: the frame has a boolean column `_deleted`; where it is true, the key is deleted.
         """
         from pyspark.sql import functions as F
 
@@ -173,11 +173,11 @@ class KeyedState:
         return self._put(files, schema, frame, keep_own=deletes)
 
     def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
-        """Merge rows with what their keys hold, write the outcome, and give it back as read from what was written.
+        """Merge rows with the stored rows of their keys, write the result, and return it as read from the files.
 
         rows: the keys, any number of rows for each, and a column for each of `ops`: "sum", "min" or "max". Nulls do
         not count. The types of the columns are the state's: a sum that does not fit into its column is an error.
-        fixed: what some of the columns are in all rows: they need not be brought to workers.
+        fixed: columns with the same value in all rows: they need not be brought to workers.
         """
         from pyspark.sql import functions as F
 
@@ -193,14 +193,14 @@ class KeyedState:
         with materialized(partial) as partial:
             before = self.of(partial)
             assert before is not None
-            known = [name for name in before.columns if name in types]
-            both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
+            names = [name for name in before.columns if name in types]
+            both = partial.unionByName(before.select(*map(quoted, names)), allowMissingColumns=True)
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
     def merge_ending(
         self, rows: DataFrame, ops: Mapping[str, str], ending: WindowClosing, fixed: Mapping[str, int] = _NONE
     ) -> ClosedWindows | None:
-        """The same for rows that end: what stays is put into the state, what has ended is given out.
+        """Merge rows that close: those that stay are put into the state, closed ones are returned separately.
 
         rows: also the weight, if `ending` names one. None: workers cannot do it, and nothing has been done.
         """
@@ -212,50 +212,53 @@ class KeyedState:
         schema = self._fitting(like)
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
-        files, done = self._merge_by_workers(frame, schema, ops, fixed, ending)
-        aside = f"{self.to.folder}/merge-{self._writes}-given"
-        self._aside.append(aside)
+        files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
+        folder = f"{self.to.folder}/merge-{self._writes}-given"
+        self._aside.append(folder)
         location = self.to.location
-        refuse_difference(location.full(aside), sum(done.given.values()), rows_below(location, aside, done.given))
-        given = [f"{aside}/{name}" for name in sorted(done.given)]
-        ended = self._load(given, schema).drop(*OWN) if given else empty_like(like.drop(*OWN))
-        return ClosedWindows(self._put(files, schema, like), ended, done.late, done.timeless)
+        refuse_difference(
+            location.full(folder), sum(outcome.given.values()), rows_below(location, folder, outcome.given)
+        )
+        paths = [f"{folder}/{name}" for name in sorted(outcome.given)]
+        closed = self._load(paths, schema).drop(*OWN) if paths else empty_like(like.drop(*OWN))
+        return ClosedWindows(self._put(files, schema, like), closed, outcome.late, outcome.timeless)
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
-        """The rows behind what tidegate adds: each file needs its statistics, and only the first columns have any."""
+        """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
+        any."""
         from pyspark.sql import functions as F
 
         values = [name for name in rows.columns if name not in self.keys and name not in OWN]
-        own = [
+        bookkeeping = [
             key_group(self.keys, self.groups).alias(GROUP),
             F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),
             deleted.cast("boolean").alias(DELETED),
         ]
         if self._expires:
-            own.append(F.lit(self._touched).cast("long").alias(TOUCHED))
-        return rows.select(*own, *map(quoted, self.keys), *map(quoted, values))
+            bookkeeping.append(F.lit(self._touched).cast("long").alias(TOUCHED))
+        return rows.select(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
 
     @property
     def _touched(self) -> int | None:
-        """When this checkpoint's rows are written, for their expiry."""
+        """The time that this checkpoint's rows carry for their expiry."""
         return self.ttl.touched if self.ttl else None
 
     @property
     def _expires(self) -> bool:
-        """Whether rows say when they were written. Once they do, they go on to: the column stays."""
-        told = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
-        return self.ttl is not None or told
+        """True if rows say when they were written. Once they do, they always will: the column stays."""
+        has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
+        return self.ttl is not None or has_column
 
     def _put(self, files: list[StateFile], schema: Json, like: DataFrame, keep_own: bool = False) -> DataFrame:
         self._added += files
         self._columns = schema
         hidden = [TOUCHED] if keep_own else OWN
         return (
-            self._read([each.file for each in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
+            self._read([file.file for file in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
         )
 
     def _fitting(self, frame: DataFrame) -> Json:
-        """The schema of what is to be written, or Invalid if the state cannot go on with it."""
+        """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
@@ -274,7 +277,7 @@ class KeyedState:
         return schema
 
     def _rewrite(self, schema: Json) -> None:
-        """All of the state once more, in the form that it has from now on."""
+        """Write all of the state once more, in the new schema."""
         if self.base is None or (rows := self.versions) is None:
             return
         files = self._write(versions.rewritten(rows, self.keys, self._limit, schema), schema, "rewritten")
@@ -294,9 +297,10 @@ class KeyedState:
     def _write(
         self, frame: DataFrame, schema: Json, name: str, fixed: Mapping[str, int | None] = _NONE
     ) -> list[StateFile]:
-        """Rows as files of their own, split by key group and sorted.
+        """Write rows as files of their own, split by key group and sorted.
 
-        fixed: what some columns are in all rows. Workers add it: Spark would compile its code anew for each checkpoint.
+        fixed: columns with the same value in all rows. Workers add them: Spark would compile its code anew for each
+        checkpoint.
         """
         folder, by_workers = self._folder(name), self._by_workers(schema)
         with self._split(frame.drop(*fixed) if by_workers else frame) as (rows, _):
@@ -315,11 +319,13 @@ class KeyedState:
         fixed: Mapping[str, int],
         ending: WindowClosing | None = None,
     ) -> tuple[list[StateFile], workers.Merged]:
-        """Merge rows with what their keys hold; and what is to be merged anyway. Gives the files with these keys."""
-        batches = [each for each in self._batches() if each.rows <= workers.MERGED_ROWS * self._partitions]
+        """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys."""
+        batches = [batch for batch in self._batches() if batch.rows <= workers.MERGED_ROWS * self._partitions]
         folder, location = self._folder("merge"), self.to.location
-        known = [CHECKPOINT, DELETED, TOUCHED, *fixed] + ([ending.end] if ending else [])  # told to workers below
-        with self._split(frame.drop(*known)) as (rows, count):
+        worker_columns = [CHECKPOINT, DELETED, TOUCHED, *fixed] + (
+            [ending.end] if ending else []
+        )  # told to workers below
+        with self._split(frame.drop(*worker_columns)) as (rows, count):
             plan = MergePlan(
                 layout=workers.layout_of(schema, self.keys),
                 ops=dict(ops),
@@ -335,11 +341,11 @@ class KeyedState:
                 ending=ending,
                 aside=location.full(f"{folder}-given"),
             )
-            done = workers.run(plan, rows)
-        files = self._staged(folder, schema, done.files)
-        for number, names in done.replaced.items():
-            self._replace(batches[number].files, [each for each in files if each.name in names])
-        return [each for each in files if each.name in done.added], done
+            outcome = workers.run(plan, rows)
+        files = self._staged(folder, schema, outcome.files)
+        for number, names in outcome.replaced.items():
+            self._replace(batches[number].files, [file for file in files if file.name in names])
+        return [file for file in files if file.name in outcome.added], outcome
 
     @property
     def _partitions(self) -> int:
@@ -347,7 +353,7 @@ class KeyedState:
 
     @contextlib.contextmanager
     def _split(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-        """Rows by ranges of key groups: in as many partitions as there may be, but with few rows in few."""
+        """Split rows by ranges of key groups: into as many partitions as possible, but few rows into few."""
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
@@ -356,15 +362,15 @@ class KeyedState:
             yield workers.split_rows(frame, self.groups, count), count
 
     def _staged(self, folder: str, schema: Json, written: int | Mapping[str, int] | None) -> list[StateFile]:
-        """The files in the folder, durable once all is finished. Of workers' files only those that they named: others
-        are of lost tries.
+        """Return the files in the folder, durable once the state is finished.
 
-        written: how many rows there are, or how many each of the workers' files has.
+        Workers' files that they have not named are removed: those are of lost attempts.
+        written: the number of rows, or the number of rows in each of the workers' files.
         """
         location = self.to.location
         if isinstance(written, Mapping):
-            found = [path for path, _ in location.walk(folder)]
-            location.remove_files(path for path in found if path.rsplit("/", 1)[1] not in written)
+            paths = [path for path, _ in location.walk(folder)]
+            location.remove_files(path for path in paths if path.rsplit("/", 1)[1] not in written)
         rows = sum(written.values()) if isinstance(written, Mapping) else written
         files = [state_file(file) for file in stage(location, folder, schema, sync=self.syncing, written=rows)]
         seams.fault("S4.state.after")
@@ -373,7 +379,7 @@ class KeyedState:
     # -- the record ----------------------------------------------------------------------------------
 
     def finish(self) -> StateTable | None:
-        """The state as of this checkpoint, for the ack. None: it has never held anything."""
+        """Return the state as of this checkpoint, for the ack. None: it has never held anything."""
         if self._columns is None:
             return None
         for batch in self._batches():
@@ -382,37 +388,37 @@ class KeyedState:
         return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
     def let_go(self) -> None:
-        """Remove what was written for this attempt alone."""
+        """Remove files that only this attempt needed."""
         self.syncing.leave()
         for folder in self._aside:
             self.to.location.remove_folder(folder)
 
     @property
     def changed(self) -> bool:
-        """Whether this checkpoint has added, merged or dropped anything."""
+        """True if this checkpoint has added, merged or dropped anything."""
         return bool(self._added) or self._files != self._begun
 
     def _batches(self) -> list[Compaction]:
-        """What is to be merged and is not yet; what has expired as a whole goes at once."""
+        """Return the compactions that are due and not done yet; drop files that have expired completely."""
         if self.ttl is not None and self.ttl.limit is not None:
             self._replace(expired(self._files, self.ttl.limit), [])
-        old = {each.file.path for each in (self.base.files if self.base else [])}
-        return [each for each in to_merge(self._files) if all(file.file.path in old for file in each.files)]
+        old = {file.file.path for file in (self.base.files if self.base else [])}
+        return [batch for batch in to_merge(self._files) if all(file.file.path in old for file in batch.files)]
 
-    def _replace(self, gone: Sequence[StateFile], by: Sequence[StateFile]) -> None:
-        paths = {each.file.path for each in gone}
-        self._files = [each for each in self._files if each.file.path not in paths] + list(by)
+    def _replace(self, old: Sequence[StateFile], replacements: Sequence[StateFile]) -> None:
+        paths = {file.file.path for file in old}
+        self._files = [file for file in self._files if file.file.path not in paths] + list(replacements)
 
     def _merged(self, batch: Compaction) -> list[StateFile]:
-        """One run in place of several."""
+        """Write one run in place of several."""
         assert self.base is not None
-        rows = self._read([each.file for each in batch.files], self.base.columns)
+        rows = self._read([file.file for file in batch.files], self.base.columns)
         rows = versions.merged(rows, self.keys, self._limit, forgets=batch.forgets)
         return self._write(rows, self.base.columns, "merged")
 
 
 def key_group(keys: Sequence[str], groups: int) -> Column:
-    """Which of `groups` groups a key belongs to: the same in every checkpoint, whatever the parallelism."""
+    """Return the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
     from pyspark.sql import functions as F
 
     return F.pmod(F.xxhash64(*map(quoted, keys)), F.lit(groups)).cast("int")

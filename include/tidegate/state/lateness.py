@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class WindowLimits:
-    """What the ends of windows are compared with in one checkpoint. None: nothing has ended."""
+    """The limits that the ends of windows are compared with in one checkpoint. None: nothing has ended."""
 
     late: int | None
     """Windows that end by then take no rows in this checkpoint."""
@@ -86,7 +86,7 @@ class WindowLimits:
         )
 
     def closes_any(self, size: int, slide: int) -> bool:
-        """Whether a window of this size, one every `slide`, can be closed that was not closed before."""
+        """Return whether a window of this size, one every `slide`, can be closed that was not closed before."""
         if self.closed is None or self.closed_before is None:
             return self.closed is not None
         return (self.closed - size) // slide > (self.closed_before - size) // slide
@@ -96,7 +96,7 @@ class WindowLimits:
 
 
 def ended(end: int | None, limit: int | None) -> bool:
-    """Whether a window with this end has ended by the limit."""
+    """Return whether a window with this end has ended by the limit."""
     return end is not None and limit is not None and end <= limit
 
 
@@ -153,9 +153,9 @@ class StartRange:
         """Return a mask of the starts that are in the range."""
         return starts <= self.upto if self.after is None else (starts <= self.upto) & (starts > self.after)
 
-    def misses(self, least: int, greatest: int) -> bool:
-        """Whether no start between these two (inclusive) is in the range."""
-        return least > self.upto or (self.after is not None and greatest <= self.after)
+    def misses(self, low: int, greatest: int) -> bool:
+        """Return whether no start between these two (inclusive) is in the range."""
+        return low > self.upto or (self.after is not None and greatest <= self.after)
 
 
 def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:

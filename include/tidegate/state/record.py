@@ -1,4 +1,4 @@
-"""What an ack says of a keyed state: every file of it, so that the next job needs no other record.
+"""The record of a keyed state in an ack: every file of it, so that the next job needs no other record.
 
 A record is complete, not a difference: restoring any checkpoint is reading one record, and the publisher makes the
 Delta table's live files exactly these, whatever it held before. A state that did not change is carried on from ack
@@ -20,7 +20,7 @@ from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 __all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "once", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
-"""Key groups of pipelines whose plans do not say: the default of `max_parallelism`."""
+"""Key groups of pipelines whose plans have no number: the default of `max_parallelism`."""
 
 
 class StateFile(Struct, frozen=True, kw_only=True):
@@ -34,15 +34,16 @@ class StateFile(Struct, frozen=True, kw_only=True):
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
     touched: int | None = None
-    """When its newest row was written, in microseconds since 1970: where rows expire, and all of them tell."""
+    """When its newest row was written, in microseconds since 1970: only if rows expire, and all of them have the
+    time."""
 
     @property
     def name(self) -> str:
-        """Its name, without folders."""
+        """The name without folders."""
         return self.file.path.rsplit("/", 1)[1]
 
     def meets(self, other: StateFile) -> bool:
-        """Whether both may hold rows of one key group."""
+        """Return whether both may hold rows of one key group."""
         return self.groups[0] <= other.groups[1] and other.groups[0] <= self.groups[1]
 
 
@@ -53,19 +54,19 @@ class StateTable(Struct, frozen=True, kw_only=True):
     """The Delta schema of its files: keys, what tidegate adds, values."""
     keys: list[str]
     groups: int
-    """Into how many groups keys are hashed (`max_parallelism`): fixed when the state begins."""
+    """The number of groups that keys are hashed into (`max_parallelism`): fixed when the state begins."""
     files: list[StateFile]
 
     @property
     def shown(self) -> list[str]:
-        """The columns that say something to people: keys, values, and when a row was written if rows expire."""
+        """The columns for users: keys, values, and the time a row was written if rows expire."""
         hidden = (GROUP, CHECKPOINT, DELETED)
         names = [field["name"] for field in self.columns["fields"]]
         return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]
 
 
 def state_file(file: StagedFile) -> StateFile:
-    """What a state's record says of a file, by its statistics."""
+    """Return a staged file's record, by its statistics."""
     stats = msgspec.json.decode(file.stats)
     low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
     return StateFile(
@@ -78,6 +79,6 @@ def state_file(file: StagedFile) -> StateFile:
 
 
 def once(files: Sequence[StateFile]) -> bool:
-    """Whether no two files can hold the same key."""
-    ordered = sorted(files, key=lambda each: each.groups)
-    return not any(one.meets(other) for one, other in itertools.pairwise(ordered))
+    """Return whether no two files can hold the same key."""
+    ordered = sorted(files, key=lambda file: file.groups)
+    return not any(file.meets(following) for file, following in itertools.pairwise(ordered))

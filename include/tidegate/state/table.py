@@ -1,7 +1,7 @@
 """A state's own Delta table: published after the decision like any sink's, one tagged commit per checkpoint.
 
-Nobody writes there but tidegate. Each commit makes the table's live files those that the checkpoint's record
-names: what was added and what compaction removed. So any retained version reads as that checkpoint's state, in
+Only tidegate writes there. Each commit makes the table's live files those that the checkpoint's record names: it adds
+what the checkpoint added and removes what compaction replaced. So any retained version reads as that checkpoint's state, in
 any engine; the newest row of a key counts (`view_sql` gives the query).
 """
 
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 __all__ = ["STATE", "StateSink", "expired_name", "state_sink", "state_sink_name", "view_sql"]
 
 STATE = "state."
-"""Begins the names of states among the tables of a plan. A dot is in no name that users give."""
+"""Prefix of states' names among the tables of a plan. Names that users give have no dot."""
 
 
 def state_sink_name(operator: str, part: str) -> str:
-    """Under which name a state takes part in plans and manifests."""
+    """Return the name of a state in plans and manifests."""
     return f"{STATE}{operator}.{part}" if part else f"{STATE}{operator}"
 
 
 def expired_name(operator: str) -> str:
-    """Under which name an ack's memory says up to when an operator's rows have expired, by part."""
+    """Return the key in an ack's memory for the times up to which an operator's rows have expired, by part."""
     return f"{operator}.expired"
 
 
 def state_sink(name: str) -> StateSink:
-    """The table of the state that takes part under this name."""
+    """Return the table of the state with this name."""
     operator, _, part = name.removeprefix(STATE).partition(".")
     return StateSink(operator, part)
 
@@ -79,7 +79,7 @@ class StateSink(ExactlyOnceSink):
         return self.folder
 
     def location(self, context: SinkContext) -> Location:
-        """Where the table lies: beside the pipeline's ledger."""
+        """Return where the table lies: next to the pipeline's ledger."""
         return Location(f"{context.home}/{self.folder}", context.place.options)
 
     def stages_in(self, context: SinkContext) -> Location:
@@ -108,59 +108,59 @@ class StateSink(ExactlyOnceSink):
         if head.last is not None and head.last >= publication.id:
             return None
         location, stamp = self.location(context), stamp_of(publication, context)
-        tables = [msgspec.convert(each, StateTable) for each in publication.committables]
+        tables = [msgspec.convert(committable, StateTable) for committable in publication.committables]
         if head.version is None:
             files = tables[-1].files
-            self._refuse_gone(location, [each.file for each in files], publication.id)
-            done = create(location, tables[-1].columns, [each.file for each in files], stamp)
+            self._refuse_gone(location, [file.file for file in files], publication.id)
+            committed = create(location, tables[-1].columns, [file.file for file in files], stamp)
         else:
             snapshot = open_table(location, head.version)
             if snapshot is None or snapshot.txn(context.app_id) != head.last:
                 return None
-            done = self._publish_next(snapshot, tables[-1], stamp)
-        return published(location, done, sum(each.file.rows for each in tables[-1].files))
+            committed = self._publish_next(snapshot, tables[-1], stamp)
+        return published(location, committed, sum(file.file.rows for file in tables[-1].files))
 
     def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: CommitStamp) -> Committed | None:
-        wanted = {each.file.path: each.file for each in table.files}
-        live = {each.path: each for each in live_files(snapshot)}
-        added = [file for path, file in wanted.items() if path not in live]
+        target = {file.file.path: file.file for file in table.files}
+        live = {file.path: file for file in live_files(snapshot)}
+        added = [file for path, file in target.items() if path not in live]
         self._refuse_gone(snapshot.location, added, stamp.id)
-        if len(added) == len(wanted) and any(
-            each.kind != "new" for each in differences(table.columns, snapshot.schema)
+        if len(added) == len(target) and any(
+            difference.kind != "new" for difference in differences(table.columns, snapshot.schema)
         ):
             return overwrite(snapshot, table.columns, added, stamp)  # rewritten: a column is gone, or is wider now
         ready = _with_columns(snapshot, table.columns, stamp)
         if ready is None:
             return None
-        return replace(ready, added, [file for path, file in live.items() if path not in wanted], stamp)
+        return replace(ready, added, [file for path, file in live.items() if path not in target], stamp)
 
     def _refuse_gone(self, location: Location, files: Sequence[StagedFile], id: int) -> None:
-        if gone := missing_files(location, files):
+        if missing := missing_files(location, files):
             raise Corrupt(
-                f"state of operator {self.operator!r}: {len(gone)} files that checkpoint {id} rests on are gone or "
-                f"changed, first {gone[0]!r} in {location.url}",
+                f"state of operator {self.operator!r}: {len(missing)} files that checkpoint {id} rests on are gone or "
+                f"changed, first {missing[0]!r} in {location.url}",
                 expected="every file of a state as it was written, until no retained checkpoint needs it",
                 help="nobody but tidegate may clean up there: put the files back, or roll back to an older checkpoint",
                 reason="STATE_FILES_GONE",
             )
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        files = [each.file for one in committables for each in msgspec.convert(one, StateTable).files]
+        files = [file.file for committable in committables for file in msgspec.convert(committable, StateTable).files]
         return missing_files(self.location(context), files)
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:
-        """A state is told by its record, not by a version: all that is needed are its files."""
+        """Return the way back. A state is defined by its record, not by a version: all that it needs are its files."""
         snapshot = self._open(context)
         if snapshot is None:
             return WayBack(exists=False, lacks=bool(committables))
         last = snapshot.txn(context.app_id)
         if to is not None and (last is None or last < to):
             return WayBack(lacks=True, version=snapshot.version)
-        gone = self.gone(committables, context)
-        what = f"state of operator {self.operator!r}: {len(gone)} of its files are gone"
-        return WayBack(version=snapshot.version, problems=(f"{what}, first {gone[0]!r}",) if gone else ())
+        missing = self.gone(committables, context)
+        summary = f"state of operator {self.operator!r}: {len(missing)} of its files are gone"
+        return WayBack(version=snapshot.version, problems=(f"{summary}, first {missing[0]!r}",) if missing else ())
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if publication.committables:
@@ -170,11 +170,11 @@ class StateSink(ExactlyOnceSink):
         snapshot = open_table(self.location(context), head.version)
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
-        done = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))
-        return published(self.location(context), done, None)
+        committed = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))
+        return published(self.location(context), committed, None)
 
     def clear(self, publication: Publication, context: SinkContext) -> bool:
-        """Let the table show nothing any more, which is no publication. False: it was so, or others were faster."""
+        """Make the table show nothing, which is no publication. Return False if it was so, or others were faster."""
         snapshot = self._open(context)
         live = live_files(snapshot) if snapshot is not None else []
         if snapshot is None or not live:
@@ -184,8 +184,8 @@ class StateSink(ExactlyOnceSink):
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self._open(context)
-        done = find_commit(snapshot, context.app_id, id) if snapshot else None
-        return published(self.location(context), done, None)
+        committed = find_commit(snapshot, context.app_id, id) if snapshot else None
+        return published(self.location(context), committed, None)
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:
         verify(self.location(context), at.version, at.log_hash)
@@ -198,14 +198,16 @@ class StateSink(ExactlyOnceSink):
         self.location(context).remove_folder(staging.folder(context))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
+        """Remove nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
 
     def forget(self, before: PublishedTable, context: SinkContext) -> None:
         forget_log(self.location(context), before.version)
 
     def retire_files(self, gone: Json | None, kept: Iterable[Json], context: SinkContext) -> None:
-        """Remove the files that the retired checkpoint's record names, and neither a kept one's does nor the table
-        shows. kept: read only as far as something is left to be removed."""
+        """Remove the files of the retired checkpoint's record that neither a kept record names nor the table shows.
+
+        kept: read only until nothing is left to be removed.
+        """
         unneeded = _paths(gone) if gone is not None else set()
         for record in kept if unneeded else ():
             unneeded -= _paths(record)
@@ -213,20 +215,20 @@ class StateSink(ExactlyOnceSink):
                 return
         if unneeded:
             snapshot = self._open(context)
-            shown = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
-            self.location(context).remove_files(sorted(unneeded - shown))
+            live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+            self.location(context).remove_files(sorted(unneeded - live))
 
 
 def _paths(record: Json) -> set[str]:
-    return {each.file.path for each in msgspec.convert(record, StateTable).files}
+    return {file.file.path for file in msgspec.convert(record, StateTable).files}
 
 
 def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snapshot | None:
-    """The table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
-    found = differences(columns, snapshot.schema)
+    """Return the table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
+    changes = differences(columns, snapshot.schema)
     fields = {field["name"]: field for field in columns["fields"]}
-    new = [fields[each.column] for each in found if each.kind == "new"]
-    unfit = [each.text for each in found if each.kind in ("case", "type")]
+    new = [fields[difference.column] for difference in changes if difference.kind == "new"]
+    unfit = [difference.text for difference in changes if difference.kind in ("case", "type")]
     if unfit:
         raise Invalid(
             "\n    ".join([f"{snapshot.location.url} has other columns than the state:", *unfit]),
@@ -236,14 +238,14 @@ def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snap
         )
     if not new:
         return snapshot
-    done = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
-    return open_table(snapshot.location, done.version) if done else None
+    committed = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
+    return open_table(snapshot.location, committed.version) if committed else None
 
 
 def view_sql(
     table: StateTable, source: str, *, where: str | None = None, quote: str = "`", expired: int | None = None
 ) -> str:
-    """The query that gives the state's rows from its table: the newest row of each key, without deleted ones.
+    """Return the query for the state's rows in its table: the newest row of each key, without deleted ones.
 
     source: how the engine names the table at a version. quote: what it puts around names. expired: rows that were
     written then or before, in microseconds since 1970, are over, though files may still hold them.
@@ -252,9 +254,9 @@ def view_sql(
     def named(name: str) -> str:
         return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
-    shown, keys = (", ".join(map(named, names)) for names in (table.shown, table.keys))
+    columns, keys = (", ".join(map(named, names)) for names in (table.shown, table.keys))
     sql = (
-        f"SELECT {shown} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {named(CHECKPOINT)} DESC) "
+        f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {named(CHECKPOINT)} DESC) "
         f"AS {named('_age')} FROM {source}) AS versions WHERE {named('_age')} = 1 AND NOT {named(DELETED)}"
     )
     if expired is not None and any(field["name"] == TOUCHED for field in table.columns["fields"]):

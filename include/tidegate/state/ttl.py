@@ -1,4 +1,4 @@
-"""When rows of a state expire: so long after they were last written, by the clock or by event time."""
+"""Expiry of a state's rows: some time after they were last written, by the clock or by event time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Ttl"]
 
 @dataclass(frozen=True)
 class Ttl:
-    """How long a row lives after it was last written.
+    """The lifetime of a row after it was last written.
 
     now: what time it is when this checkpoint begins: its own clock, or the watermark as of its base. By this it is
         judged what has expired; nothing, while event time is not known (None).
@@ -26,15 +26,15 @@ class Ttl:
 
     @property
     def touched(self) -> int | None:
-        """What rows that are written now say of it, in microseconds since 1970."""
+        """The time that rows written now carry, in microseconds since 1970."""
         return None if self.written is None else micros_of(self.written)
 
     @property
     def limit_after(self) -> int | None:
-        """The same for whoever comes behind this checkpoint: rows that were written then or before have expired."""
+        """The limit after this checkpoint: rows that were written then or before have expired."""
         return None if self.written is None else micros_of(self.written - self.lasts)
 
     @property
     def limit(self) -> int | None:
-        """Rows that were written then or before have expired. A row that does not say when has not."""
+        """Rows that were written then or before have expired. A row without a time has not."""
         return None if self.now is None else micros_of(self.now - self.lasts)

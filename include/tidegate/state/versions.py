@@ -1,4 +1,4 @@
-"""Rows of a state's files as DataFrame algebra: of each key several versions, of which the newest counts."""
+"""Rows of a state's files as DataFrame algebra: each key has several versions, of which the newest counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["merged", "newest", "rewritten", "spark_schema"]
 
 
 def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once: bool) -> DataFrame:
-    """Of each key the newest row, if it is neither deleted nor expired. once: each key has one row only."""
+    """Return the newest row of each key, if it is neither deleted nor expired. once: each key has one row only."""
     from pyspark.sql import functions as F
 
     values = [name for name in versions.columns if name not in keys and name not in OWN]
@@ -24,30 +24,30 @@ def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once:
     if once:
         return versions.where(_lives(hides, limit)).select(*map(quoted, keys), *map(quoted, values))
     row = F.max_by(F.struct(*map(quoted, [*values, *hides])), F.col(CHECKPOINT)).alias("row")
-    kept = versions.groupBy(*map(quoted, keys)).agg(row).where(_lives(hides, limit, "row."))
-    return kept.select(*map(quoted, keys), *(F.col("row")[name].alias(name) for name in values))
+    living = versions.groupBy(*map(quoted, keys)).agg(row).where(_lives(hides, limit, "row."))
+    return living.select(*map(quoted, keys), *(F.col("row")[name].alias(name) for name in values))
 
 
 def rewritten(versions: DataFrame, keys: Sequence[str], limit: int | None, schema: Json) -> DataFrame:
-    """Of each key the newest row that lives, in the form of this schema."""
+    """Return the newest living row of each key, in this schema."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     hides = [DELETED, *_there(TOUCHED, versions)]
     values = [name for name in versions.columns if name not in keys and name not in OWN]
     row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, *hides, *values])), CHECKPOINT)
-    found = versions.groupBy(*map(quoted, keys), GROUP).agg(row.alias("row"))
+    grouped = versions.groupBy(*map(quoted, keys), GROUP).agg(row.alias("row"))
     columns = []
     for field in StructType.fromJson(spark_schema(schema)).fields:
-        known = field.name in (*keys, GROUP)
-        column = F.col(quoted(field.name)) if known else F.col("row").getField(field.name)
-        missing = not known and field.name not in versions.columns
+        is_grouped = field.name in (*keys, GROUP)
+        column = F.col(quoted(field.name)) if is_grouped else F.col("row").getField(field.name)
+        missing = not is_grouped and field.name not in versions.columns
         columns.append((F.lit(None) if missing else column).cast(field.dataType).alias(field.name))
-    return found.where(_lives(hides, limit, "row.")).select(*columns)
+    return grouped.where(_lives(hides, limit, "row.")).select(*columns)
 
 
 def merged(versions: DataFrame, keys: Sequence[str], limit: int | None, *, forgets: bool) -> DataFrame:
-    """Of each key the newest row, as it is. forgets: only if it lives."""
+    """Return the newest row of each key, unchanged. forgets: only if it lives."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -57,7 +57,7 @@ def merged(versions: DataFrame, keys: Sequence[str], limit: int | None, *, forge
 
 
 def _lives(hides: Sequence[str], limit: int | None, row: str = "") -> str:
-    """SQL for: neither deleted nor expired."""
+    """Return SQL for rows that are neither deleted nor expired."""
     lives = f"NOT {row}{DELETED}"
     if limit is None or TOUCHED not in hides:
         return lives
@@ -69,5 +69,5 @@ def _there(name: str, frame: DataFrame) -> list[str]:
 
 
 def spark_schema(columns: Json) -> Json:
-    """Delta's schema as Spark reads it: fields have metadata there."""
+    """Return Delta's schema as Spark reads it: its fields must have metadata."""
     return {"type": "struct", "fields": [{"metadata": {}, "nullable": True, **field} for field in columns["fields"]]}

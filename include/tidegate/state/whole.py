@@ -1,7 +1,7 @@
-"""A state as one file: what a copy takes along instead of many runs, half of whose rows may be older than others.
+"""A state as one file: a copy takes it along instead of many runs, whose rows may be half outdated.
 
 Done by Arrow, in this process: for states on local disks, of types that workers merge too, and not too many rows. Any
-other state is copied file by file, which is as right, only longer.
+other state is copied file by file, which is as right, only slower.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _FOLDER = "tidegate/whole"
 
 
 def as_one_file(table: StateTable, source: Location, target: Location) -> StateTable | None:
-    """The state with one file, written into `target`: each key's newest row, without those that are deleted. None: it
-    is to be copied as it is. Repeatable: of the same rows it is the same file, under the same name."""
+    """Write the state as one file into `target`: each key's newest row, without deleted ones. None: copy it as it is.
+
+    Repeatable: the same rows make the same file, under the same name.
+    """
     if len(table.files) < 2 or not (source.is_local and target.is_local and _can_be_merged(table)):
         return None
     rows = _rows(table, source)
@@ -44,8 +46,10 @@ def as_one_file(table: StateTable, source: Location, target: Location) -> StateT
 
 def _can_be_merged(table: StateTable) -> bool:
     names = {field["name"] for field in table.columns["fields"]}
-    known = {GROUP, CHECKPOINT, DELETED} <= names and writes(table.columns) and merges(table.columns, table.keys, {})
-    return known and sum(each.file.rows for each in table.files) <= MERGED_ROWS
+    can_merge = (
+        {GROUP, CHECKPOINT, DELETED} <= names and writes(table.columns) and merges(table.columns, table.keys, {})
+    )
+    return can_merge and sum(file.file.rows for file in table.files) <= MERGED_ROWS
 
 
 def _rows(table: StateTable, source: Location) -> pa.Table:
@@ -56,10 +60,10 @@ def _rows(table: StateTable, source: Location) -> pa.Table:
 
 
 def _written(table: StateTable, rows: Any, target: Location) -> str:
-    aside = f"{_FOLDER}/{seams.new_id()}.tmp"
-    writer = Writer(layout_of(table.columns, table.keys), target.full(aside))
+    temporary = f"{_FOLDER}/{seams.new_id()}.tmp"
+    writer = Writer(layout_of(table.columns, table.keys), target.full(temporary))
     writer.write(rows)
     writer.close()
-    path = f"{_FOLDER}/{sha256(target.local(aside).read_bytes())[:32]}.parquet"
-    os.replace(target.local(aside), target.local(path))
+    path = f"{_FOLDER}/{sha256(target.local(temporary).read_bytes())[:32]}.parquet"
+    os.replace(target.local(temporary), target.local(path))
     return path

@@ -1,4 +1,4 @@
-"""Rows of a state that end: how a merge tells those that stay from those that are given out, or come too late.
+"""Windows of a state that close: how a merge separates rows that stay from rows to emit, and from late ones.
 
     late      it is counted, and nothing else
     stays     it is not over: it takes more rows in the next checkpoint
@@ -6,7 +6,7 @@
 
 The words, and how they are decided, are those of state/lateness.py.
 
-What changes from checkpoint to checkpoint is told to workers, not to Spark: in a query it would be other code.
+Limits change with every checkpoint, so workers receive them directly: in a Spark query they would be new code.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class WindowClosing:
     """The columns and the limits by which a merge closes windows."""
 
     start: str
-    """The key column in which a row begins. Null: the row has no time, and is counted."""
+    """The key column with the start. Null: the row has no time, and is counted."""
     end: str
-    """The column in which it ends."""
+    """The column with the end."""
     size: int
-    """How many microseconds after its start."""
+    """Microseconds from the start to the end."""
     limits: WindowLimits
     on_update: bool = False
-    """Whether every row is given that has changed. Then those are given here that do not stay."""
+    """Whether every changed row is emitted. Then `given` returns those that do not stay."""
     weight: str | None = None
-    """The column that says for how many rows of the input a row counts; by default for one."""
+    """The column with the number of input rows that a row counts for; by default one."""
 
     def taken(self, batches: Iterable[pa.RecordBatch], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
-        """The rows that are not late; the others are counted."""
+        """Yield the rows that are not late, and count the others."""
         import numpy as np
         import pyarrow as pa
 
@@ -52,12 +52,12 @@ class WindowClosing:
             weight = integers(batch.column(self.weight)) if self.weight else np.ones(len(timed), np.int64)
             counts["late"] += int(weight[late].sum())
             counts["timeless"] += int(weight[~timed].sum())
-            kept = timed & ~late
-            rows = batch if kept.all() else batch.filter(pa.array(kept))
+            on_time = timed & ~late
+            rows = batch if on_time.all() else batch.filter(pa.array(on_time))
             yield rows.drop_columns([self.weight]) if self.weight else rows
 
     def ends_of(self, starts: Any) -> Any:
-        """When rows end that begin then: no later than there is a number for."""
+        """Return the ends of rows with these starts: never more than the largest number."""
         import numpy as np
         import pyarrow as pa
 
@@ -65,21 +65,21 @@ class WindowClosing:
         return pa.array(np.minimum(integers(starts), latest) + self.size).cast(starts.type)
 
     def staying(self, rows: pa.Table) -> pa.Table:
-        """The rows that take more in the next checkpoint."""
+        """Return the rows that take more in the next checkpoint."""
         return _where(rows, ~ended_mask(rows[self.end], self.limits.over))
 
     def given(self, rows: pa.Table) -> pa.Table:
-        """Of the rows that have changed, those that are given out beside those that stay."""
+        """Return the changed rows that are emitted, apart from those that stay."""
         limit = self.limits.over if self.on_update else self.limits.closed
         return _where(rows, ended_mask(rows[self.end], limit))
 
     def not_over(self, rows: pa.Table) -> pa.Table:
-        """The rows that are taken notice of."""
+        """Return the rows that still count."""
         return _where(rows, ~ended_mask(rows[self.end], self.limits.late))
 
     @property
     def due(self) -> StartRange | None:
-        """The starts of the rows that end now, whether they have changed or not. None: none do, or none are wanted."""
+        """The starts of the rows that close now, changed or not. None: none do, or all changes are emitted anyway."""
         return None if self.on_update else closing_starts(self.limits, self.size)
 
 
@@ -91,10 +91,10 @@ def _where(rows: pa.Table, mask: Any) -> pa.Table:
 
 @dataclass(frozen=True)
 class ClosedWindows:
-    """What a merge of rows that end has led to."""
+    """The result of a merge that closes windows."""
 
     staying: DataFrame
-    """As they were put into the state."""
+    """The rows as they were put into the state."""
     given: DataFrame
     late: int
     timeless: int

@@ -1,4 +1,4 @@
-"""What the workers of a merge are told."""
+"""The instructions for the workers of a merge."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["MergePlan"]
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What every worker is told about a merge."""
+    """The instructions that every worker of a merge receives."""
 
     layout: StateLayout
     ops: Mapping[str, str]
     fixed: Mapping[str, int]
-    """Those of these columns that are the same in all rows, and are not among what workers are given."""
+    """The columns among these that are the same in all rows: the rows come to workers without them."""
     groups: int
     count: int
-    """Into how many ranges the groups are split."""
+    """The number of ranges that the key groups are split into."""
     checkpoint: int
     touched: int | None
     limit: int | None
     folder: str
     runs: Sequence[SortedFile]
     batches: Sequence[tuple[Sequence[SortedFile], bool]]
-    """Files to be merged beside, and whether rows that hide older ones are forgotten."""
+    """Files to be compacted in passing, and whether rows that hide older ones are forgotten."""
     ending: WindowClosing | None = None
-    """If rows end: when they do."""
+    """If rows close: when they do."""
     aside: str = ""
-    """The folder for rows that have ended."""
+    """The folder for rows that have closed."""
 
     def range_of(self, split: int) -> range:
-        """The key groups of a partition."""
+        """Return the key groups of a partition."""
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
 
     def runs_in(self, runs: Sequence[SortedFile], groups: range) -> list[SortedFile]:
-        """The files that may hold rows of these groups."""
+        """Return the files that may hold rows of these groups."""
         return [run for run in runs if run.groups[0] < groups.stop and run.groups[1] >= groups.start]

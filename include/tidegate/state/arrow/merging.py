@@ -1,4 +1,4 @@
-"""What a worker does of a merge, for one range of key groups: it reads files of the state, and writes others.
+"""A worker's part of a merge, for one range of key groups: it reads files of the state, and writes others.
 
 the batch's rows, each with what its key had   →  one more file
 files that are to become one                   →  that one
@@ -29,26 +29,26 @@ ADDED: Final = -1
 GIVEN: Final = -2
 LATE: Final = -3
 TIMELESS: Final = -4
-"""What a line tells of: a file, or how many rows. From 0 on it is a set of files that were merged."""
+"""The kinds of a line: a file, or a number of rows. Numbers from 0 stand for a set of files that was compacted."""
 Line = tuple[str, int, int, int]
-"""A file's name, what it is, the range of key groups, and how many rows there are."""
+"""A file's name, its kind, the range of key groups, and the number of rows."""
 
 
 def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
-    """The batch's rows, each merged with what its key had."""
+    """Merge the batch's rows with the stored rows of their keys."""
     ending, groups = plan.ending, plan.range_of(split)
     if ending is None:
         return [(name, ADDED, split, _written(plan, _changed(plan, batches, groups), f"{plan.folder}/{name}"))]
     counts: Counter[str] = Counter()
     rows = _changed(plan, ending.taken(batches, counts), groups)
     staying = _written(plan, ending.staying(rows), f"{plan.folder}/{name}")
-    given = _written(plan, _given(plan, ending, rows, groups), f"{plan.aside}/{name}")
-    lines = [(name, ADDED, split, staying), (name, GIVEN, split, given)]
+    emitted = _written(plan, _given(plan, ending, rows, groups), f"{plan.aside}/{name}")
+    lines = [(name, ADDED, split, staying), (name, GIVEN, split, emitted)]
     return [*lines, (name, LATE, split, counts["late"]), (name, TIMELESS, split, counts["timeless"])]
 
 
 def _changed(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
-    """The keys of the batch as they are from now on, sorted."""
+    """Return the keys of the batch as they are from now on, sorted."""
     import pyarrow as pa
 
     layout = plan.layout
@@ -81,9 +81,9 @@ def _with_before(plan: MergePlan, values: dict[str, Any], rows: int, places: Any
     import pyarrow as pa
 
     lives = _living(before, plan.limit)
-    at = np.full(rows, -1, np.int64)
-    at[places[lives]] = np.flatnonzero(lives)
-    take = pa.array(at, mask=at < 0)
+    sources = np.full(rows, -1, np.int64)
+    sources[places[lives]] = np.flatnonzero(lives)
+    take = pa.array(sources, mask=sources < 0)
     return {
         name: combined(before[name].combine_chunks().take(take), now.combine_chunks(), plan.ops[name])
         for name, now in values.items()
@@ -91,7 +91,7 @@ def _with_before(plan: MergePlan, values: dict[str, Any], rows: int, places: Any
 
 
 def _living(rows: pa.Table, limit: int | None) -> Any:
-    """Which rows are neither deleted nor expired."""
+    """Return a mask of the rows that are neither deleted nor expired."""
     import pyarrow.compute as pc
 
     lives = pc.invert(rows[DELETED])
@@ -101,18 +101,18 @@ def _living(rows: pa.Table, limit: int | None) -> Any:
 
 
 def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range) -> pa.Table:
-    """Rows to give out: of those that have changed, and of those that end now and have not."""
+    """Return the rows to emit: changed ones, and those that close now without a change."""
     import pyarrow as pa
 
     changed, starts = ending.given(rows), ending.due
     if starts is None:
         return changed
     runs = plan.runs_in(plan.runs, groups)
-    held = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, starts, run)))]
-    if not held:
+    closing = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, starts, run)))]
+    if not closing:
         return changed
     all_within = all(run.within(groups) for run in runs)
-    both = newest(plan.layout, [changed, *held], None if all_within else groups)
+    both = newest(plan.layout, [changed, *closing], None if all_within else groups)
     return both.filter(_living(both, plan.limit))
 
 
@@ -134,15 +134,15 @@ def _due(plan: MergePlan, ending: WindowClosing, starts: StartRange, run: Any) -
 
 
 def compact(plan: MergePlan, number: int, split: int, name: str) -> Line:
-    """Files that are to become one, as far as they have rows of this range."""
+    """Compact the files of a set, as far as they have rows of this range."""
     (runs, forgets), groups = plan.batches[number], plan.range_of(split)
     rows = merged(plan.layout, plan.runs_in(runs, groups), groups)
     if plan.ending is not None:
         rows = plan.ending.not_over(rows)
     if forgets:
         rows = rows.filter(_living(rows, plan.limit))
-    aside = f"merged{number}-{name}"
-    return aside, number, split, _written(plan, rows, f"{plan.folder}/{aside}")
+    merged_name = f"merged{number}-{name}"
+    return merged_name, number, split, _written(plan, rows, f"{plan.folder}/{merged_name}")
 
 
 def _written(plan: MergePlan, rows: pa.Table, path: str) -> int:

@@ -1,4 +1,5 @@
-"""Keys of several whole numbers told as one number, in the same order: sorted and looked for as one that is plain."""
+"""Packs keys of several whole numbers into one number in the same order: sorted and searched as fast as one plain
+key."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["Packing", "integers", "order", "packed"]
 
 
 def integers(column: Any) -> Any:
-    """A column that is whole numbers inside, without nulls, as these; None: it is not."""
+    """Return a column of whole numbers without nulls as int64; None: it is not one."""
     import pyarrow as pa
 
     kind = column.type
@@ -27,22 +28,22 @@ def integers(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Packing:
-    """Numbers between bounds, one of each column, as digits of a single one: the first is worth the most."""
+    """Numbers between bounds, one per column, as digits of a single one: the first weighs the most."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Packing | None:
-        """For the numbers of these columns. None: there are none, or together they are too large."""
+        """Return the packing for the numbers of these columns. None: there are none, or together they are too large."""
         if not len(columns[0]):
             return None
-        lows, highs = (tuple(int(bound(each)) for each in columns) for bound in (_least, _greatest))
+        lows, highs = (tuple(int(bound(column)) for column in columns) for bound in (_least, _greatest))
         sizes = (high - low + 1 for low, high in zip(lows, highs, strict=True))
         return cls(lows, highs) if math.prod(sizes) < 1 << 63 else None
 
     def pack(self, columns: Sequence[Any]) -> Any:
-        """One number for each row; -1 where one of its numbers is not between the bounds."""
+        """Return one number for each row; -1 where one of its numbers is outside the bounds."""
         import numpy as np
 
         codes, inside = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)
@@ -62,7 +63,7 @@ def _greatest(column: Any) -> Any:
 
 
 def order(numbers: Any) -> Any:
-    """The places of the numbers from the least to the greatest; of the same ones, the first comes first.
+    """Return the places of the numbers in ascending order; equal ones in the order in which they stand.
 
     Where a number and its place fit into one: sorting such is several times quicker than sorting places.
     """
@@ -79,9 +80,9 @@ def order(numbers: Any) -> Any:
 
 
 def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """The rows' keys as a number each; None: they are no whole numbers, some are null, or they are too large."""
+    """Return the rows' keys as a number each; None: they are no whole numbers, some are null, or they are too large."""
     columns = [integers(rows[name]) for name in keys]
-    if any(each is None for each in columns):
+    if any(column is None for column in columns):
         return None
     if len(columns) == 1:
         return columns[0]

@@ -1,13 +1,13 @@
 """Runs of a state as a Python worker of Spark sees them: plain Parquet files, sorted by key, read and written by Arrow.
 
     reduced   rows of a batch, several per key        →  one row per key, sorted
-    found     the keys of a batch, and the files      →  the newest row of each key that is there
+    found     the keys of a batch, and the files      →  the newest row of each key that is stored
     merged    several files                           →  the newest row of each of their keys
     Writer    sorted rows                             →  one more file
 
-Whoever reads looks at the key columns only, a row group at a time and only of those whose statistics allow a hit;
-of the others, only the rows that were hit count. So memory follows the batch, whatever the size of the state.
-All of this gives the same rows as the DataFrame algebra of state/keyed.py, which is there for every type.
+A lookup reads the key columns only, one row group at a time, and skips groups whose statistics rule out a hit; of the
+other columns it keeps only the rows that were hit. So memory follows the batch, whatever the size of the state.
+The results are those of the DataFrame algebra of state/keyed.py, which works for every type.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ __all__ = [
 ]
 
 GROUP_ROWS = 1 << 17
-"""Rows in a row group: a reader skips, and holds in memory, that many."""
+"""Rows in a row group: the unit that a reader skips, or holds in memory."""
 
 
 @dataclass(frozen=True)
 class SortedFile:
-    """One file."""
+    """One file of a state."""
 
     path: str
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
 
     def within(self, groups: range) -> bool:
-        """Whether it has rows of these groups only."""
+        """Return whether it has rows of these groups only."""
         return self.groups[0] >= groups.start and self.groups[1] < groups.stop
 
 
 @dataclass(frozen=True)
 class StateLayout:
-    """What all files of a state have in common."""
+    """The columns that all files of a state share."""
 
     keys: tuple[str, ...]
     schema: pa.Schema
@@ -71,14 +71,14 @@ class StateLayout:
         return [n for n in self.schema.names if n not in (*self.keys, GROUP, CHECKPOINT, DELETED, TOUCHED)]
 
     def table(self, columns: Mapping[str, Any], rows: int) -> pa.Table:
-        """Rows of a file; what is no array is the same for all."""
+        """Return the rows of a file; a column that is no array has one value in all rows."""
         import pyarrow as pa
 
         def column(field: pa.Field) -> Any:
-            given = columns[field.name]
-            if isinstance(given, pa.Array | pa.ChunkedArray):
-                return given.cast(field.type)
-            return pa.repeat(pa.scalar(given, field.type), rows)
+            value = columns[field.name]
+            if isinstance(value, pa.Array | pa.ChunkedArray):
+                return value.cast(field.type)
+            return pa.repeat(pa.scalar(value, field.type), rows)
 
         return pa.table([column(field) for field in self.schema], schema=self.schema)
 
@@ -87,7 +87,7 @@ class StateLayout:
 
 
 def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_so: bool = False) -> Any:
-    """The places of the rows by key; of equal keys the newest first, if asked for.
+    """Return the places of the rows by key; for equal keys the newest first, if requested.
 
     are_so: of equal keys the newest stand first already.
     """
@@ -98,21 +98,21 @@ def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, ar
         if newest_first and not are_so:
             return np.lexsort((-rows[CHECKPOINT].to_numpy(), plain))
         return order(plain)
-    by = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if newest_first else [])
-    return pc.sort_indices(rows, sort_keys=by).to_numpy()
+    sort_keys = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if newest_first else [])
+    return pc.sort_indices(rows, sort_keys=sort_keys).to_numpy()
 
 
 def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Of sorted rows, the place of each key's first one."""
+    """Return the place of each key's first row among sorted rows."""
     import numpy as np
     import pyarrow.compute as pc
 
     differ = np.zeros(max(rows.num_rows - 1, 0), bool)
     for name in keys:
         column = rows[name].combine_chunks()
-        one, other = column[:-1], column[1:]
-        changed = pc.fill_null(pc.not_equal(one, other), False)
-        nulls = pc.not_equal(pc.is_null(one), pc.is_null(other))
+        previous, following = column[:-1], column[1:]
+        changed = pc.fill_null(pc.not_equal(previous, following), False)
+        nulls = pc.not_equal(pc.is_null(previous), pc.is_null(following))
         differ |= pc.or_(changed, nulls).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
 
@@ -121,15 +121,15 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def reduced(batches: Iterable[pa.RecordBatch], keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table | None:
-    """One row per key, sorted; None: there are no rows. Rows are reduced as they come, so only keys add up."""
+    """Return one row per key, sorted; None: there are no rows. Rows are reduced as they come, so only keys add up."""
     import pyarrow as pa
 
-    held: list[Any] = []
+    tables: list[Any] = []
     for batch in batches:
-        held.append(pa.Table.from_batches([batch]))
-        if sum(each.num_rows for each in held[1:]) > REDUCE_AT:
-            held = [_reduced(pa.concat_tables(held), keys, ops)]
-    rows = pa.concat_tables(held) if held else None
+        tables.append(pa.Table.from_batches([batch]))
+        if sum(table.num_rows for table in tables[1:]) > REDUCE_AT:
+            tables = [_reduced(pa.concat_tables(tables), keys, ops)]
+    rows = pa.concat_tables(tables) if tables else None
     return _reduced(rows, keys, ops) if rows is not None and rows.num_rows else None
 
 
@@ -143,23 +143,23 @@ def _reduced(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.
     starts = firsts(rows, keys)
     if len(starts) == rows.num_rows:
         return rows
-    one = rows.take(pa.array(starts))
+    firsts_only = rows.take(pa.array(starts))
     for name, op in ops.items():
-        place = one.schema.get_field_index(name)
-        one = one.set_column(place, one.schema.field(name), _segments(rows[name], op, starts))
-    return one
+        place = firsts_only.schema.get_field_index(name)
+        firsts_only = firsts_only.set_column(place, firsts_only.schema.field(name), _segments(rows[name], op, starts))
+    return firsts_only
 
 
 def _segments(column: Any, op: str, starts: Any) -> Any:
-    """Sum, min or max of the rows from each start to the next. Nulls do not count; of nothing but nulls it is null."""
+    """Return sum, min or max of the rows from each start to the next. Nulls do not count; of nulls alone it is null."""
     import numpy as np
     import pyarrow as pa
 
     kind, rows = column.type, len(column)
     if (plain := integers(column)) is not None and not (op == "sum" and _may_overflow(plain)):
         whole = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(plain, starts)
-        made = pa.array(whole)
-        return made.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else made.cast(kind)
+        result = pa.array(whole)
+        return result.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else result.cast(kind)
     if op == "sum" and pa.types.is_integer(kind):
         column = column.cast(pa.decimal128(38, 0))  # Arrow's own sum wraps around; the cast back does not
     segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
@@ -172,7 +172,7 @@ def _may_overflow(plain: Any) -> bool:
 
 
 def combined(before: Any, now: Any, op: str) -> Any:
-    """What a key's partial value becomes: null is nothing known yet."""
+    """Merge a key's partial values: null means that nothing is known yet."""
     import pyarrow.compute as pc
 
     if op == "sum":
@@ -187,7 +187,7 @@ def combined(before: Any, now: Any, op: str) -> Any:
 
 
 def found(layout: StateLayout, runs: Sequence[SortedFile], matcher: Matcher) -> tuple[Any, pa.Table] | None:
-    """Which rows of the batch have been there before, and the newest row of each. None: none has.
+    """Return which rows of the batch are stored already, and the newest row of each. None: none is.
 
     Rows that are deleted or expired are among them: they hide what is older.
     """
@@ -195,60 +195,65 @@ def found(layout: StateLayout, runs: Sequence[SortedFile], matcher: Matcher) -> 
     import pyarrow as pa
 
     newest, place = np.full(matcher.rows, -1, np.int64), np.full(matcher.rows, -1, np.int64)
-    held, count = [], 0
+    tables, count = [], 0
     for run in runs:
-        for at, rows in _hits(layout, run, matcher):  # each row of the batch at most once, as keys in a file
-            told = rows[CHECKPOINT].to_numpy()
-            newer = np.flatnonzero(told >= newest[at])
-            newest[at[newer]], place[at[newer]] = told[newer], count + newer
-            held.append(rows)
-            count += len(at)
-    if not held:
+        for batch_rows, rows in _hits(layout, run, matcher):  # each row of the batch at most once, as keys in a file
+            checkpoints = rows[CHECKPOINT].to_numpy()
+            newer = np.flatnonzero(checkpoints >= newest[batch_rows])
+            newest[batch_rows[newer]], place[batch_rows[newer]] = checkpoints[newer], count + newer
+            tables.append(rows)
+            count += len(batch_rows)
+    if not tables:
         return None
     hit = np.flatnonzero(place >= 0)
-    return hit, pa.concat_tables(held).take(pa.array(place[hit]))
+    return hit, pa.concat_tables(tables).take(pa.array(place[hit]))
 
 
 def _hits(layout: StateLayout, run: SortedFile, matcher: Matcher) -> Iterator[tuple[Any, pa.Table]]:
-    rest = [name for name in layout.schema.names if name not in (*layout.keys, GROUP)]
+    value_names = [name for name in layout.schema.names if name not in (*layout.keys, GROUP)]
     with opened(run) as file:
-        places = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+        places = {file.metadata.schema.column(position).path: position for position in range(file.metadata.num_columns)}
         for group in range(file.num_row_groups):
-            told = file.metadata.row_group(group)
-            if not matcher.may_be_in(told, places[layout.keys[0]]):
+            metadata = file.metadata.row_group(group)
+            if not matcher.may_be_in(metadata, places[layout.keys[0]]):
                 continue
             columns = read(file, layout, layout.keys, group)
-            place, at = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])
+            place, batch_rows = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])
             if len(place):
-                same = {name: value for name in (CHECKPOINT, DELETED) for value in _same(told.column(places[name]))}
-                yield at, _taken(read(file, layout, [n for n in rest if n not in same], group), place, same, rest)
+                same = {name: value for name in (CHECKPOINT, DELETED) for value in _same(metadata.column(places[name]))}
+                yield (
+                    batch_rows,
+                    _taken(
+                        read(file, layout, [n for n in value_names if n not in same], group), place, same, value_names
+                    ),
+                )
 
 
 def _same(column: Any) -> list[Any]:
-    """The one value of a row group's column, if its statistics say that there is but one."""
+    """Return the single value of a row group's column, if its statistics say that there is but one."""
     stats = column.statistics
-    one = stats is not None and stats.has_min_max and stats.null_count == 0 and stats.min == stats.max
-    return [stats.min] if one else []
+    is_constant = stats is not None and stats.has_min_max and stats.null_count == 0 and stats.min == stats.max
+    return [stats.min] if is_constant else []
 
 
 def _taken(rows: pa.Table, place: Any, same: Mapping[str, Any], names: Sequence[str]) -> pa.Table:
-    """Rows of these places, with the columns that are the same in all."""
+    """Return rows at these places, with the columns that are the same in all."""
     import pyarrow as pa
 
-    taken = rows.take(pa.array(place))
+    selected = rows.take(pa.array(place))
     columns = {name: pa.repeat(pa.scalar(value), len(place)) for name, value in same.items()}
-    return pa.table([columns[name] if name in columns else taken[name] for name in names], names=list(names))
+    return pa.table([columns[name] if name in columns else selected[name] for name in names], names=list(names))
 
 
 def opened(run: SortedFile) -> Any:
-    """The file, to be read where it lies."""
+    """Open the file as a memory map."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(run.path, memory_map=True, pre_buffer=False)
 
 
 def read(file: Any, layout: StateLayout, names: Sequence[str], group: int) -> pa.Table:
-    """Some columns of a row group in the state's types; those that the file was written without are null."""
+    """Read some columns of a row group in the state's types; columns that the file lacks are null."""
     import pyarrow as pa
 
     stored = set(file.schema_arrow.names)
@@ -262,7 +267,7 @@ def read(file: Any, layout: StateLayout, names: Sequence[str], group: int) -> pa
 
 
 def merged(layout: StateLayout, runs: Sequence[SortedFile], groups: range) -> pa.Table:
-    """The newest row of each key in these files, as far as its group is one of `groups`; deleted ones included."""
+    """Return the newest row of each key in these files, deleted ones included, in groups among `groups`."""
     import pyarrow as pa
 
     parts = []
@@ -274,7 +279,7 @@ def merged(layout: StateLayout, runs: Sequence[SortedFile], groups: range) -> pa
 
 
 def newest(layout: StateLayout, parts: Sequence[pa.Table], groups: range | None = None) -> pa.Table:
-    """The newest row of each key, sorted; of these groups alone, if given. In a part each key is there once."""
+    """Return the newest row of each key, sorted; only of these groups, if given. In a part each key occurs once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -287,12 +292,12 @@ def newest(layout: StateLayout, parts: Sequence[pa.Table], groups: range | None 
 
 
 def _newest_first(parts: Sequence[pa.Table]) -> tuple[list[pa.Table], bool]:
-    """The parts that have rows, newest first; and whether no row of one is older than any of the next."""
+    """Return the parts that have rows, newest first; and whether no row of one is older than any of the next."""
     import pyarrow.compute as pc
 
-    told = [(pc.min_max(part[CHECKPOINT]), part) for part in parts if part.num_rows]
-    spans = sorted(((span["max"].as_py(), span["min"].as_py(), part) for span, part in told), key=_end, reverse=True)
-    apart = all(one[1] >= other[0] for one, other in itertools.pairwise(spans))
+    ages = [(pc.min_max(part[CHECKPOINT]), part) for part in parts if part.num_rows]
+    spans = sorted(((span["max"].as_py(), span["min"].as_py(), part) for span, part in ages), key=_end, reverse=True)
+    apart = all(newer[1] >= older[0] for newer, older in itertools.pairwise(spans))
     return [part for _, _, part in spans], apart
 
 
@@ -304,8 +309,8 @@ def _end(span: tuple[int, int, Any]) -> int:
 
 
 class Writer:
-    """Writes one file of sorted rows, a row group at a time. Whole numbers that are keys are written as differences:
-    an eighth of the size, and quicker to read than what is compressed."""
+    """Writes one file of sorted rows, a row group at a time. Whole-number keys are delta-encoded: an eighth of the
+    size, and quicker to read than compressed."""
 
     def __init__(self, layout: StateLayout, path: str) -> None:
         self.layout = layout
@@ -315,25 +320,25 @@ class Writer:
         self._file: Any = None
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows; they come in the order of their keys."""
+        """Add rows, in the order of their keys."""
         self._held.append(rows)
-        if sum(each.num_rows for each in self._held) >= GROUP_ROWS:
+        if sum(table.num_rows for table in self._held) >= GROUP_ROWS:
             self._flush(GROUP_ROWS)
 
     def close(self) -> int:
-        """Complete the file; how many rows there are. None at all: there is no file."""
+        """Complete the file and return its number of rows. Without any rows, there is no file."""
         self._flush(1)
         if self._file is not None:
             self._file.close()
         return self.rows
 
-    def _flush(self, least: int) -> None:
+    def _flush(self, unit: int) -> None:
         import pyarrow as pa
 
         if not self._held:
             return
         rows = pa.concat_tables(self._held)
-        whole = rows.num_rows // least * least
+        whole = rows.num_rows // unit * unit
         self._held = [rows.slice(whole)] if whole < rows.num_rows else []
         if not whole:
             return
@@ -359,8 +364,8 @@ class Writer:
 
 
 def sorted_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches as tables, none of them empty."""
+    """Yield batches as tables, none of them empty."""
     import pyarrow as pa
 
-    for batch in itertools.filterfalse(lambda each: each.num_rows == 0, batches):
+    for batch in itertools.filterfalse(lambda batch: batch.num_rows == 0, batches):
         yield pa.Table.from_batches([batch])

@@ -1,9 +1,9 @@
-"""State written, and merged with a batch, by Python workers of Spark that read and write its files themselves.
+"""State written, and merged with a batch, by Python workers of Spark that read and write its files directly.
 
-Spark brings each worker the rows of its key groups; what comes back to the driver is a few lines that name files. It
-costs a half of the same in DataFrame algebra, for there is one shuffle, and no row of the state passes through the JVM.
-It is done where workers see the disk that the state lies on, and have tidegate: elsewhere they would need both, or
-the storage's passwords. Everywhere else, and for types that are not simple, the algebra of state/keyed.py does it.
+Spark brings each worker the rows of its key groups; a few lines that name files come back to the driver. It
+costs half of the same in DataFrame algebra, because there is one shuffle, and no row of the state passes through the
+JVM. It is used where workers see the disk with the state, and have tidegate: elsewhere they would need both, or the
+storage's passwords. Everywhere else, and for types that are not simple, the algebra of state/keyed.py is used.
 """
 
 from __future__ import annotations
@@ -51,21 +51,22 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 _REPORT = "path string, batch int, split int, rows long"
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MERGED_ROWS = 4_000_000
-"""So many rows a worker merges in memory; more than that is for Spark, which spills."""
+"""The most rows that a worker merges in memory; more are left to Spark, which spills."""
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
-    """Whether workers have tidegate, and see the state's files as this process does."""
+    """Return whether workers have tidegate, and see the state's files as this process does."""
     return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
 
 
 def writes(schema: Json) -> bool:
-    """Whether files of this schema are the same whoever writes them."""
+    """Return whether files of this schema are the same whether Spark or Arrow writes them."""
     return all(_plain(field["type"]) for field in schema["fields"])
 
 
 def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
-    """Whether workers can merge these columns: equality of keys, sums and extremes mean the same in both engines."""
+    """Return whether workers can merge these columns: equality of keys, sums and extremes mean the same in both
+    engines."""
     types = {name: field["type"] for name, field in columns(schema).items()}
     return all(_is_key(types[name]) for name in keys) and all(_is_merged(types[name], op) for name, op in ops.items())
 
@@ -91,22 +92,21 @@ def _is_merged(kind: Any, op: str) -> bool:
 
 
 def layout_of(schema: Json, keys: Sequence[str]) -> StateLayout:
-    """The schema of a state's files, for Arrow."""
+    """Return the schema of a state's files, for Arrow."""
     return StateLayout(tuple(keys), arrow_schema(schema, list(columns(schema))))
 
 
 def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
-    """Rows in `count` partitions, each of them with a range of key groups."""
+    """Return rows in `count` partitions, each with a range of key groups."""
     from pyspark.sql import functions as F
 
     return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
 
 
 def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping[str, int | None]) -> dict[str, int]:
-    """Write rows that lie in their partitions, sorted: a file for each that has any. Gives the files' names, and how
-    many rows each has.
+    """Write rows that are sorted within their partitions: a file for each partition that has any.
 
-    fixed: what columns are that the rows lack.
+    Return the files' names with their numbers of rows. fixed: the values of columns that the rows lack.
     """
     same = dict(fixed)
 
@@ -123,14 +123,14 @@ def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping
 
 @dataclass(frozen=True)
 class Merged:
-    """What workers have done."""
+    """The result of a merge by workers."""
 
     added: Mapping[str, int]
-    """The names of the files with the batch's rows, each with how many it has."""
+    """The files with the batch's rows: names and numbers of rows."""
     replaced: Mapping[int, Mapping[str, int]]
-    """Those in place of each set of files that was merged."""
+    """The files in place of each set of files that was compacted."""
     given: Mapping[str, int]
-    """Those with rows that have ended, beside the state."""
+    """The files with rows that have closed, outside the state."""
     late: int
     timeless: int
 
@@ -141,36 +141,36 @@ class Merged:
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
-    """The files as workers find them."""
-    return [SortedFile(location.full(each.file.path), each.groups) for each in files]
+    """Return the files as workers read them."""
+    return [SortedFile(location.full(file.file.path), file.groups) for file in files]
 
 
 def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[list[SortedFile], bool]]:
-    """Compactions as workers do them."""
+    """Return compactions as workers carry them out."""
     return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
 
 
 def run(plan: MergePlan, rows: DataFrame) -> Merged:
-    """Let workers do it. A set of files counts as merged if every range of it was."""
+    """Let workers merge. A set of files counts as compacted if every range of it was."""
     lines = _lines(plan, rows)
-    if plan.ending is not None and (left := set(range(plan.count)) - {split for _, _, split, _ in lines}):
-        # Of no rows, Spark may run no worker at all; rows may end nevertheless.
+    if plan.ending is not None and (missing := set(range(plan.count)) - {split for _, _, split, _ in lines}):
+        # Without rows, Spark may run no worker at all; rows may close nevertheless.
         none = rows.sparkSession.range(0, plan.count, 1, plan.count)
-        lines += _lines(plan, none, left)
+        lines += _lines(plan, none, missing)
     names: dict[int, dict[str, int]] = defaultdict(dict)
     splits: dict[int, set[int]] = defaultdict(set)
     counts: Counter[int] = Counter()
-    for name, what, split, count in lines:
-        splits[what].add(split)
-        counts[what] += count
+    for name, kind, split, count in lines:
+        splits[kind].add(split)
+        counts[kind] += count
         if count:
-            names[what][name] = count
+            names[kind][name] = count
     replaced = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
     return Merged(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
 
 
 def _lines(plan: MergePlan, rows: DataFrame, only: Container[int] | None = None) -> list[Line]:
-    """only: these ranges, and of no rows."""
+    """only: just these ranges, without rows."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split, name = _task()
@@ -191,7 +191,7 @@ def _lines(plan: MergePlan, rows: DataFrame, only: Container[int] | None = None)
 
 
 def _task() -> tuple[int, str]:
-    """Which partition this is, and a name for its file that no other try at it has."""
+    """Return this partition's number, and a name for its file that no other attempt at it has."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -199,18 +199,18 @@ def _task() -> tuple[int, str]:
     return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
 
 
-def _report(done: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+def _report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64())
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
     yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "split", "rows"])
 
 
 @contextlib.contextmanager
 def _unweighed(spark: SparkSession) -> Iterator[None]:
-    """Batches of rows as they come. Spark asks after each row how many bytes its batch has; where rows are a few plain
-    columns, that is a sixth of what a merge costs, and says nothing that the number of rows does not."""
+    """Pass rows on in batches as they come. After each row Spark asks how many bytes its batch has; with few plain
+    columns, that is a sixth of the cost of a merge, and says no more than the number of rows does."""
     before = spark.conf.get(_BATCH_BYTES, None)
     spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
     try:
