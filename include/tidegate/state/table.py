@@ -1,8 +1,8 @@
 """A state's own Delta table: published after the decision like any sink's, one tagged commit per checkpoint.
 
 Only tidegate writes there. Each commit makes the table's live files those that the checkpoint's record names: it adds
-what the checkpoint added and removes what compaction replaced. So any retained version reads as that checkpoint's state, in
-any engine; the newest row of a key counts (`view_sql` gives the query).
+what the checkpoint added and removes what compaction replaced. So any retained version reads as that checkpoint's
+state, in any engine; the newest row of a key counts (`view_sql` gives the query).
 """
 
 from __future__ import annotations
