@@ -1,1 +1,1 @@
-"""Spark: sessions, the embedded server, submitting, and what we do with frames."""
+"""Spark: sessions, the embedded server, spark-submit, and operations on frames."""

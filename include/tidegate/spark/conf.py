@@ -1,4 +1,4 @@
-"""What a Spark session of tidegate is configured with: our defaults, the user's wishes, and what safety fixes.
+"""The configuration of tidegate's Spark sessions: our defaults, the user's settings, and what safety requires.
 
 Two kinds of keys. *Session* keys may differ between sessions of one server, so they are set on each session and
 two pipelines with different ones share a server. All others make a server what it is: changing one of them
@@ -65,7 +65,7 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and tells which"),
 }
 
-# What is said in another way. The text completes "Use …".
+# Settings that have another way to be set. The text completes "Use …".
 _ELSEWHERE = {
     "spark.master": "the setting `master`",
     "spark.driver.memory": "the setting `memory`",
@@ -81,8 +81,8 @@ _ELSEWHERE = {
     "spark.jars.ivySettings": "`spark.jars` with files: nothing is downloaded at run time",
 }
 
-# Of the keys that look like session keys, those that Spark takes only at its start (StaticSQLConf of 4.2; a
-# test compares this list with Spark's own).
+# Keys that look like session keys, but that Spark reads only at its start (StaticSQLConf of 4.2; a test compares this
+# list with Spark's own).
 STATIC_SQL_KEYS = frozenset(
     "spark.sql." + key
     for key in """
@@ -107,38 +107,38 @@ _MEMORY = re.compile(r"([1-9]\d*)([mgt])")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
-"""With a larger heap than that, the pauses of a collector that stops everything are longer than what it saves."""
+"""With a larger heap, the pauses of a stop-the-world collector cost more than it saves."""
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
 _OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
-# What we set otherwise than Spark does, and the same for all settings. `spark.conf` may override it.
+# Our values that differ from Spark's, the same for all settings. `spark.conf` may override them.
 _DEFAULTS = {
     "spark.app.name": "tidegate",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
-    # A checkpoint of a few operators takes some 250 classes of generated code. With room for Spark's 100 each is
+    # A checkpoint of a few operators takes about 250 classes of generated code. With Spark's limit of 100 each is
     # compiled anew in each checkpoint, and never gets warm.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times a write.
+    # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times per write.
     LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
-    # Else each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
+    # Otherwise each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
     "spark.sql.artifact.isolation.enabled": "false",
-    # By default 10,000: where rows are a few numbers, handing over so short a batch costs more than what is in it.
+    # By default 10,000: for rows of a few numbers, handing over so short a batch costs more than its content.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
-    # Errors reach people through errors.py: first line only. The whole trace is in the log.
+    # Users see errors through errors.py: the first line only. The whole trace is in the log.
     "spark.sql.connect.serverStacktrace.enabled": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
-    # A server remembers the last plans of each session, and with them the rows that were kept: by default 16 plans,
-    # so those of five checkpoints. A frame is hardly ever asked twice here.
+    # A server keeps the last plans of each session, and with them the cached rows: by default 16 plans, so those of
+    # five checkpoints. A frame is hardly ever used twice here.
     "spark.connect.session.planCache.maxSize": "0",
-    # The text of a plan that each query hands to listeners: written out by operator it costs a twentieth of a
+    # The text of a plan that each query passes to listeners: written out by operator it costs a twentieth of a
     # checkpoint of many small queries, and there is no web UI that shows it.
     "spark.sql.ui.explainMode": "simple",
-    # The job of a client that was killed must not keep the cores busy for the default seven minutes: whether a
-    # client is still there is noticed when it has to ask for more, and then it gets some time to come back.
+    # The job of a client that was killed must not keep the cores busy for the default seven minutes: the server notices
+    # that a client is gone when it has to ask for more, and then gives it some time to come back.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
     "spark.connect.execute.manager.maintenanceInterval": "10s",
@@ -146,12 +146,12 @@ _DEFAULTS = {
 
 
 STARTS = 5
-"""So many times `start_timeout` an embedded server has to come up: as many tries wait for it, or more."""
+"""An embedded server may take this many times `start_timeout` to start: as many attempts wait for it, or more."""
 
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """Where Spark runs and how it is configured.
+    """The place where Spark runs, and its configuration.
 
     mode: `connect` (a server, embedded or remote), `local` (inside this process, for tests) or `submit` (an application
         of its own for each job, on any cluster: spark/submit.py).
@@ -206,13 +206,13 @@ class SparkSettings:
 
 
 def on_loopback(master: str) -> bool:
-    """Whether all of Spark is on this machine, as far as its master tells."""
+    """Return whether all of Spark is on this machine, according to its master."""
     return _LOOPBACK.fullmatch(master) is not None
 
 
 def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
-    """What makes a server: everything but the user's session keys. `scratch` is for what Spark throws away."""
-    # Delta's jars and extension come first; what the user asks for comes in addition.
+    """Return what defines a server: everything but the user's session keys. scratch: for Spark's temporary files."""
+    # Delta's jars and extension come first; the user's own are added.
     jars = [str(path) for path in jar_paths()]
     ours = {
         **_DEFAULTS,
@@ -223,11 +223,11 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(_cores(settings.master)),
         # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
-        # Half-dead after running out of memory is worse than dead: dead is noticed and replaced.
+        # Half-dead after running out of memory is worse than dead: a dead server is noticed and replaced.
         "spark.driver.defaultJavaOptions": _java_options(settings),
     }
     if not settings.master.startswith("local-cluster"):
-        # Spark's own ports, too, answer nobody else on this machine. In local mode it makes a secret by itself.
+        # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
         ours["spark.authenticate"] = "true"
     fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
     wished = {key: value for key, value in settings.conf.items() if not _of_session(key)}
@@ -238,13 +238,13 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """What is set on each session. A remote server has its own configuration, so it gets ours here."""
+    """Return the settings of each session. A remote server has its own configuration, so it gets ours here."""
     wished = {key: value for key, value in settings.conf.items() if _of_session(key)}
     if settings.remote is None:
         return wished
-    if others := sorted(settings.conf.keys() - wished.keys()):
+    if unknown := sorted(settings.conf.keys() - wished.keys()):
         raise Invalid(
-            f"A remote Spark server takes {', '.join(others)} only at its own start.",
+            f"A remote Spark server takes {', '.join(unknown)} only at its own start.",
             expected="session keys only (spark.sql.…, spark.databricks.…)",
             help="Set it where the server is started, or leave out `remote` to use the embedded server.",
         )
@@ -253,7 +253,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
 
 
 def properties(conf: Mapping[str, str]) -> str:
-    """A Java properties file. Spark reads its configuration from there, so that no `ps` shows a password."""
+    """Return a Java properties file. Spark reads its configuration from it, so that no `ps` shows a password."""
     lines = []
     for key, value in sorted(conf.items()):
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
@@ -262,7 +262,7 @@ def properties(conf: Mapping[str, str]) -> str:
 
 
 def _check(key: str, value: str) -> None:
-    """Refuse what is no key of Spark's, and what would break a promise."""
+    """Raise Invalid for keys that are not Spark's, and for values that would break a promise."""
     if not isinstance(value, str) or not _KEY.fullmatch(key):
         raise Invalid(
             f"The Spark configuration has {key!r} with a value of type {type(value).__name__}.",
@@ -293,7 +293,7 @@ def _joined(ours: list[str], theirs: str) -> str:
 
 
 def _cores(master: str) -> int:
-    """How many tasks run at once."""
+    """Return the number of tasks that run at once."""
     match = _MASTER.fullmatch(master)
     if match is not None and match[3] and match[4]:
         return int(match[3]) * int(match[4])
@@ -303,22 +303,22 @@ def _cores(master: str) -> int:
 
 
 def _java_options(settings: SparkSettings) -> str:
-    """How the driver's JVM is started. Who names a collector anywhere has it: a JVM refuses two.
+    """Return the options of the driver's JVM. A collector that the user names anywhere wins: a JVM refuses two.
 
     Java's default works beside the program, to make pauses short. Nobody waits for a pause here, and on few cores it
     takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
     """
     options = "-XX:+ExitOnOutOfMemoryError"
-    said = [settings.conf.get("spark.driver.extraJavaOptions", ""), *map(os.environ.get, _JVM_VARIABLES)]
-    if any(_COLLECTOR.search(text or "") for text in said) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
+    user_options = [settings.conf.get("spark.driver.extraJavaOptions", ""), *map(os.environ.get, _JVM_VARIABLES)]
+    if any(_COLLECTOR.search(text or "") for text in user_options) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
         return options
     return f"{options} -XX:+UseParallelGC"
 
 
 def _megabytes(memory: str) -> int:
-    found = _MEMORY.fullmatch(memory)
-    assert found is not None
-    return int(found[1]) * {"m": 1, "g": 1024, "t": 1024 * 1024}[found[2]]
+    match = _MEMORY.fullmatch(memory)
+    assert match is not None
+    return int(match[1]) * {"m": 1, "g": 1024, "t": 1024 * 1024}[match[2]]
 
 
 def _bad(name: str, value: object, expected: str) -> Invalid:

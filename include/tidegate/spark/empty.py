@@ -1,4 +1,4 @@
-"""Frames that are known to have no rows: nothing is written of them, so Spark need not be asked.
+"""Frames that are known to be empty: they are written without calling Spark.
 
 The mark is on the object. What is made of a frame is another one, of which nothing is known.
 """
@@ -16,12 +16,12 @@ _MARK: Final = "_tidegate_nothing"
 
 
 def empty_like(like: DataFrame) -> DataFrame:
-    """No rows, in the columns of this frame."""
+    """Return an empty frame with the columns of this one."""
     none = like.limit(0)
     vars(none)[_MARK] = True
     return none
 
 
 def is_known_empty(frame: DataFrame) -> bool:
-    """Whether a frame is known to have no rows."""
+    """Return whether a frame is known to have no rows."""
     return _MARK in vars(frame)

@@ -1,4 +1,4 @@
-"""What comes out of Spark, told in tidegate's five kinds and without Java.
+"""Translates Spark's errors into tidegate's five kinds, without Java.
 
 Unavailable: the server, the connection or the session is lost, or something that Spark needs did not answer.
 Invalid: the data, the plan or the user's own code is wrong; the same input fails again.
@@ -38,7 +38,7 @@ _STORAGE = re.compile(
 )
 # "[CAST_INVALID_INPUT] The value …", or with a sub-condition after a dot.
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)?)\]\s*(.+)")
-# Conditions that only say where something failed: what failed is in a cause.
+# Conditions that only say where something failed: the failure itself is in a cause.
 _WRAPPERS = ("TASK_WRITE_FAILED", "FAILED_READ_FILE.NO_HINT", "FAILED_EXECUTE_UDF", "STREAM_FAILED", "INTERNAL_ERROR")
 _SPARK_FAULT = ("INTERNAL_ERROR", "SPARK_")
 _FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.?(?=\s)")
@@ -48,7 +48,7 @@ _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, U
 _GRPC = re.compile(r"<_\w*Rpc\w* of RPC|\s*(?:status|debug_error_string|details) = |>\s*$")
 _DETAILS = re.compile(r'\A\s*<_\w*Rpc\w* of RPC [^\n]*\n(?:[^\n]*\n)?\s*details = "([^"]+)"')
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*\b(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
-# A traceback's frames, which are indented, and the line behind them.
+# A traceback's frames, which are indented, and the line after them.
 _PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*)(\S.*)")
 _PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _RETRY = (
@@ -58,45 +58,45 @@ _RETRY = (
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Let errors of Spark leave the block as tidegate's. All other errors pass as they are."""
+    """Raise errors of Spark in the block as tidegate's. All other errors pass unchanged."""
     try:
         yield
     except Exception as error:
-        told = translate(error)
-        if told is None or told is error:
+        meaning = translate(error)
+        if meaning is None or meaning is error:
             raise
-        raise told from error
+        raise meaning from error
 
 
 def translate(error: BaseException) -> TidegateError | None:
-    """What an error of Spark means; None for an error that is not Spark's, as one of the user's own code."""
+    """Return tidegate's error for an error of Spark; None for any other error, such as one in the user's own code."""
     if isinstance(error, TidegateError):
         return error
     code = _grpc_code(error)
     if not code and not _is_of_spark(error):
         return None
-    said = _everything(error)
-    told = malformed_record(said) or _users_code(error, said) or _lost(said, code) or _short_of(said)
-    return told or _users(error, said) or _unknown(said)
+    text = _everything(error)
+    translated = malformed_record(text) or _users_code(error, text) or _lost(text, code) or _short_of(text)
+    return translated or _users(error, text) or _unknown(text)
 
 
-def _lost(said: str, code: str) -> TidegateError | None:
-    """The connection, the session or the job is gone."""
+def _lost(text: str, code: str) -> TidegateError | None:
+    """Translate errors that mean that the connection, the session or the job is gone."""
     if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return Invalid(
             "The Spark server refuses the token.",
             help="Correct the token in spark.remote. The embedded server makes its own: try again.",
             reason="SPARK_TOKEN",
         )
-    if _TOO_LARGE.search(said):
+    if _TOO_LARGE.search(text):
         return Invalid(
-            f"A result or plan is too large for the driver: {_first(said)}",
+            f"A result or plan is too large for the driver: {_first(text)}",
             help="Do not collect large results, or raise the limit that is named.",
             reason="SPARK_LIMIT",
         )
-    if _TLS.search(said):
+    if _TLS.search(text):
         return Invalid(
-            f"The Spark server and this process do not agree on TLS: {_first(said)}",
+            f"The Spark server and this process do not agree on TLS: {_first(text)}",
             expected="a server with a certificate that this machine trusts, where the URL has a token or use_ssl=true",
             help="Put a proxy with TLS before the server, or run it on this machine (`tidegate spark serve`) and write "
             "sc://localhost:port/;token=…: only to this machine is a token sent without TLS.",
@@ -104,89 +104,90 @@ def _lost(said: str, code: str) -> TidegateError | None:
         )
     if code == "DEADLINE_EXCEEDED":
         return Unavailable("The Spark server did not answer in time.", help=_RETRY, reason="SPARK_NO_ANSWER")
-    if code in ("UNAVAILABLE", "ABORTED") or _LOST.search(said):
+    if code in ("UNAVAILABLE", "ABORTED") or _LOST.search(text):
         return Unavailable(
-            f"The Spark server or the session in it is gone: {_first(said)}", help=_RETRY, reason="SPARK_LOST"
+            f"The Spark server or the session in it is gone: {_first(text)}", help=_RETRY, reason="SPARK_LOST"
         )
-    if code == "CANCELLED" or _CANCELLED.search(said):
-        return Unavailable(f"Spark cancelled the job: {_first(said)}", help=_RETRY, reason="SPARK_CANCELLED")
+    if code == "CANCELLED" or _CANCELLED.search(text):
+        return Unavailable(f"Spark cancelled the job: {_first(text)}", help=_RETRY, reason="SPARK_CANCELLED")
     return None
 
 
-def _short_of(said: str) -> TidegateError | None:
-    """Spark itself lacks something that may be there at the next try."""
-    if _NO_ROOM.search(said):
+def _short_of(text: str) -> TidegateError | None:
+    """Translate errors that mean that Spark lacks something that may be available at the next attempt."""
+    if _NO_ROOM.search(text):
         return Unavailable("Spark ran out of memory.", help="Raise spark.memory.", reason="SPARK_MEMORY")
-    if _DISK_FULL.search(said):
+    if _DISK_FULL.search(text):
         return Unavailable(
             "The disk is full.", help="Make room, or point spark.local.dir to another disk.", reason="DISK_FULL"
         )
-    if lost := _WORKER_LOST.search(said):
+    if worker := _WORKER_LOST.search(text):
         return Unavailable(
-            f"Spark lost a worker: {_first(said[lost.start() :])}",
+            f"Spark lost a worker: {_first(text[worker.start() :])}",
             help=_RETRY + " If it happens again, workers may need more memory.",
             reason="SPARK_WORKER_LOST",
         )
-    if _STORAGE.search(said) and not _condition(said):
-        return Unavailable(f"Storage did not answer: {_first(said)}", help=_RETRY, reason="STORAGE")
+    if _STORAGE.search(text) and not _condition(text):
+        return Unavailable(f"Storage did not answer: {_first(text)}", help=_RETRY, reason="STORAGE")
     return None
 
 
-def _users_code(error: BaseException, said: str) -> TidegateError | None:
-    """A Python function raised: the last line of the worker's traceback, and where in the user's code it was."""
+def _users_code(error: BaseException, text: str) -> TidegateError | None:
+    """Translate an exception in a Python function: the last line of the worker's traceback, and its place in user
+    code."""
     from pyspark.errors import PythonException
 
     if not isinstance(error, PythonException):
         return None
-    traces = _PYTHON_TRACE.findall(said)
-    trace, last = traces[-1] if traces else ("", _first(said))
+    traces = _PYTHON_TRACE.findall(text)
+    trace, last = traces[-1] if traces else ("", _first(text))
     last = _short(last)
     ours = _OUR_ERROR.fullmatch(last)
     if ours:  # a function of tidegate's, or one that raises our errors on purpose
         return _KINDS[ours[1]](ours[2], reason="USER_CODE")
     frames = [f for f in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in f[0]]
-    where = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
+    location = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
     return Invalid(
-        f"A Python function that ran in Spark failed: {last}{where}",
+        f"A Python function that ran in Spark failed: {last}{location}",
         help="Correct the function or the data that it cannot take.",
         reason="USER_CODE",
     )
 
 
-def _users(error: BaseException, said: str) -> TidegateError | None:
-    """Data, plan or settings that will fail again."""
+def _users(error: BaseException, text: str) -> TidegateError | None:
+    """Translate errors in data, plan or settings, which would fail again."""
     from pyspark.errors import PySparkException
 
-    file = _FILE.search(said)
+    file = _FILE.search(text)
     which = f" (file {file[1]})" if file else ""
-    found = _condition(said)
-    if found and not found[0].startswith(_SPARK_FAULT):
-        text = _short(f"[{found[0]}] {found[1]}")
+    condition = _condition(text)
+    if condition and not condition[0].startswith(_SPARK_FAULT):
+        refusal = _short(f"[{condition[0]}] {condition[1]}")
         return Invalid(
-            f"Spark refuses: {text}" + ("" if file and file[1] in text else which),
+            f"Spark refuses: {refusal}" + ("" if file and file[1] in refusal else which),
             help="Correct the data, or the stage that reads it.",
-            reason=found[0].replace(".", "_"),
+            reason=condition[0].replace(".", "_"),
         )
     vague = type(error).__name__ in ("UnknownException", "SparkException", "SparkConnectGrpcException")
     if isinstance(error, PySparkException) and not vague:
-        return Invalid(f"Spark refuses: {_first(said)}", help="Correct the stage or the setting that is named.")
-    if _MISSING_CLASS.search(said):
-        return Invalid(f"Spark lacks a jar: {_deepest(said)}", help="Add it to spark.conf as `spark.jars`.")
-    if "FAILED_READ_FILE" in said:
+        return Invalid(f"Spark refuses: {_first(text)}", help="Correct the stage or the setting that is named.")
+    if _MISSING_CLASS.search(text):
+        return Invalid(f"Spark lacks a jar: {_deepest(text)}", help="Add it to spark.conf as `spark.jars`.")
+    if "FAILED_READ_FILE" in text:
         return Invalid(
-            f"Spark cannot read a file: {_deepest(said)}{which}",
+            f"Spark cannot read a file: {_deepest(text)}{which}",
             help="Restore the file, or leave it out.",
             reason="FAILED_READ_FILE",
         )
     return None
 
 
-def _unknown(said: str) -> Unavailable:
-    return Unavailable(f"Spark failed: {_deepest(said)}", help=_RETRY, reason="SPARK_FAILED")
+def _unknown(text: str) -> Unavailable:
+    return Unavailable(f"Spark failed: {_deepest(text)}", help=_RETRY, reason="SPARK_FAILED")
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """By name, so that the error's own libraries need not be imported to ask."""
+    """Decide by name, so that the error's own libraries need not be imported."""
     if isinstance(error, OSError):  # a broken connection to the JVM comes as Python made it
         frames = list(traceback.walk_tb(error.__traceback__))
         return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("py4j.")
@@ -194,7 +195,7 @@ def _is_of_spark(error: BaseException) -> bool:
 
 
 def _grpc_code(error: BaseException) -> str:
-    """The name of the gRPC status of a plain RpcError, or of what pyspark made of one that Spark said nothing to."""
+    """Return the name of the gRPC status of a plain RpcError, or of pyspark's error for one without details."""
     if any(base.__module__.split(".")[0] == "grpc" for base in type(error).__mro__):
         code = getattr(error, "code", None)
         return str(getattr(code(), "name", "")) if callable(code) else "UNAVAILABLE"
@@ -203,7 +204,7 @@ def _grpc_code(error: BaseException) -> str:
 
 
 def _everything(error: BaseException) -> str:
-    """The error's message and, behind it, what its causes say, as far as Spark tells."""
+    """Return the error's message, followed by those of its causes, as far as Spark passes them on."""
     details = getattr(error, "details", None)
     parts = [str(details() or "") if callable(details) else "", str(error)]
     stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
@@ -211,23 +212,23 @@ def _everything(error: BaseException) -> str:
     return "\n".join(part for part in dict.fromkeys(parts) if part)
 
 
-def _condition(said: str) -> tuple[str, str] | None:
-    """The innermost of Spark's named conditions that says what failed, not only where, and its text."""
-    found = [match for match in _CONDITION.findall(said) if match[0] not in _WRAPPERS]
-    return found[-1] if found else None
+def _condition(text: str) -> tuple[str, str] | None:
+    """Return the innermost of Spark's named conditions that says what failed, not only where; and its text."""
+    conditions = [match for match in _CONDITION.findall(text) if match[0] not in _WRAPPERS]
+    return conditions[-1] if conditions else None
 
 
-def _first(said: str) -> str:
-    """What it says first. gRPC's errors say it in a line of their own: "details = …"."""
-    if detail := _DETAILS.search(said):
+def _first(text: str) -> str:
+    """Return the first message. gRPC's errors have it in a line of their own: "details = …"."""
+    if detail := _DETAILS.search(text):
         return _short(detail[1])
-    lines = [line.strip() for line in said.splitlines() if not _GRPC.match(line)]
+    lines = [line.strip() for line in text.splitlines() if not _GRPC.match(line)]
     return _short(next((line for line in lines if line), "no message"))
 
 
-def _deepest(said: str) -> str:
-    causes = _CAUSE.findall(said)
-    return _short(f"{causes[-1][0]}: {causes[-1][1]}") if causes else _first(said)
+def _deepest(text: str) -> str:
+    causes = _CAUSE.findall(text)
+    return _short(f"{causes[-1][0]}: {causes[-1][1]}") if causes else _first(text)
 
 
 def _short(text: str) -> str:

@@ -16,21 +16,21 @@ __all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_probl
 
 
 def micros_in(duration: object) -> int:
-    """The microseconds in "10 min"."""
+    """Return the microseconds in "10 min"."""
     return round(seconds_in(duration) * 1_000_000)
 
 
-def duration_problem(name: str, value: object, least: int = 1) -> str | None:
-    """What is wrong with a duration of at least so many microseconds."""
+def duration_problem(name: str, value: object, minimum: int = 1) -> str | None:
+    """Return what is wrong with a duration of at least `minimum` microseconds."""
     expected = 'expected a duration such as "90 s", "10 min", "1 hour" or "1 day"'
     try:
-        return None if micros_in(value) >= least else f"{name}={value!r} is too short: {expected}"
+        return None if micros_in(value) >= minimum else f"{name}={value!r} is too short: {expected}"
     except ValueError as error:
         return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
 
 
 def moment(micros: int, column: str) -> str:
-    """SQL for a moment that is another one in each checkpoint, to compare a column with.
+    """Return SQL for a moment that changes with every checkpoint, to compare a column with.
 
     A plain number would be a part of the code that Spark generates: compiled anew each time, and never warm. An array
     lies beside the code; and as the place in it depends on the row, Spark does not look into it beforehand.
@@ -39,7 +39,7 @@ def moment(micros: int, column: str) -> str:
 
 
 def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") -> list[str]:
-    """What is wrong with event time where an operator needs it. columns: those that the sources declare."""
+    """Return the problems of event time for an operator that needs it. columns: those that the sources declare."""
     if not columns:
         return [f'none of {whose} sources has event time: name the column, pipeline.source(…, event_time="at")']
     if chosen is None and len(columns) > 1:
@@ -49,27 +49,28 @@ def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") ->
     return []
 
 
-def time_micros(frame: DataFrame, column: str, what: str) -> Column:
-    """The frame's event time in microseconds. Invalid: it has no such column, or that is no time.
+def time_micros(frame: DataFrame, column: str, subject: str) -> Column:
+    """Return the frame's event time in microseconds. Raise Invalid if it has no such column, or that is no time.
 
     A date is its first moment in UTC, a timestamp without zone is taken as UTC.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    found = {field.name.lower(): field for field in frame.schema.fields}.get(column.lower())
-    if found is None:
+    fields = {field.name.lower(): field for field in frame.schema.fields}
+    field = fields.get(column.lower())
+    if field is None:
         raise Invalid(
-            f"{what} goes by event time in {column!r}, which its rows do not have",
+            f"{subject} goes by event time in {column!r}, which its rows do not have",
             expected=f"one of {', '.join(frame.columns)}",
             help='name the column that holds the time, event_time="…"',
             reason="NO_EVENT_TIME",
         )
-    if not isinstance(found.dataType, T.TimestampType | T.TimestampNTZType | T.DateType):
+    if not isinstance(field.dataType, T.TimestampType | T.TimestampNTZType | T.DateType):
         raise Invalid(
-            f"{what} goes by event time in {column!r}, which is of type {found.dataType.simpleString()}",
+            f"{subject} goes by event time in {column!r}, which is of type {field.dataType.simpleString()}",
             expected="a timestamp or a date",
             help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
             reason="NO_EVENT_TIME",
         )
-    return F.unix_micros(F.col(quoted(found.name)).cast("timestamp"))
+    return F.unix_micros(F.col(quoted(field.name)).cast("timestamp"))

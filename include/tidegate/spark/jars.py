@@ -1,4 +1,4 @@
-"""Where the Delta jars are. Spark gets them by path; nothing is resolved from a registry at run time."""
+"""Finds the Delta jars. Spark gets them by path; nothing is resolved from a registry at run time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Jar:
 
 
 def jar_list() -> list[Jar]:
-    """The jars that this version of tidegate runs with, whether they are there or not."""
+    """Return the jars that this version of tidegate runs with, whether or not they are installed."""
     return [Jar(**entry) for entry in tomllib.loads(_LIST.read_text(encoding="utf-8"))["jar"]]
 
 
 def jar_paths() -> list[Path]:
-    """The jars, in the list's order. Checks that each is there and has its size; set-up checked the hash."""
+    """Return the jars, in the list's order. Checks that each exists and has its size; set-up checked the hash."""
     folder = _folder()
     paths = []
     for jar in jar_list():
@@ -60,7 +60,7 @@ def jar_paths() -> list[Path]:
 
 
 def _folder() -> Path:
-    """$TIDEGATE_JARS, or .cache/jars of the checkout that this module lies in."""
+    """Return $TIDEGATE_JARS, or .cache/jars of the checkout that this module is in."""
     if configured := os.environ.get(JARS_FOLDER_VARIABLE):
         folder = Path(configured)
         if not folder.is_absolute() or not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Spark inside this process, for tests and for looking into things with a debugger. One per process."""
+"""Spark inside this process, for tests and for debugging. One per process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _users = 0
 
 @contextlib.contextmanager
 def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSession]:
-    """A session with its own configuration and temporary views; all share one Spark, which the last one stops."""
+    """Open a session with its own configuration and temporary views; all share one Spark, which the last one stops."""
     global _root, _root_settings, _users
     with _lock, translated():
         if _root is None:
@@ -61,7 +61,7 @@ def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSessi
 
 
 def _stop(root: SparkSession) -> None:
-    """Stop Spark. If its JVM has died, have pyspark forget it, so that the next session starts another."""
+    """Stop Spark. If its JVM has died, make pyspark forget it, so that the next session starts another."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -80,7 +80,7 @@ def _static(settings: SparkSettings) -> dict[str, str]:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
-    """Start Spark, and its JVM if this is the first time in this process; later ones keep that JVM's memory."""
+    """Start Spark, and its JVM if this is the first time in this process; later starts reuse the JVM and its memory."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -101,7 +101,7 @@ def _start(settings: SparkSettings) -> SparkSession:
 
 
 def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
-    """As pyspark would, but with the configuration in a file: `ps` would show it on the command line."""
+    """Start the JVM as pyspark would, but with the configuration in a file: `ps` would show it on the command line."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -125,7 +125,7 @@ def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
 
 @cache
 def _scratch() -> Path:
-    """For what Spark throws away, and for the JVM's log. Removed when the process ends."""
+    """Return a folder for Spark's temporary files and the JVM's log. Removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="tidegate-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

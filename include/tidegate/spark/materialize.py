@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["materialize", "materialized", "release"]
 
 _PATIENCE_S = 2.0
-"""So long a server is waited for that is to forget rows."""
+"""How long to wait for a server to forget rows."""
 
 
 def materialize(frame: DataFrame) -> DataFrame:
-    """The same rows, computed when they are first asked for, and kept until `let_go`."""
+    """Return the same rows, computed at their first use, and cached until they are released."""
     return frame if is_known_empty(frame) else frame.localCheckpoint(eager=False)
 
 
@@ -38,12 +38,14 @@ def release(frame: DataFrame) -> None:
             frame._jdf.queryExecution().logical().rdd().unpersist(False)
         elif plan._relation_id is not None:
             _forget(plan)
-            plan._relation_id = None  # else it is said again when nobody refers to the plan any more
+            plan._relation_id = None  # otherwise pyspark sends it again when the plan is collected
 
 
 def _forget(plan: Any) -> None:
-    """Say to the server what pyspark says when nobody refers to a plan any more. But plans and frames refer to each
-    other in circles, so that would be much later. Tried once, not for long: with its session all is forgotten anyway.
+    """Send RemoveRemoteCachedRelation now instead of waiting for Python's garbage collector.
+
+    pyspark sends it when a plan is collected, but plans and frames refer to each other in cycles, so that may be much
+    later. Tried once, with a short timeout: the server forgets everything with the session anyway.
     """
     from pyspark.sql.connect.plan import RemoveRemoteCachedRelation
 
@@ -57,7 +59,7 @@ def _forget(plan: Any) -> None:
 
 @contextlib.contextmanager
 def materialized(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame, computed once, however often it is used in the block."""
+    """Cache the frame for the block, so that it is computed once, however often it is used."""
     once = materialize(frame)
     try:
         yield once

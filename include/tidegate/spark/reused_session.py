@@ -1,4 +1,4 @@
-"""One Spark session for many checkpoints: opened at first use, replaced after it failed."""
+"""One Spark session for many checkpoints: opened at first use, replaced after a failure."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class ReusedSession:
     def __init__(self, settings: SparkSettings) -> None:
         self.settings = settings
         self.opened: Callable[[], None] = lambda: None
-        """Called each time when a session has been opened."""
+        """Called each time a session has been opened."""
         self._held: contextlib.ExitStack | None = None
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """The session, opened now if there is none."""
+        """Return the session, opened now if there is none."""
         if self._session is None:
-            held = contextlib.ExitStack()
-            self._session = held.enter_context(session(self.settings))
-            self._held = held
+            resources = contextlib.ExitStack()
+            self._session = resources.enter_context(session(self.settings))
+            self._held = resources
             self.opened()
         return self._session
 
     def drop(self) -> None:
-        """Let go of a session that failed, or may have: the next call opens another, on a new server if need be."""
-        held, self._held, self._session = self._held, None, None
-        if held is not None:
+        """Release a session that failed, or may have: the next call opens another, on a new server if need be."""
+        resources, self._held, self._session = self._held, None, None
+        if resources is not None:
             with contextlib.suppress(Exception):
-                held.close()
+                resources.close()
 
     def cancel(self) -> None:
-        """End what runs in the session now. May be called from another thread."""
+        """Cancel what runs in the session now. May be called from another thread."""
         if self._session is not None:
             with contextlib.suppress(Exception):
                 if self.settings.mode == "local":
@@ -59,17 +59,17 @@ class ReusedSession:
 
 
 def spark_settings(settings: Settings) -> SparkSettings:
-    """The runtime's view of the settings: the embedded server belongs to the project folder."""
-    given = settings.spark
+    """Return the runtime's view of the settings: the embedded server belongs to the project folder."""
+    spark = settings.spark
     return SparkSettings(
-        mode=cast(Literal["connect", "local", "submit"], given.mode),
-        remote=given.remote,
-        conf=given.conf,
-        idle_timeout=given.idle_timeout,
-        start_timeout=given.start_timeout,
+        mode=cast(Literal["connect", "local", "submit"], spark.mode),
+        remote=spark.remote,
+        conf=spark.conf,
+        idle_timeout=spark.idle_timeout,
+        start_timeout=spark.start_timeout,
         home=settings.project.absolute() / ".tidegate" / "spark",
-        master=given.master,
-        memory=given.memory,
+        master=spark.master,
+        memory=spark.memory,
         python_path=(settings.project.absolute(),),
     )
 
@@ -78,10 +78,12 @@ _ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")
 
 
 def control_settings(settings: Settings) -> SparkSettings:
-    """For `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish to. Where jobs are
-    submitted to a cluster, the embedded server does that, with what the user says of tables and storage."""
-    given = spark_settings(settings)
-    if given.mode != "submit":
-        return given
-    conf = {key: value for key, value in given.conf.items() if key.startswith(_ANYWHERE)}
-    return replace(given, mode="connect", master="local[*]", conf=conf)
+    """Return the settings for `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish to.
+
+    Where jobs are submitted to a cluster, the embedded server does that, with the user's settings for tables and storage.
+    """
+    spark = spark_settings(settings)
+    if spark.mode != "submit":
+        return spark
+    conf = {key: value for key, value in spark.conf.items() if key.startswith(_ANYWHERE)}
+    return replace(spark, mode="connect", master="local[*]", conf=conf)

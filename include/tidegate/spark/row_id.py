@@ -1,4 +1,4 @@
-"""Rows told apart by all that they hold."""
+"""Identifies rows by all of their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["row_id"]
 
 
 def row_id(frame: DataFrame) -> Column:
-    """128 bits that tell rows apart by all that they hold, as text: the same in every attempt and checkpoint.
+    """Return 128 bits that identify a row by all of its content, as text: the same in every attempt and checkpoint.
 
     It stays the same if columns are added that are null, change places, or become wider.
     """
@@ -23,14 +23,15 @@ def row_id(frame: DataFrame) -> Column:
     columns = []
     for field in sorted(frame.schema.fields, key=lambda field: field.name):
         column = F.col(quoted(field.name))
-        # What is null leaves a hash as it was: so a column tells its name, too, if it has a value.
+        # Null leaves a hash as it was: so a column with a value adds its name, too.
         columns += [F.when(column.isNotNull(), F.lit(field.name)), _hashed(column, field.dataType)]
     first, second = F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)
     return F.concat(F.lpad(F.hex(first), 16, "0"), F.lpad(F.hex(second), 16, "0"))
 
 
 def _hashed(column: Column, kind: DataType) -> Column:
-    """A value in a form of which no two have the same hash but by chance: nulls, lengths and the order of maps."""
+    """Return a value in a form whose hashes differ for different values: covers nulls, lengths and the order of
+    maps."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -45,11 +46,11 @@ def _hashed(column: Column, kind: DataType) -> Column:
         return column.cast(T.DecimalType(38, kind.scale))
     if isinstance(kind, T.ArrayType):
         inner = kind.elementType
-        return F.struct(F.size(column), F.transform(column, lambda each: F.struct(*entry(each, inner))))
+        return F.struct(F.size(column), F.transform(column, lambda item: F.struct(*entry(item, inner))))
     if isinstance(kind, T.MapType):  # two equal maps may hold their entries in two orders
         key, value = kind.keyType, kind.valueType
         entries = F.transform(
-            F.map_entries(column), lambda each: F.struct(*entry(each["key"], key), *entry(each["value"], value))
+            F.map_entries(column), lambda item: F.struct(*entry(item["key"], key), *entry(item["value"], value))
         )
         return F.struct(F.size(column), F.array_sort(entries))
     if isinstance(kind, T.StructType):

@@ -1,14 +1,14 @@
-"""Whether Spark and this process see the same files under a path of a local disk.
+"""Checks that Spark and this process see the same files under a path of a local disk.
 
-Spark writes where its tasks run, and this process reads what lies in the folder here. On two machines, or in two
-containers, the same path may be two folders; then all goes well, and the rows are gone. So the first time that a
-session stages into a folder, it is asked:
+Spark writes where its tasks run, and this process reads the folder on its own machine. On two machines, or in two
+containers, the same path may be two folders; then every step succeeds, and the rows are lost. So the first time that a
+session stages into a folder, it is checked:
 
     this process leaves tokens in the folder        →  Spark's driver must find them
     on a cluster, tasks read them all, and write    →  and this process must find what they wrote
 
-What is on an object store is the same for everybody, and is not asked about. An executor that comes later was not among
-those that were asked; so whatever is staged is counted, too (`delta/files/footers.py: refuse_difference`).
+An object store is the same for everybody, and is not checked. An executor that joins later was not part of the check;
+so the rows of every staged file are counted, too (`delta/files/footers.py: refuse_difference`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ __all__ = ["is_shared", "on_one_machine", "refuse_other_disks", "started_by_tide
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _MARK: Final = "_tidegate_disks"
 _TOKENS: Final = 32
-"""So many tasks of a cluster write one each."""
+"""Number of tasks of a cluster that write a token each."""
 _NOT_FOUND: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
 def refuse_other_disks(spark: SparkSession, locations: Iterable[Location]) -> None:
-    """Invalid if Spark sees another disk than this process under the path of one of these. Asked once per session."""
-    asked = {each.url: each for each in locations if each.is_local and not unreadable(each.url)}
-    if unknown := [each for url, each in asked.items() if url not in _known(spark)]:
-        _ask_at_once(spark, unknown)
-    for location in asked.values():
-        if (why := _answer(spark, location)) is not None:
+    """Raise Invalid if Spark sees another disk than this process under one of these paths. Checked once per session."""
+    local = {location.url: location for location in locations if location.is_local and not unreadable(location.url)}
+    if unknown := [location for url, location in local.items() if url not in _findings(spark)]:
+        _check_at_once(spark, unknown)
+    for location in local.values():
+        if (why := _problem(spark, location)) is not None:
             raise Invalid(
                 f"Spark and this process do not see the same files in {location.url}: {why}",
                 expected="that the Spark server, all machines that its tasks run on, and this process see the same "
@@ -59,49 +59,49 @@ def refuse_other_disks(spark: SparkSession, locations: Iterable[Location]) -> No
 
 
 def is_shared(spark: SparkSession, location: Location) -> bool:
-    """Whether it is a folder on a local disk that Spark sees as well."""
-    return location.is_local and not unreadable(location.url) and _answer(spark, location) is None
+    """Return whether it is a folder on a local disk that Spark sees as well."""
+    return location.is_local and not unreadable(location.url) and _problem(spark, location) is None
 
 
 def on_one_machine(spark: SparkSession) -> bool:
-    """Whether Spark's tasks run in its driver's process: then they see what it sees."""
+    """Return whether Spark's tasks run in its driver's process: then they see what it sees."""
     return _LOCAL.match(str(spark.conf.get("spark.master", ""))) is not None
 
 
 def started_by_tidegate(spark: SparkSession) -> bool:
-    """Whether this Spark is one that tidegate has started, wherever that is: so its Python workers have tidegate."""
+    """Return whether tidegate has started this Spark, wherever it runs: then its Python workers have tidegate."""
     return bool(spark.conf.get(LOCAL_WRITES, ""))
 
 
-def _known(spark: SparkSession) -> dict[str, Any]:
-    """What was found out in this session."""
-    found: dict[str, Any] = vars(spark).setdefault(_MARK, {})
-    return found
+def _findings(spark: SparkSession) -> dict[str, Any]:
+    """Return the findings of this session so far."""
+    answers: dict[str, Any] = vars(spark).setdefault(_MARK, {})
+    return answers
 
 
-def _answer(spark: SparkSession, location: Location) -> str | None:
-    """Why it is not the same disk; None: it is, or it is a question for nobody."""
+def _problem(spark: SparkSession, location: Location) -> str | None:
+    """Return why it is not the same disk; None: it is, or the location is not local."""
     if not location.is_local or unreadable(location.url):
         return None
-    known = _known(spark)
-    if location.url not in known:
-        known[location.url] = _ask(spark, location)
-    found: str | None = known[location.url]
-    return found
+    answers = _findings(spark)
+    if location.url not in answers:
+        answers[location.url] = _check(spark, location)
+    problem: str | None = answers[location.url]
+    return problem
 
 
-def _ask_at_once(spark: SparkSession, locations: Sequence[Location]) -> None:
-    """One question about all of them. It is an answer if it is a yes."""
+def _check_at_once(spark: SparkSession, locations: Sequence[Location]) -> None:
+    """Check all of them with one query. Its answer counts only if it is yes."""
     if not on_one_machine(spark):
         return
-    with contextlib.ExitStack() as held:
-        paths = [held.enter_context(_tokens(each, 1))[1][0] for each in locations]
+    with contextlib.ExitStack() as tokens:
+        paths = [tokens.enter_context(_tokens(location, 1))[1][0] for location in locations]
         with contextlib.suppress(Exception):
             _ = exact_reader(spark, paths).format("text").load(escaped(paths)).schema
-            _known(spark).update(dict.fromkeys((each.url for each in locations), None))
+            _findings(spark).update(dict.fromkeys((location.url for location in locations), None))
 
 
-def _ask(spark: SparkSession, location: Location) -> str | None:
+def _check(spark: SparkSession, location: Location) -> str | None:
     with _tokens(location, 1 if on_one_machine(spark) else _TOKENS) as (folder, paths):
         frame = exact_reader(spark, paths).format("text").load(escaped(paths))
         try:
@@ -113,7 +113,7 @@ def _ask(spark: SparkSession, location: Location) -> str | None:
         if on_one_machine(spark):
             return None
         try:
-            # What is small is read by few tasks; so it is spread, for every machine to write some of it.
+            # Few tasks read small input; so it is spread, for every machine to write some of it.
             written = write_files(
                 frame.repartition(_TOKENS), {"type": "struct", "fields": []}, location.full(f"{folder}/back"), ()
             )
@@ -123,22 +123,23 @@ def _ask(spark: SparkSession, location: Location) -> str | None:
             if _is_missing(error):
                 return "what this process writes there is not there for some of Spark's tasks"
             raise
-        found = rows_below(location, f"{folder}/back")
-        if found != _TOKENS or written not in (None, found):
-            return f"of {_TOKENS} rows that Spark's tasks wrote there, {found} are there for this process"
+        count = rows_below(location, f"{folder}/back")
+        if count != _TOKENS or written not in (None, count):
+            return f"of {_TOKENS} rows that Spark's tasks wrote there, {count} are there for this process"
         return None
 
 
 def _is_missing(error: Exception) -> bool:
-    return any(each in str(error) for each in _NOT_FOUND)
+    return any(message in str(error) for message in _NOT_FOUND)
 
 
 @contextlib.contextmanager
 def _tokens(location: Location, count: int) -> Iterator[tuple[str, list[str]]]:
-    """Files that nobody else knows of, in a folder of their own, and its name. Folders made for it go with it."""
+    """Make files that nobody else knows of, in a new folder; yield its name and theirs. Folders made for it go with
+    it."""
     name = f".tidegate-{seams.new_id()}"
     root = Path(location.url)
-    made = [each for each in (root, *root.parents) if not each.exists()]
+    created = [parent for parent in (root, *root.parents) if not parent.exists()]
     try:
         location.local(name).mkdir(parents=True)
         paths = [location.local(f"{name}/token-{number:02d}") for number in range(count)]
@@ -150,6 +151,6 @@ def _tokens(location: Location, count: int) -> Iterator[tuple[str, list[str]]]:
         yield name, [str(path) for path in paths]
     finally:
         shutil.rmtree(location.local(name), ignore_errors=True)
-        for each in made:
+        for parent in created:
             with contextlib.suppress(OSError):  # somebody else uses it by now
-                each.rmdir()
+                parent.rmdir()

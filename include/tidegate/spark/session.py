@@ -34,7 +34,7 @@ _REMOTE_PATIENCE = 8  # about half a minute: a connection may break without the 
 
 @contextlib.contextmanager
 def session(settings: SparkSettings) -> Iterator[SparkSession]:
-    """A session of one's own, released at the end of the block.
+    """Open a session for the block, and release it at its end.
 
     connect: several at once in one process are fine. While one is open, `pyspark.sql.functions` works for Connect
     only, so do not mix both modes in a process at the same time.
@@ -48,21 +48,21 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
             reason="SPARK_SUBMIT_ONLY",
         )
     conf = session_conf(settings)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as resources:
         if settings.mode == "local":
-            yield held.enter_context(local_session.opened(settings, conf))
+            yield resources.enter_context(local_session.opened(settings, conf))
             return
         patience = _REMOTE_PATIENCE
         if settings.remote is not None:
             builder = connect_client.remote(settings.remote)
         else:
-            server = held.enter_context(connect_server.acquire(settings))
+            server = resources.enter_context(connect_server.acquire(settings))
             builder = connect_client.loopback(server.port, server.token)
             patience = _LOOPBACK_PATIENCE
         timeout = settings.answer_timeout
         opening = connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience)
         try:
-            opened = held.enter_context(opening)
+            opened = resources.enter_context(opening)
         except Unavailable as error:
             if error.reason != "SPARK_LOST":
                 raise

@@ -1,4 +1,4 @@
-"""A job as a Spark application of its own: what spark-submit is called with, and what comes back.
+"""A job as a Spark application of its own: the command line of spark-submit, and the result.
 
 The driver (execution/submitted.py) runs in client mode, beside the task that started it: it sees the same ledger, and
 ends with the task. Executors run wherever the master has workers, and must see the pipeline's data by the same paths.
@@ -47,7 +47,7 @@ _KINDS = {kind.kind: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unava
 
 
 class DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What the driver is to do."""
+    """The driver's instructions."""
 
     pipeline: str
     declared_in: list[tuple[str, str]]
@@ -70,13 +70,13 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, error: Exception) -> DriverFailure:
-        """An error as the task is to raise it again."""
+        """Return an error's record, so that the task can raise it again."""
         if isinstance(error, TidegateError):
             return cls(error.kind, error.what, error.expected, error.help, error.reason)
         return cls("", repr(error))
 
     def error(self) -> Exception:
-        """The same error again."""
+        """Return the same error again."""
         if self.kind not in _KINDS:
             return RuntimeError(f"the submitted job failed: {self.what}")
         return _KINDS[self.kind](self.what, expected=self.expected, help=self.help, reason=self.reason)
@@ -84,7 +84,7 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Submission:
-    """What to call, with which environment; and afterwards, what the driver told."""
+    """The command line and environment; afterwards, the driver's answer."""
 
     folder: Path
     master: str
@@ -97,7 +97,8 @@ class Submission:
         return self.folder / "spark.properties"
 
     def error(self, output: str) -> Exception:
-        """Why there is no ack. `output`: what spark-submit said last, which counts where the driver told nothing."""
+        """Return why there is no ack. output: the end of spark-submit's output, which counts where the driver did not
+        answer."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((self.folder / ERROR_FILE).read_bytes(), type=DriverFailure).error()
         lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -106,9 +107,9 @@ class Submission:
             return Invalid(
                 f"spark-submit refuses: {wrong[7:]}", help="correct the Spark settings", reason="SPARK_SUBMIT"
             )
-        said = next((line for line in lines if "Exception" in line), lines[-1] if lines else "nothing")
+        message = next((line for line in lines if "Exception" in line), lines[-1] if lines else "nothing")
         return Unavailable(
-            f"spark-submit ended before the job did; it said: {said[:300]}",
+            f"spark-submit ended before the job did; it said: {message[:300]}",
             help=f"try again; the task's log has all that it said. Does the master {self.master} run?",
             reason="SPARK_SUBMIT",
         )
@@ -116,7 +117,7 @@ class Submission:
 
 @contextlib.contextmanager
 def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submission]:
-    """Everything that spark-submit needs, in a folder that only this user can look into, for as long as the block."""
+    """Yield everything that spark-submit needs, in a folder that only this user can read."""
     folder = Path(tempfile.mkdtemp(prefix="tidegate-submit-"))
     try:
         name = f"tidegate {request.pipeline} {request.checkpoint} {request.job}"
@@ -131,21 +132,21 @@ def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submis
 
 
 def _application(request: DriverRequest, folder: Path) -> Path:
-    """The project's own jobs/run_job.py, where users may set up what they need, or one that does only what it must."""
-    own = Path(request.project) / _APPLICATION
-    if own.is_file():
-        return own
+    """Return the project's own jobs/run_job.py, where users may set up what they need, or a minimal one."""
+    project_file = Path(request.project) / _APPLICATION
+    if project_file.is_file():
+        return project_file
     script = folder / _APPLICATION.name
     script.write_text(_SCRIPT, encoding="utf-8")
     return script
 
 
 def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str, str]:
-    """All at once: there is one session only."""
+    """Return all settings at once: there is one session only."""
     conf = {key: value for key, value in server_conf(settings, scratch).items() if ".connect." not in key}
     if not settings.master.startswith("local"):
-        kept = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
-        conf = {key: value for key, value in conf.items() if key not in _EMBEDDED or key in kept}
+        fixed = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
+        conf = {key: value for key, value in conf.items() if key not in _EMBEDDED or key in fixed}
     workers = {"spark.executorEnv.PYTHONPATH": python_path, "spark.executorEnv.TZ": "UTC"}
     # Lists that server_conf has merged with the user's stay as they are.
     wished = {key: value for key, value in settings.conf.items() if key not in ("spark.jars", "spark.sql.extensions")}
@@ -161,13 +162,13 @@ def _variables(settings: SparkSettings) -> dict[str, str]:
 
 
 def _with_modules(settings: SparkSettings, request: DriverRequest) -> SparkSettings:
-    """Modules must be found by driver and workers where they were found here."""
+    """Return the import path: driver and workers must find modules where they were found here."""
     roots = [root for module, file in request.declared_in if (root := _root(module, file)) is not None]
     return replace(settings, python_path=tuple(dict.fromkeys([*settings.python_path, *roots])))
 
 
 def _root(module: str, file: str) -> Path | None:
-    """The folder on the import path from which `file` is `module`."""
+    """Return the folder on the import path from which `file` is `module`."""
     parts = module.split(".")
     path = Path(file).with_suffix("")
     if path.name == "__init__":

@@ -1,4 +1,4 @@
-"""How Spark writes the files that tidegate stages."""
+"""Writes files with Spark, for tidegate to stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["write_files"]
 _ROWS: Final = "rows"
 
 _HADOOPS: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
-"""Hadoop's own way to local files, which every Spark has."""
+"""Hadoop's own access to local files, which every Spark has."""
 
 _DRAFT: Final = {
     "compression": "none",
@@ -32,26 +32,26 @@ _DRAFT: Final = {
 }
 """A sixth of the time of writing."""
 _PATIENCE: Final = 10.0
-"""Seconds. Spark tells what its tasks have counted a few milliseconds after the write, or never."""
+"""Seconds. Spark reports the counts of its tasks a few milliseconds after the write, or never."""
 
 
 def write_files(
     frame: DataFrame, schema: Json, folder: str, partition_by: Sequence[str], *, draft: Collection[str] | None = None
 ) -> int | None:
-    """Let Spark write. Answers with how many rows its tasks have counted as they wrote them; None: nobody can tell.
+    """Let Spark write. Return the number of rows that its tasks counted while writing; None: it is not known.
 
-    Whether they are in the folder is another question, for tasks run on other machines and the folder is read on this
-    one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported.
+    That does not prove that they are in the folder: tasks may run on other machines, and the folder is read on this one:
+    `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported.
 
-    draft: what is written is soon to be read, and written anew. So it is written as plainly as possible, but for these
-        columns, of texts: they have few different ones, and are written as numbers of these.
+    draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
+        have few distinct values, and are dictionary-encoded.
     """
     if is_known_empty(frame):
         return 0
     session: Any = frame.sparkSession
-    key, wanted = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
-    if session.conf.get(key) != wanted:
-        session.conf.set(key, wanted)
+    key, value = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+    if session.conf.get(key) != value:
+        session.conf.set(key, value)
     counted, counting = _counted(nameable(frame, schema, partition_by))
     writer = counted.write.partitionBy(*partition_by)
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
@@ -68,14 +68,14 @@ def write_files(
             "object store; then it is tried again",
             reason="ROWS_MISSING",
         )
-    return _told(counting)
+    return _observed_count(counting)
 
 
 def _counted(frame: DataFrame) -> tuple[DataFrame, Any]:
-    """The rows, and what counts them on their way into the files.
+    """Return the rows, and the observation that counts them on their way into the files.
 
-    It is the last thing before the writer: whatever a frame is made of (a limit, rows that are kept), all that is
-    written passes it, and nothing else does.
+    It is the last step before the writer: whatever a frame is made of (a limit, cached rows), exactly the rows that are
+    written pass it.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -84,10 +84,13 @@ def _counted(frame: DataFrame) -> tuple[DataFrame, Any]:
     return frame.observe(counting, F.count(F.lit(1)).alias(_ROWS)), counting
 
 
-def _told(counting: Any) -> int | None:
-    """What was counted. In this process's own Spark it comes by another way than the end of the write, in a moment; it
-    is not waited for in vain, for Spark drops such messages if there are too many."""
-    with contextlib.suppress(AttributeError):  # Spark Connect tells it together with the end of the write
+def _observed_count(counting: Any) -> int | None:
+    """Return the count of the observation. None: it has not arrived in time.
+
+    Spark in this process reports it separately, a moment after the end of the write. The wait is bounded, because Spark
+    drops such messages if there are too many.
+    """
+    with contextlib.suppress(AttributeError):  # Spark Connect reports it together with the end of the write
         future, deadline = counting._jo.future(), seams.monotonic() + _PATIENCE
         while not future.isCompleted():
             if seams.monotonic() > deadline:
@@ -98,6 +101,9 @@ def _told(counting: Any) -> int | None:
 
 
 def _local_files(session: Any) -> dict[str, str]:
-    """Without checksum files: they double the files and nobody syncs them, so after a power loss Spark might refuse
-    a file that is whole. And without a process per file, where the session has a class for that."""
+    """Return options for local writes without checksum files, and without a process per file if possible.
+
+    Checksum files double the number of files and nobody syncs them, so after a power loss Spark might refuse a file that
+    is intact. The session may have a class that writes without a process per file.
+    """
     return {"fs.file.impl": session.conf.get(LOCAL_WRITES, _HADOOPS), "fs.file.impl.disable.cache": "true"}

@@ -12,7 +12,7 @@ from tidegate.spark.server.processes import lock_holders
 
 
 def test_one_at_a_time(tmp_path):
-    with lock(tmp_path / "x", timeout=1, what="x"):
+    with lock(tmp_path / "x", timeout=1, purpose="x"):
         assert try_lock(tmp_path / "x") is None
         assert try_lock(tmp_path / "x", shared=True) is None
     again = try_lock(tmp_path / "x")
@@ -31,10 +31,10 @@ def test_many_share_and_none_is_alone_with_them(tmp_path):
 
 def test_waiting_has_an_end_and_says_for_what(tmp_path):
     with (
-        lock(tmp_path / "x", timeout=1, what="x"),
+        lock(tmp_path / "x", timeout=1, purpose="x"),
         pytest.raises(Unavailable, match="Starting Spark is held by another process"),
     ):
-        lock(tmp_path / "x", timeout=0.05, what="Starting Spark")
+        lock(tmp_path / "x", timeout=0.05, purpose="Starting Spark")
 
 
 def test_a_lock_on_a_removed_file_is_none(tmp_path):

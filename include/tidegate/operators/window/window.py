@@ -175,7 +175,7 @@ class Window(Operator):
         if len(sizes) != 1:
             kinds = 'tumbling="1 hour", hopping=("1 hour", "10 min") or session="30 min"'
             return [f"it has {len(sizes)} kinds of window: expected one of {kinds}"]
-        checked = [duration_problem("allowed_lateness", self.allowed_lateness, least=0)]
+        checked = [duration_problem("allowed_lateness", self.allowed_lateness, minimum=0)]
         if self.tumbling is not None:
             checked.append(duration_problem("tumbling", self.tumbling))
         if self.session is not None:

@@ -1,1 +1,1 @@
-"""A Spark Connect server that stays between checkpoints."""
+"""A Spark Connect server that keeps running between checkpoints."""

@@ -31,7 +31,7 @@ _mode_before: str | None = None
 
 
 def loopback(port: int, token: str) -> ChannelBuilder:
-    """How to reach the embedded server.
+    """Return the channel to the embedded server.
 
     pyspark's own builder would ask for `localhost`, which may also be [::1], where somebody else can listen
     on the same port and be handed the token; and gRPC would ask a proxy that the environment names.
@@ -56,7 +56,7 @@ def loopback(port: int, token: str) -> ChannelBuilder:
 
 
 def remote(url: str) -> ChannelBuilder:
-    """How to reach a server that somebody else runs. The URL may hold a token: it is not in any message."""
+    """Return the channel to a server that somebody else runs. The URL may hold a token: it is not in any message."""
     import grpc
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -87,7 +87,7 @@ def remote(url: str) -> ChannelBuilder:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine: what goes there crosses no network."""
+    """Return whether a host is this machine: calls to it cross no network."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -95,7 +95,7 @@ def _is_here(host: str) -> bool:
 
 
 def _bearer(token: str) -> list[tuple[str, str]]:
-    """The token as a header of each call.
+    """Add the token as a header to each call.
 
     Not as gRPC's call credentials, which is pyspark's way: those are a callback into Python, and closing the last
     channel while one is being freed deadlocks on the interpreter's lock (grpc#42247; here once in ten sessions).
@@ -104,7 +104,7 @@ def _bearer(token: str) -> list[tuple[str, str]]:
 
 
 def check_answers(builder: ChannelBuilder, timeout: float) -> None:
-    """Make one real round trip, with the token, through a session that is gone afterwards."""
+    """Make one real round trip, with the token, through a session that is released afterwards."""
     session_id = _uuid()
     with translated(), contextlib.closing(builder.toChannel()):
         _ask(builder, session_id, timeout)
@@ -115,7 +115,7 @@ def check_answers(builder: ChannelBuilder, timeout: float) -> None:
 def open_session(
     builder: ChannelBuilder, conf: dict[str, str], *, answer_timeout: float, patience: int
 ) -> Iterator[SparkSession]:
-    """A session of its own on a server. `patience`: how often a broken connection is tried again."""
+    """Open a new session on a server. patience: how often a broken connection is retried."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
@@ -123,7 +123,7 @@ def open_session(
         opener = os.getpid()
         with translated():
             session: Any = SparkSession.Builder().channelBuilder(cast(Any, builder)).create()
-            # By default a client tries a server that has died for more than ten minutes.
+            # By default a client retries a dead server for more than ten minutes.
             session.client.set_retry_policies([DefaultPolicy(patience, 2.0, max_backoff=5_000)])
         try:
             with translated():
@@ -151,7 +151,7 @@ def _close(session: Any, builder: ChannelBuilder) -> None:
 
 
 def _ask(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
-    """Have Spark read a value of its configuration, in this session."""
+    """Make Spark read a value of its configuration, in this session."""
     from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
     request = base_pb2.ConfigRequest(session_id=session_id, client_type=_USER)
@@ -171,7 +171,7 @@ def _release(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
 
 
 def _user() -> str:
-    """The user that pyspark's client says it is when a URL names none: a session is found by user and id."""
+    """Return the user that pyspark's client takes when a URL names none: a session is found by user and id."""
     return os.getenv("SPARK_USER", os.getenv("USER", ""))
 
 

@@ -1,4 +1,4 @@
-"""The folder of one embedded server, and its two files that others read: what to launch, what runs.
+"""The folder of one embedded server, and its two files for other processes: what to launch, what runs.
 
 home/<key>/            key: hash of everything that makes this server what it is
   start.lock           who starts or stops this server
@@ -32,7 +32,7 @@ __all__ = ["Launch", "ServerFolder", "ServerState", "private_folder"]
 
 @dataclass(frozen=True)
 class Launch:
-    """What the watchdog is told."""
+    """The instructions for the watchdog."""
 
     command: tuple[str, ...]
     idle_timeout: float
@@ -52,7 +52,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class ServerFolder:
-    """Paths, and reading and writing. No decisions."""
+    """Paths, reading and writing. No decisions."""
 
     path: Path
 
@@ -97,7 +97,7 @@ class ServerFolder:
         return self.path / "scratch"
 
     def state(self) -> ServerState | None:
-        """What runs, or None if that is not known: no file, or one that nobody wrote."""
+        """Return the running server, or None if it is not known: no file, or one that tidegate did not write."""
         try:
             value = json.loads(self.state_file.read_text(encoding="utf-8"))
             match value:
@@ -109,7 +109,7 @@ class ServerFolder:
         return None
 
     def write_state(self, state: ServerState) -> str:
-        """Make it known that the server is ready. Returns what is in the file."""
+        """Publish that the server is ready. Return the content of the file."""
         value = {
             "format": 1,
             "port": state.port,
@@ -122,14 +122,14 @@ class ServerFolder:
         return text
 
     def watchdog(self) -> ProcessId | None:
-        """The process that took the watch lock last."""
+        """Return the process that took the watch lock last."""
         try:
             return ProcessId.from_json(json.loads(self.watch_lock.read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError, Invalid):
             return None
 
     def launch(self) -> Launch:
-        """What `write_launch` wrote."""
+        """Return the record of `write_launch`."""
         value = json.loads(self.launch_file.read_text(encoding="utf-8"))
         return Launch(**(value | {"command": tuple(value["command"])}))
 
@@ -137,11 +137,11 @@ class ServerFolder:
         self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
 
     def write_properties(self, conf: Mapping[str, str]) -> None:
-        """Spark's configuration, which may hold passwords."""
+        """Return Spark's configuration, which may hold passwords."""
         self.write_private(self.properties_file, properties(conf))
 
     def write_private(self, path: Path, text: str) -> None:
-        """Write a file that nobody else may read, whole or not at all."""
+        """Write a file that nobody else may read, atomically."""
         temporary = path.with_name(f".{path.name}.{seams.new_id()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -149,23 +149,24 @@ class ServerFolder:
         temporary.replace(path)
 
     def forget(self) -> None:
-        """Remove all that is of no use once the server is gone: who is asked next must not take it for one."""
+        """Remove everything that is useless once the server is gone: the next client must not take it for a running
+        one."""
         for path in (self.state_file, self.token_file, self.properties_file):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only this user can look into, or check that it is one."""
+    """Make a folder that only this user can read, or check that it is one."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise Invalid(
             f"{path} is not a folder of user {os.getuid()}.",
             expected="a folder that belongs to the user who runs tidegate; it holds the Spark server's token",
             help="Give each user a folder of their own: spark.home, or TIDEGATE_SPARK_HOME.",
             reason="SPARK_HOME",
         )
-    if stat.S_IMODE(found.st_mode) != 0o700:
+    if stat.S_IMODE(status.st_mode) != 0o700:
         path.chmod(0o700)
     return path

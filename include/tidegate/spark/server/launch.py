@@ -1,4 +1,4 @@
-"""Starting an embedded Spark server: what it is made of, what it is started with, why it did not start."""
+"""Starts an embedded Spark server: its identity, its command line, and the diagnosis if it does not start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["command", "environment", "identity", "launch", "spark_home", "start_
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 """Compiles a file and becomes the class in it."""
 _SERVER = Path(__file__).with_name("ConnectServer.java")
-# Of the environment, what would make our Spark another one than its configuration says.
+# Environment variables that would change our Spark against its configuration.
 _NOT_INHERITED = frozenset(
     """
     PYSPARK_DRIVER_PYTHON PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET PYSPARK_SUBMIT_ARGS SPARK_API_MODE
@@ -34,7 +34,7 @@ _NOT_INHERITED = frozenset(
     SPARK_REMOTE SPARK_SUBMIT_OPTS SPARK_TESTING
     """.split()  # noqa: SIM905
 )
-# What a JVM or Spark says when trying again is of no use.
+# Messages of a JVM or Spark after which a retry is useless.
 _WRONG_INPUT = re.compile(
     r"^Error: |Could not create the Java Virtual Machine|UnsupportedClassVersionError|IllegalArgumentException"
     r"|ClassNotFoundException|NoSuchMethodError|Module \S+ not found|should be specified|Invalid Spark|NumberFormat"
@@ -43,7 +43,7 @@ _COMPLAINT = re.compile(r"\berror\b|exception|fatal|not found|invalid|unrecogniz
 
 
 def identity(settings: SparkSettings) -> str:
-    """The name of the server that these settings mean: a hash of everything that it is made of."""
+    """Return the name of the server for these settings: a hash of everything that defines it."""
     conf = server_conf(settings, Path("scratch"))
     made_of = {
         "conf": conf,
@@ -59,8 +59,8 @@ def identity(settings: SparkSettings) -> str:
 
 
 def launch(folder: ServerFolder, settings: SparkSettings) -> None:
-    """Start a watchdog with a server, and return while they are coming up. The caller has the start lock."""
-    with lock(folder.watch_lock, timeout=5.0, what="The folder of the Spark server") as watch:
+    """Start a watchdog with a server, and return while they are starting. The caller has the start lock."""
+    with lock(folder.watch_lock, timeout=5.0, purpose="The folder of the Spark server") as watch:
         folder.forget()
         if folder.log.exists():
             folder.log.replace(folder.path / "server.log.1")
@@ -82,14 +82,14 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
 
 
 def command(folder: ServerFolder) -> tuple[str, ...]:
-    """What everybody may see in `ps`: no setting and no token."""
+    """Return the command line, which everybody can see in `ps`: no setting and no token."""
     submit = str(spark_home() / "bin" / "spark-submit")
     options = ("--properties-file", str(folder.properties_file), "--class", _COMPILER)
     return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem
 
 
 def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -> None:
-    """Start it with the watch lock in its hands: an open file that it inherits, and that we close then."""
+    """Start it with the watch lock: an open file that it inherits, and that we close then."""
     command = [sys.executable, "-m", "tidegate.spark.server.watchdog", str(folder.path)]
     log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
@@ -112,21 +112,22 @@ def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -
 
 
 def start_failed(folder: ServerFolder) -> TidegateError:
-    """Why the server ended before it was ready, from its log."""
+    """Return why the server ended before it was ready, from its log."""
     lines = _log_of(folder)
-    said = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
-    wrong = [line for line in said if _WRONG_INPUT.search(line)]
+    complaints = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
+    wrong = [line for line in complaints if _WRONG_INPUT.search(line)]
     kind = Invalid if wrong else Unavailable
     last = next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
     return kind(
-        f"The Spark server did not start: {(wrong or said or [last])[0][:300]}",
+        f"The Spark server did not start: {(wrong or complaints or [last])[0][:300]}",
         help=("Correct the Spark settings. " if wrong else "Try again. ") + f"Its log: {folder.log}",
         reason="SPARK_START",
     )
 
 
 def still_starting(folder: ServerFolder, seconds: float) -> Unavailable:
-    """Time ran out before the server was ready. It goes on; what it has said last tells how far it is."""
+    """Return the error for a server that is not ready in time. It keeps starting; its last message shows how far it
+    is."""
     last = next((line.strip() for line in reversed(_log_of(folder)) if line.strip()), "nothing yet")
     return Unavailable(
         f"The Spark server has not come up within {seconds:g} s, and goes on starting. Its log says last: {last[:300]}",
@@ -144,7 +145,7 @@ def _log_of(folder: ServerFolder) -> list[str]:
 
 
 def environment(settings: SparkSettings) -> dict[str, str]:
-    """What Spark's processes inherit: ours, without what would change Spark behind its configuration's back."""
+    """Return the environment of Spark's processes: ours, without variables that would override the configuration."""
     inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return inherited | {
         "SPARK_HOME": str(spark_home()),
@@ -160,7 +161,7 @@ def environment(settings: SparkSettings) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Where pyspark lies, without importing it."""
+    """Return where pyspark is, without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Invalid("pyspark is not installed.", help="Run `make setup`.", reason="PYSPARK_MISSING")
@@ -168,14 +169,14 @@ def spark_home() -> Path:
 
 
 def _python_path(settings: SparkSettings) -> str:
-    """Where workers import from: what the user says, tidegate itself, what they inherit."""
+    """Return the import path of workers: the user's setting, tidegate itself, and what they inherit."""
     ours = [*map(str, settings.python_path), str(Path(__file__).resolve().parents[2])]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys(path for path in [*ours, *inherited] if path))
 
 
 def _java() -> Path:
-    """The Java that spark-submit will take."""
+    """Return the Java that spark-submit will use."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
     if not java.is_file():
@@ -189,13 +190,13 @@ def _java() -> Path:
 
 
 def _look(path: Path) -> list[object]:
-    """What tells that a file was replaced by another, without reading it."""
+    """Return values that change when a file is replaced by another, without reading it."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise Invalid(
             f"Spark needs {path}, which cannot be read: {error.strerror}.",
             help="Correct spark.jars, or run `make setup`.",
             reason="JARS_MISSING",
         ) from None
-    return [str(path), found.st_size, found.st_mtime_ns]
+    return [str(path), status.st_size, status.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""Locks between processes that the kernel lets go of when their holder dies.
+"""Locks between processes that the kernel releases when their holder dies.
 
 A flock belongs to an open file, and a forked child has the same open file: it would hold the lock on after
 its parent has gone. So every child closes what it inherited, which does not take the lock from the parent.
@@ -18,7 +18,7 @@ __all__ = ["Lock", "lock", "try_lock"]
 
 
 class Lock:
-    """A held lock. Given up by `release`, at the end of a `with` block, or when the process ends."""
+    """A lock that this process holds. Released by `release`, at the end of a `with` block, or when the process ends."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Lock:
         _track(self)
 
     def release(self) -> None:
-        """Give the lock up. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self in _held:
             _held.discard(self)
             os.close(self.descriptor)
@@ -44,9 +44,9 @@ _held: set[Lock] = set()
 _tracking = False
 
 
-def _track(held: Lock) -> None:
+def _track(lock: Lock) -> None:
     global _tracking
-    _held.add(held)
+    _held.add(lock)
     if not _tracking:
         _tracking = True
         os.register_at_fork(after_in_child=_close_inherited)
@@ -59,11 +59,11 @@ def _close_inherited() -> None:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
-    """Take the lock on a file, which is made if missing; None when somebody else has it."""
+    """Take the lock on a file, which is made if missing. Return None when another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        # Somebody may have removed the file in between: then this is a lock on nothing.
+        # The file may have been removed in between: then this is a lock on nothing.
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return Lock(path, descriptor)
     except (BlockingIOError, FileNotFoundError):
@@ -75,15 +75,15 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     return None
 
 
-def lock(path: Path, *, shared: bool = False, timeout: float, what: str) -> Lock:
-    """Take the lock on a file, waiting for it. `what` says in an error what the lock is for."""
+def lock(path: Path, *, shared: bool = False, timeout: float, purpose: str) -> Lock:
+    """Take the lock on a file, waiting for it. purpose: what the lock is for, in an error."""
     deadline = seams.monotonic() + timeout
-    while (held := try_lock(path, shared=shared)) is None:
+    while (acquired := try_lock(path, shared=shared)) is None:
         if seams.monotonic() > deadline:
             raise Unavailable(
-                f"{what} is held by another process since more than {timeout:g} s ({path}).",
+                f"{purpose} is held by another process since more than {timeout:g} s ({path}).",
                 help="Try again. If it stays so, look for a stopped or hanging tidegate process and end it.",
                 reason="LOCKED",
             )
         seams.sleep(0.02)
-    return held
+    return acquired

@@ -1,4 +1,4 @@
-"""Which process is meant: a pid alone is not enough, because pids are used again."""
+"""Identifies processes: a pid alone is not enough, because pids are reused."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class ProcessId:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has this pid now, or None. One that has ended and waits for its parent has gone."""
+    """Return the process that has this pid now, or None. A zombie counts as gone."""
     start = _start(pid)
     return ProcessId(pid, start) if start else None
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Whether exactly this process still runs. False too for one of another container or before a reboot."""
+    """Return whether exactly this process still runs. False also for one of another container or before a reboot."""
     return identify(process.pid) == process
 
 
 def kill(process: ProcessId, number: signal.Signals) -> bool:
-    """Send a signal to this process and to no other. False when it is gone."""
+    """Send a signal to this process and to no other. Return False when it is gone."""
     try:
         handle = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
     except OSError:
         return False
     try:
-        # Asked after the handle was opened: from here on the handle means this process or none.
+        # Checked after the handle was opened: from here on the handle means this process or none.
         if not is_alive(process):
             return False
         if handle is None:
@@ -72,7 +72,7 @@ def kill(process: ProcessId, number: signal.Signals) -> bool:
 
 
 def wait_gone(process: ProcessId, timeout: float) -> bool:
-    """Wait until this process has ended. False when it still runs after so many seconds."""
+    """Wait until this process has ended. Return False when it still runs after the timeout."""
     deadline = seams.monotonic() + timeout
     while is_alive(process):
         if seams.monotonic() > deadline:
@@ -82,7 +82,7 @@ def wait_gone(process: ProcessId, timeout: float) -> bool:
 
 
 def lock_holders(path: Path) -> list[int]:
-    """The pids that hold a flock on a file, for people to read. Empty where the system does not tell."""
+    """Return the pids that hold a flock on a file, for messages. Empty where the system does not say."""
     try:
         inode = path.stat().st_ino
         lines = (_PROC / "locks").read_text(encoding="ascii").splitlines()
@@ -96,12 +96,12 @@ def lock_holders(path: Path) -> list[int]:
 
 
 def _start(pid: int) -> str:
-    """When the process was started, in terms that a reboot or another container does not repeat."""
+    """Return when the process was started, in terms that a reboot or another container does not repeat."""
     if not _PROC.joinpath("self/stat").exists():
-        told = subprocess.run(
+        listing = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
         ).stdout.split(maxsplit=1)
-        return told[1].strip() if len(told) == 2 and not told[0].startswith("Z") else ""
+        return listing[1].strip() if len(listing) == 2 and not listing[0].startswith("Z") else ""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -113,7 +113,7 @@ def _start(pid: int) -> str:
 
 @cache
 def machine() -> str:
-    """This boot of this machine, and the pid namespace: the same pid means another process elsewhere."""
+    """Return the identity of this boot and pid namespace: the same pid means another process elsewhere."""
     if not _PROC.joinpath("self/ns/pid").exists():
         return ""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

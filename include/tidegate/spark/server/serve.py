@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
 
 def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
-    """Become the server: this process turns into Spark's. On loopback; clients show the token."""
+    """Become the server: this process turns into Spark's. On loopback; clients have to send the token."""
     if settings.mode != "connect" or settings.remote is not None:
         raise Invalid(
             "These settings use another Spark server, or none.",

@@ -1,4 +1,4 @@
-"""The embedded Spark Connect server: one per user, checkout and configuration, started by whoever needs it.
+"""The embedded Spark Connect server: one per user, checkout and configuration, started by the first process in need.
 
 Rules:
 - Who starts or stops a server holds its start lock, so two that want one at once share it.
@@ -41,7 +41,7 @@ _FOLDERS_KEPT = 4  # of servers that are gone: their logs
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """A server that ran when this was made.
+    """A server that was running when this was made.
 
     fresh: this call started it.
     used_by: the pids of its clients, as far as the system tells.
@@ -58,52 +58,52 @@ class ServerInfo:
     token: str = field(default="", repr=False)
 
     def to_json(self) -> dict[str, object]:
-        """For `--json`. Without the token."""
-        told = {name: value for name, value in vars(self).items() if name not in ("token", "fresh")}
-        return told | {"log": str(self.log), "used_by": list(self.used_by)}
+        """Return the fields for `--json`, without the token."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("token", "fresh")}
+        return fields | {"log": str(self.log), "used_by": list(self.used_by)}
 
 
 def start(settings: SparkSettings) -> ServerInfo:
-    """Make sure that the server runs. It stays for `idle_timeout` without a client."""
+    """Make sure that the server runs. Without a client, it stays for `idle_timeout`."""
     with acquire(settings) as info:
         return info
 
 
 @contextlib.contextmanager
 def acquire(settings: SparkSettings) -> Iterator[ServerInfo]:
-    """A server that answers, started if need be, and that does not idle out while the block runs."""
+    """Yield a server that answers, started if need be, and that does not idle out while the block runs."""
     if settings.mode != "connect" or settings.remote is not None:
         raise Invalid(
             "Only the embedded Spark server is started and stopped by tidegate.",
             expected="spark.mode = connect, and no spark.remote",
             help="Correct the settings, or use the server that spark.remote names.",
         )
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as resources:
         with _usable(settings.home):
             home = private_folder(settings.home)
             folder = ServerFolder(home / identity(settings))
             with _start_lock(folder, settings.start_timeout + _STOP_TIMEOUT):
                 _retire_others(home, folder)
-                held.enter_context(_lease(folder))
+                resources.enter_context(_lease(folder))
                 info = _running_or_new(folder, settings)
         yield info
 
 
 def status(home: Path) -> list[ServerInfo]:
-    """The servers that run. Asks the kernel and the files; starts nothing and waits for nothing."""
+    """Return the running servers. Reads the kernel's locks and the files; starts nothing and waits for nothing."""
     return [_info(folder, state) for folder in _folders(home) if (state := _live(folder)) is not None]
 
 
 def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
-    """Stop the servers and wait until they are gone. Returns those that ran.
+    """Stop the servers and wait until they are gone. Return those that ran.
 
     force: also those that somebody uses; the jobs in there fail as Unavailable.
     """
     stopped = []
     for folder in _folders(home):
-        with _usable(home), _start_lock(folder, _STOP_TIMEOUT), contextlib.ExitStack() as held:
+        with _usable(home), _start_lock(folder, _STOP_TIMEOUT), contextlib.ExitStack() as resources:
             if (lease := try_lock(folder.lease_lock)) is not None:
-                held.enter_context(lease)
+                resources.enter_context(lease)
             elif not force:
                 users = ", ".join(map(str, lock_holders(folder.lease_lock))) or "unknown"
                 raise Rejected(
@@ -120,7 +120,7 @@ def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
 
 @contextlib.contextmanager
 def _usable(home: Path) -> Iterator[None]:
-    """Say of a folder that cannot be written, or whose file system has no locks, that it is the folder."""
+    """Turn errors about a folder that cannot be written, or has no locks, into one that names the folder."""
     try:
         yield
     except OSError as error:
@@ -134,7 +134,7 @@ def _usable(home: Path) -> Iterator[None]:
 
 
 def _running_or_new(folder: ServerFolder, settings: SparkSettings) -> ServerInfo:
-    """The server of this folder, if it answers; else a new one."""
+    """Return the server of this folder if it answers, otherwise a new one."""
     for _ in range(2):
         state = _await_ready(folder, settings.start_timeout)
         fresh = state is None
@@ -143,7 +143,7 @@ def _running_or_new(folder: ServerFolder, settings: SparkSettings) -> ServerInfo
             state = _await_ready(folder, settings.start_timeout)
             if state is None:
                 raise start_failed(folder)
-        # The first answer of a new server takes its time: classes are loaded, and the machine may be busy.
+        # The first answer of a new server is slow: classes are loaded, and the machine may be busy.
         patience = settings.start_timeout if fresh else settings.answer_timeout
         try:
             token = folder.token_file.read_text(encoding="ascii")
@@ -161,8 +161,8 @@ def _running_or_new(folder: ServerFolder, settings: SparkSettings) -> ServerInfo
 
 
 def _await_ready(folder: ServerFolder, timeout: float) -> ServerState | None:
-    """Wait for the server that is there or coming. None when there is none, or no longer. Unavailable: it is still
-    coming, and whoever asks next goes on waiting for it."""
+    """Wait for a running or starting server. Return None when there is none, or none any more. Raise Unavailable while
+    it is still starting: the next attempt continues to wait for it."""
     deadline = seams.monotonic() + timeout
     while (state := _live(folder)) is None:
         if (unwatched := try_lock(folder.watch_lock)) is not None:
@@ -178,7 +178,7 @@ def _await_ready(folder: ServerFolder, timeout: float) -> ServerState | None:
 
 
 def _watchdog_hangs(folder: ServerFolder) -> bool:
-    """Whether a server's watchdog should have given it up long ago."""
+    """Return whether a server's watchdog should have given it up long ago."""
     try:
         since = seams.now().timestamp() - folder.launch_file.stat().st_mtime
         return since > folder.launch().start_timeout + _KILL_TIMEOUT
@@ -187,32 +187,32 @@ def _watchdog_hangs(folder: ServerFolder) -> bool:
 
 
 def _live(folder: ServerFolder) -> ServerState | None:
-    """What server.json says, if both processes that it names are alive."""
+    """Return the content of server.json, if both processes that it names are alive."""
     state = folder.state()
     return state if state and is_alive(state.server) and is_alive(state.watchdog) else None
 
 
 def _stop(folder: ServerFolder) -> None:
-    """End the server, if there is one: without its state file the watchdog does it. By force if it does not."""
+    """End the server, if there is one: without its state file the watchdog ends it. If it does not, kill it."""
     folder.state_file.unlink(missing_ok=True)
     try:
-        lock(folder.watch_lock, timeout=_STOP_TIMEOUT, what="The Spark server").release()
+        lock(folder.watch_lock, timeout=_STOP_TIMEOUT, purpose="The Spark server").release()
     except Unavailable:
         _kill(folder)
 
 
 def _kill(folder: ServerFolder) -> None:
-    """End the server and its watchdog now. What they leave behind, the next launch removes."""
+    """Kill the server and its watchdog. The next launch removes what they leave."""
     state, watchdog = folder.state(), folder.watchdog()
     targets = ([watchdog] if watchdog else []) + ([state.server, state.watchdog] if state else [])
     for process in targets:
         kill(process, signal.SIGKILL)
-    gone = all(wait_gone(process, _KILL_TIMEOUT) for process in targets)
+    all_gone = all(wait_gone(process, _KILL_TIMEOUT) for process in targets)
     try:
-        lock(folder.watch_lock, timeout=_KILL_TIMEOUT, what="The Spark server").release()
+        lock(folder.watch_lock, timeout=_KILL_TIMEOUT, purpose="The Spark server").release()
     except Unavailable:
-        gone = False
-    if not gone:
+        all_gone = False
+    if not all_gone:
         pids = ", ".join(str(process.pid) for process in targets) or "unknown"
         raise Unavailable(
             f"A Spark server that hangs cannot be ended (process {pids}).",
@@ -222,44 +222,46 @@ def _kill(folder: ServerFolder) -> None:
 
 
 def _retire_others(home: Path, current: ServerFolder) -> None:
-    """Tell servers of other configurations to end if nobody uses them; forget the oldest that are gone."""
-    gone = []
+    """Make unused servers of other configurations end; remove the folders of the oldest that are gone."""
+    unused = []
     for folder in _folders(home):
-        # Whatever is locked belongs to somebody: leave it alone.
-        with contextlib.ExitStack() as held:
+        # A locked folder is in use: leave it alone.
+        with contextlib.ExitStack() as resources:
             if folder == current or (starting := try_lock(folder.start_lock)) is None:
                 continue
-            held.enter_context(starting)
+            resources.enter_context(starting)
             if (lease := try_lock(folder.lease_lock)) is None:
                 continue
-            held.enter_context(lease)
+            resources.enter_context(lease)
             if _live(folder) is not None:
                 folder.state_file.unlink(missing_ok=True)
             elif (watch := try_lock(folder.watch_lock)) is not None:
                 watch.release()
-                gone.append(folder)
-    gone.sort(key=lambda folder: folder.lease_lock.stat().st_mtime, reverse=True)
-    for folder in gone[_FOLDERS_KEPT:]:
+                unused.append(folder)
+    unused.sort(key=lambda folder: folder.lease_lock.stat().st_mtime, reverse=True)
+    for folder in unused[_FOLDERS_KEPT:]:
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def _start_lock(folder: ServerFolder, timeout: float) -> Lock:
-    """The right to start or stop this server. The folder may be removed under our hands as one of the oldest."""
+    """Take the right to start or stop this server. Another process may remove the folder meanwhile, as one of the
+    oldest."""
     while True:
         private_folder(folder.path)
         with contextlib.suppress(FileNotFoundError):
-            return lock(folder.start_lock, timeout=timeout, what=f"Starting the Spark server {folder.key}")
+            return lock(folder.start_lock, timeout=timeout, purpose=f"Starting the Spark server {folder.key}")
 
 
 def _lease(folder: ServerFolder) -> Lock:
-    """What keeps the server from idling out. The touch tells the watchdog of leases between two looks."""
-    lease = lock(folder.lease_lock, shared=True, timeout=_STOP_TIMEOUT, what="The lease of the Spark server")
+    """Take the lock that keeps the server from idling out. The touch shows the watchdog leases between two of its
+    checks."""
+    lease = lock(folder.lease_lock, shared=True, timeout=_STOP_TIMEOUT, purpose="The lease of the Spark server")
     os.utime(lease.path)
     return lease
 
 
 def _folders(home: Path) -> list[ServerFolder]:
-    """Every folder that has, or had, a server."""
+    """Return every folder that has, or had, a server."""
     if not home.is_dir():
         return []
     private_folder(home)

@@ -1,4 +1,4 @@
-"""The process that an embedded Spark server is a child of: `python -m tidegate.spark.server.watchdog`.
+"""The parent process of an embedded Spark server: `python -m tidegate.spark.server.watchdog`.
 
 It belongs to no client, so it outlives them all, however they die. It ends the server when
 
@@ -46,7 +46,7 @@ _HANGS = "did not answer"
 def main(arguments: list[str]) -> int:
     """Watch over the server of a folder until it ends. The watch lock is an open file that was inherited."""
     folder = ServerFolder(Path(arguments[0]))
-    # A grandchild of whoever started us: task runners kill the children of their tasks.
+    # A grandchild of the process that started us: task runners kill the children of their tasks.
     if os.fork() > 0:
         os._exit(0)
     me = identify(os.getpid())
@@ -56,21 +56,21 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _told_to_end)
     launch = folder.launch()
     server = _spawn(folder, launch)
-    ended, grace = "was told to end", _STOP_GRACE
+    reason, grace = "was told to end", _STOP_GRACE
     try:
         port = _wait_ready(folder, server, launch.start_timeout)
         spawned = identify(server.pid)
         if port is None or spawned is None:
-            ended = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
+            reason = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
             return 1
         state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
-        ended = _watch(folder, server, port, launch, folder.write_state(state))
-        # Clients wait for a server that hangs until their connection breaks: do not let them wait longer.
-        grace = 0.0 if ended.startswith(_HANGS) else _STOP_GRACE
+        reason = _watch(folder, server, port, launch, folder.write_state(state))
+        # Clients wait for a hanging server until their connection breaks: do not let them wait longer.
+        grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE
         return 0
     finally:
         _end(folder, server, grace)
-        print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {ended}", file=sys.stderr, flush=True)
+        print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {reason}", file=sys.stderr, flush=True)
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> None:
@@ -78,7 +78,7 @@ def _told_to_end(number: int, frame: FrameType | None) -> None:
 
 
 def _spawn(folder: ServerFolder, launch: Launch) -> subprocess.Popen[bytes]:
-    """Start the JVM. It writes where we write: to the log."""
+    """Start the JVM. It writes to our output: the log."""
     folder.scratch.mkdir(mode=0o700, exist_ok=True)
     watchdog = os.getpid()
 
@@ -98,17 +98,17 @@ def _spawn(folder: ServerFolder, launch: Launch) -> subprocess.Popen[bytes]:
 
 
 def _wait_ready(folder: ServerFolder, server: subprocess.Popen[bytes], timeout: float) -> int | None:
-    """The port, once the server has told it; None if it ended or took too long."""
+    """Return the port, once the server has reported it; None if it ended or took too long."""
     deadline = seams.monotonic() + timeout
     while server.poll() is None and seams.monotonic() < deadline:
-        if found := _READY.search(folder.log.read_bytes()):
-            return int(found[1])
+        if match := _READY.search(folder.log.read_bytes()):
+            return int(match[1])
         seams.sleep(0.05)
     return None
 
 
 def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, launch: Launch, written: str) -> str:
-    """Return, with the reason, when the server has ended or is to end."""
+    """Return, with the reason, when the server has ended or should end."""
     probe_every = min(5.0, launch.answer_timeout / 4)
     answered = probed = used = seams.monotonic()
     failures = 0
@@ -127,13 +127,13 @@ def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, lau
             # By count as well: after a pause of the whole machine the first answer may only be late.
             if failures >= 3 and probed - answered >= launch.answer_timeout:
                 return f"{_HANGS} for {probed - answered:.0f} s"
-        # Who takes the lease also touches it: else a client between two looks would not be seen.
+        # A process that takes the lease also touches it: otherwise a client between two checks would not be seen.
         in_use = folder.lease_lock.stat().st_mtime_ns
         lease = try_lock(folder.lease_lock)
         if lease is None or in_use != touched:
             used, touched = now, in_use
         elif now - used >= launch.idle_timeout:
-            # With the lease in hand, so no client can come in while the server goes. Kept until we exit.
+            # With the lease taken, no client can come in while the server stops. Kept until we exit.
             return f"had no client for {launch.idle_timeout:g} s"
         if lease is not None:
             lease.release()
@@ -141,7 +141,7 @@ def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, lau
 
 
 def answers(port: int, timeout: float) -> bool:
-    """Whether a program, not only the kernel, is at the other end of this port: it sends the HTTP/2 hello."""
+    """Return whether a program, not only the kernel, is at the other end of this port: it sends the HTTP/2 hello."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
             connection.sendall(_HELLO)
@@ -157,7 +157,7 @@ def answers(port: int, timeout: float) -> bool:
 
 
 def _end(folder: ServerFolder, server: subprocess.Popen[bytes], grace: float) -> None:
-    """End the JVM, politely first, so that it removes what it made elsewhere; then what it left here."""
+    """End the JVM, politely first, so that it removes its files elsewhere; then remove its files here."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder.state_file.unlink(missing_ok=True)
