@@ -161,8 +161,8 @@ def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
     tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    ask = same_disk._ask_at_once
-    monkeypatch.setattr(same_disk, "_ask_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
+    ask = same_disk._check_at_once
+    monkeypatch.setattr(same_disk, "_check_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
     play = SmallPipeline(tmp_path, connect_spark, state)
     play.play([ROWS, ROWS])
     assert asked == [2], "the ledger's folder and the table's, at once"

@@ -78,9 +78,9 @@ _ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")
 
 
 def control_settings(settings: Settings) -> SparkSettings:
-    """Return the settings for `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish to.
+    """Return the settings for `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish.
 
-    Where jobs are submitted to a cluster, the embedded server does that, with the user's settings for tables and storage.
+    If jobs are submitted to a cluster, the embedded server does it, with the user's settings for tables and storage.
     """
     spark = spark_settings(settings)
     if spark.mode != "submit":

@@ -40,8 +40,8 @@ def write_files(
 ) -> int | None:
     """Let Spark write. Return the number of rows that its tasks counted while writing; None: it is not known.
 
-    That does not prove that they are in the folder: tasks may run on other machines, and the folder is read on this one:
-    `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported.
+    That does not prove that they are in the folder: tasks may run on other machines, and the folder is read on this
+    one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported.
 
     draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
         have few distinct values, and are dictionary-encoded.
@@ -103,7 +103,7 @@ def _observed_count(counting: Any) -> int | None:
 def _local_files(session: Any) -> dict[str, str]:
     """Return options for local writes without checksum files, and without a process per file if possible.
 
-    Checksum files double the number of files and nobody syncs them, so after a power loss Spark might refuse a file that
-    is intact. The session may have a class that writes without a process per file.
+    Checksum files double the number of files and nobody syncs them, so after a power loss Spark might refuse an intact
+    file. The session may have a class that writes without a process per file.
     """
     return {"fs.file.impl": session.conf.get(LOCAL_WRITES, _HADOOPS), "fs.file.impl.disable.cache": "true"}
