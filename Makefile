@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint docs bench fuzz soak cuts lives matrix chaos clean
+.PHONY: help setup run test test-fast lint docs bench fuzz soak cuts lives matrix chaos clean
 export PYTHON
 
 BIN := .venv/bin
@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. PYTHON=/path/to/python3.11
 	@tools/setup.sh
@@ -19,6 +19,11 @@ run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes 
 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
+
+FAST := tests/unit tests/contract tests/model tests/test_bad_inputs.py tests/test_docs.py tests/test_reference.py tests/test_tidy.py
+test-fast: setup ## run the tests that start no JVM, no Airflow and few processes. T=tests/unit/cli, ARGS="-k name" for pytest
+	folder=$$(mktemp -d $(if $(wildcard /dev/shm),/dev/shm/tidegate-XXXXXX)) && trap 'rm -rf "$$folder"' EXIT && \
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --basetemp="$$folder/tests" $(or $(T),$(FAST)) $(ARGS)
 
 lint: setup ## ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff check

@@ -15,8 +15,14 @@ time.tzset()
 FIRST = ("dags", "crash", "bench", "spark", "simulation")
 
 
+SPARK = {"spark", "connect_spark", "connect_settings"}
+
+
 def pytest_collection_modifyitems(items):
-    """What takes long comes first, so that at the end no worker waits long for another."""
+    """What takes long comes first, so that at the end no worker waits long for another. What starts a JVM is slow."""
+    for item in items:
+        if SPARK & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
     items.sort(key=lambda item: FIRST.index(name) if (name := item.path.parent.name) in FIRST else len(FIRST))
 
 

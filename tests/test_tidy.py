@@ -117,6 +117,17 @@ def test_no_two_classes_of_the_library_have_the_same_name():
     assert {name: modules for name, modules in classes.items() if len(modules) > 1} == {}
 
 
+def test_no_test_module_imports_another():
+    """What several of them need lies in tests/kit, or in a module of their folder that is no test."""
+    found = [
+        f"{name}: {node.module}"
+        for name in python("tests/")
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ImportFrom) and re.match(r"tests\.([\w.]+\.)?test_", node.module or "")
+    ]
+    assert found == []
+
+
 def imported_by(name: str, modules: dict[str, str]) -> set[str]:
     """When it is imported itself, or for type checking: not what its functions import when they are called."""
     inner = {id(node) for each in ast.walk(tree(name)) if isinstance(each, ast.FunctionDef) for node in ast.walk(each)}

@@ -21,9 +21,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
+from tests.kit.slow_jobs import busy, toy_channels
 from tests.kit.toy_world import ToyWorld
-from tests.unit.checkpoint.test_overtaking_cases import busy
-from tests.unit.checkpoint.test_overtaking_random import toy_channels
 from tidegate import Pipeline, seams
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator

@@ -53,3 +53,9 @@ def drain(source: Source, context: SourceContext, start: Json | None = None) -> 
         start = planned.end
         assert len(plans) < 1000
     return plans, start
+
+
+STRANGE = [
+    "[1].json", "{a,b}.json", "star*.json", "what?.json", "back\\slash.json", "two words.json", "100%25.json",
+    "a=b.json", "漢字 é.json", "new\nline.json", "co:lon.json", "ha#sh.json", "it's \"quoted\".json", "+;&,.json",
+]  # fmt: skip

@@ -5,6 +5,8 @@ import pytest
 from tests.model.explore import explore
 from tests.model.mutations import MUTATIONS, Mutation
 
+pytestmark = pytest.mark.slow  # explores a world per mutation
+
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_broken_rule_is_caught(mutation: Mutation) -> None:

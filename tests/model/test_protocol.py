@@ -5,8 +5,16 @@ import pytest
 from tests.model.explore import explore
 from tests.model.worlds import SMALL, Exploration
 
+QUICK = 50_000
+"""States that are looked at within a few seconds."""
 
-@pytest.mark.parametrize("exploration", SMALL, ids=lambda exploration: exploration.name)
+
+def cases() -> list[object]:
+    marks = {True: (), False: pytest.mark.slow}
+    return [pytest.param(each, id=each.name, marks=marks[each.at_least <= QUICK]) for each in SMALL]
+
+
+@pytest.mark.parametrize("exploration", cases())
 def test_no_interleaving_breaks_an_invariant(exploration: Exploration) -> None:
     result = explore(exploration.world)
     print(f"{exploration.what}: {result}")

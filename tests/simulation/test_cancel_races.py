@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.test_fork_and_drain_races import Fork
-from tests.simulation.test_found_races import Day
-from tests.simulation.test_pin_races import Preempted, at, told
+from tests.simulation.day import Day
+from tests.simulation.preemption import Fork, Preempted, at, told
 from tidegate.checkpoint import control
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger

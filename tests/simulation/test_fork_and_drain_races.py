@@ -6,52 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kit.fake_store import FakeStore
-from tests.kit.toys import ToySink, ToySource
-from tests.simulation.test_found_races import Day
-from tests.simulation.test_pin_races import Preempted, at, begun, told
-from tidegate import Pipeline
+from tests.simulation.day import Day
+from tests.simulation.preemption import Fork, Preempted, at, begun, told
 from tidegate.checkpoint import control
-from tidegate.coordinator import Coordinator
-from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle.fork import fork, look
-from tidegate.lifecycle.snapshot import snapshot_at
-from tidegate.records.place import Place
 from tidegate.records.records import Drain
-
-
-class Fork:
-    """A second pipeline on the same source, with a table and a store of its own."""
-
-    def __init__(self, day: Day) -> None:
-        self.day, self.store, self.said = day, FakeStore(weather=day.weather), list[str]()
-        self.store.root = "two"
-
-    def coordinator(self) -> Coordinator:
-        pipeline = Pipeline("two")
-        pipeline.source("in", ToySource(self.day.feed, 1, 40_000)).sink("out", ToySink("two", self.day.tables))
-        return Coordinator(pipeline.graph(), Ledger(self.store, "two"), self.day.limits, Place("/"))
-
-    def make(self) -> None:
-        to = self.coordinator()
-        self.said.append(told(lambda: fork(look(snapshot_at(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to)))
-
-    def holds(self) -> None:
-        """It is whole, or it is not there and says why; then it can be made of another checkpoint."""
-        if self.said[0]:
-            assert self.said[0] in ("RETIRED", "NO_SUCH_CHECKPOINT")
-            assert self.store.listing("") == []
-            return
-        to = self.coordinator()
-        plan = to.trigger("next").plan  # type: ignore[union-attr]
-        assert (plan.id, plan.base) == (3, 2)
-        run_job(to, plan.id, "main", None)  # type: ignore[arg-type]
-        assert to.complete(plan.id).state == "completed"
-        to.publish()
-        table = self.day.tables["two"]
-        assert [offset for name in table.live() for offset, _ in table.files[name]] == [3]
-        assert Ledger(self.day.disk, "day").pins() == []
 
 
 @pytest.mark.parametrize("first", ["fork", "retention"])

@@ -7,58 +7,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
+from tests.simulation.day import Day
 from tests.simulation.planted_bugs import name_without_looking_for_the_tombstone
-from tests.simulation.test_found_races import Day, Interrupted
-from tidegate.errors import Rejected, Unavailable
+from tests.simulation.preemption import at, begun, told
+from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
-
-
-@dataclass
-class Preempted(Interrupted):
-    """At the n-th access from now on, somebody else acts."""
-
-    left: int = 0
-    act: Callable[[], object] | None = None
-
-    def pause(self, what: str) -> None:
-        self.left -= 1
-        if self.left == 0 and self.act is not None:
-            act, self.act = self.act, None
-            act()
-        super().pause(what)
-
-
-def begun() -> Day:
-    """Three checkpoints; the first two are about to be retired. Splits lie in side files."""
-    day = Day(padding=40_000)
-    for run in "abc":
-        day.checkpoint(run)
-    weather = Preempted()
-    day.weather = day.disk.weather = day.tables.weather = day.feed.weather = weather
-    return day
-
-
-def told(call: Callable[[], object]) -> str:
-    """ "" if it was done, or why not."""
-    try:
-        call()
-    except Rejected as refused:
-        return refused.reason
-    return ""
-
-
-def at(day: Day, moment: int, first: Callable[[], object], then: Callable[[], object]) -> bool:
-    """`first`, and `then` just before its n-th access. False: it has fewer."""
-    weather = day.weather
-    assert isinstance(weather, Preempted)
-    weather.left, weather.act = moment, then
-    first()
-    return weather.act is None
 
 
 def named(day: Day, said: list[str]) -> Callable[[], object]:

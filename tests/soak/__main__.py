@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.soak.judge import judged
 from tests.soak.soak import Soak
-from tests.soak.test_soak import judged
 
 
 def main() -> int:

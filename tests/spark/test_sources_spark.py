@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.sources import MemoryBlobs
-from tests.unit.sources.test_files_planning import STRANGE
+from tests.kit.sources import STRANGE, MemoryBlobs
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
-from tests.unit.checkpoint.test_quarantine_requests import Aside
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.table import QuarantineSink
 

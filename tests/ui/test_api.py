@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import set_aside, sets_aside
-from tests.ui.test_access import flat, routes
+from tests.ui.routes import flat, routes
 from tidegate.checkpoint import control
 from tidegate.history.table import remember
 from tidegate.ui import quarantined, views

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.kit.prometheus import parsed
 from tests.kit.toy_world import ToyWorld
-from tests.unit.history.test_metrics import parsed
 
 
 def scraped(client: Any, token: str) -> dict[Any, float]:

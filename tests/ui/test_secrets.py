@@ -8,7 +8,7 @@ from typing import Any
 from tests.kit.limits import Limits
 from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import CANARY, set_aside
-from tests.ui.test_access import HOST, flat, path_of, routes
+from tests.ui.routes import HOST, flat, path_of, routes
 from tidegate.history.table import remember
 
 QUERIES = {"/compare": "?before={0}&after={1}", "/rollback": "?to={0}"}

@@ -30,6 +30,7 @@ def test_it_has_the_parts_of_a_small_deployment():
     assert set(SERVICES) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVICES)
 def test_each_service_tells_its_health_or_ends_by_itself(name):
     service = SERVICES[name]
@@ -84,6 +85,7 @@ def test_the_secrets_are_made_once_and_private(tmp_path):
     assert before == {path.name: path.read_text() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_airflow_gets_its_secrets_from_the_files(tmp_path):
     """By Airflow itself, with the environment that compose gives it and the folder of secrets moved."""
     compose_secrets.main(tmp_path / "secrets")

@@ -49,6 +49,8 @@ from tidegate.sinks.delta import table as delta_table
 from tidegate.sources import Files
 from tidegate.sources.files import source as files
 
+pytestmark = pytest.mark.slow  # every story is told twice
+
 TESTS = Path(__file__).resolve().parents[1]
 Patch = pytest.MonkeyPatch
 

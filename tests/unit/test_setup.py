@@ -413,6 +413,7 @@ def test_a_checkout_that_is_set_up_needs_no_network_and_says_nothing():
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_without_network_is_told_without_a_traceback(tmp_path):
     answer = run_setup(copy_checkout(tmp_path))
     assert answer.returncode == 3
@@ -472,5 +473,5 @@ def test_a_second_set_up_waits_for_the_first(tmp_path, monkeypatch):
 
 def test_make_alone_tells_every_target():
     answer = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True)
-    for target in ("setup", "run", "test", "lint", "bench", "fuzz", "clean", "help"):
+    for target in ("setup", "run", "test", "test-fast", "lint", "bench", "fuzz", "clean", "help"):
         assert f"\n  {target} " in answer.stdout

@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
+from tests.kit import slow_jobs
 from tests.kit.limits import AT_LEAST_ONCE
 from tests.kit.toy_world import ToyWorld, quietly, toy_limits
 from tests.kit.toys import ToySink, ToySource
-from tests.unit.checkpoint import test_overtaking_random as lives
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Corrupt, Unavailable
@@ -28,7 +28,7 @@ TABLES = {"main": "a", "left": "b", "right": "c", "last": "d"}
 
 @pytest.fixture(autouse=True)
 def _toy_channels() -> Iterator[None]:
-    with mock.patch.object(Channel, "send", lives.send), mock.patch.object(Channel, "take_all", lives.take_all):
+    with mock.patch.object(Channel, "send", slow_jobs.send), mock.patch.object(Channel, "take_all", slow_jobs.take_all):
         yield
 
 
@@ -186,6 +186,7 @@ def go_on(world: Several, first: str) -> None:
     assert last.plan.sources["in"].end == {"at": world.feed.available}, "all is read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize("who", ["run 0", "another"], ids=["retried", "another"])
 def test_killed_at_every_step_nothing_is_missing_and_much_is_there_twice(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink
 from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
@@ -9,6 +11,7 @@ from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
 COLUMNS = {f"column_{place}": {"type": "long", "nullable": True, "metadata": {}} for place in range(20)}
 
 
+@pytest.mark.slow
 def test_six_hundred_tables_of_many_files_are_one_checkpoint(tmp_path, monkeypatch):
     """Their committables have 1.7 MB together: in one record it was refused once every job had acked."""
     real = ToySink.prepare

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit.limits import UNALIGNED, Limits
-from tests.kit.ticking import TickingStore
+from tests.kit.limits import UNALIGNED
+from tests.kit.slow_jobs import Story, busy, toy_channels
 from tests.kit.toy_world import toy_limits
-from tests.unit.checkpoint import test_overtaking_random
-from tests.unit.checkpoint.test_overtaking_random import SLOW, Life
 from tidegate import seams
 from tidegate.checkpoint.ancestry import all_below
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
-from tidegate.execution.job.run_job import Attempt, run_job
-from tidegate.ledger import Ledger
+from tidegate.execution.job.run_job import Attempt
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import behind, create, dispose
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.protocol.progress import progress_of
-from tidegate.records.records import Ack, Handle
+from tidegate.records.records import Ack
 
-_toy_channels = test_overtaking_random._toy_channels
+
+@pytest.fixture(autouse=True)
+def _toy_channels() -> Iterator[None]:
+    with toy_channels():
+        yield
 
 
 class Clock:
@@ -46,73 +46,6 @@ TIMED = UNALIGNED | {"aligned_timeout": "1 min"}
 """Patient, for a minute."""
 ALIGNED = TIMED | {"unaligned": False}
 """The same timeout, and nothing that it is for."""
-
-
-class Story(Life):
-    """Told step by step."""
-
-    def __init__(self, root: Path, limits: Limits | None = None) -> None:
-        super().__init__(root, 0)
-        self.limits = limits or toy_limits(recorded=UNALIGNED, max_concurrent_checkpoints=3, num_retained=2)
-
-    @property
-    def ledger(self) -> Ledger:
-        return Ledger(TickingStore(self.root / "shop"), "shop")
-
-    def planned(self, rows: int = 1, **options: Any) -> int:
-        """Rows have come, and `main` has done its part of a checkpoint with them."""
-        self.feed.available += rows
-        self.runs += 1
-        triggered = self.coordinator().trigger(f"run {self.runs}", **options)
-        run_job(self.coordinator(), triggered.plan.id, "main", None)  # type: ignore[union-attr, arg-type]
-        return int(triggered.plan.id)  # type: ignore[union-attr]
-
-    def began(self, id: int, job: str, at_work: bool = True) -> tuple[Attempt, Any, Handle | None]:
-        """The job is busy with a checkpoint: all is staged, nothing said."""
-        attempt = Attempt(self.coordinator(), id, job, lambda _: None, lambda plan, job: at_work)
-        _, prev = attempt.ask()
-        staged = attempt.stage(attempt.read(None))  # type: ignore[arg-type]
-        attempt.exchange.finish()
-        return attempt, staged, prev
-
-    def ended(self, work: tuple[Attempt, Any, Handle | None]) -> None:
-        attempt, staged, prev = work
-        attempt.refuse_ended()
-        attempt.ack(staged, prev)
-
-    def work(self, id: int, job: str, at_work: bool = True) -> Ack:
-        return run_job(self.coordinator(), id, job, None, at_work=lambda plan, job: at_work)  # type: ignore[arg-type]
-
-    def all_done(self, id: int) -> None:
-        for job in SLOW:
-            self.work(id, job)
-        self.completed(id)
-
-    def completed(self, *ids: int) -> None:
-        for id in ids:
-            assert self.coordinator().complete(id).state == "completed", id
-        self.coordinator().publish()
-
-    def refused(self, id: int, job: str = "slow") -> str:
-        """Why the job's task does not begin."""
-        with pytest.raises(Rejected) as told:
-            self.work(id, job)
-        return told.value.reason
-
-    def in_flight(self, id: int, job: str = "slow") -> list[int]:
-        entry = self.ledger.entry(id)
-        assert entry is not None
-        assert entry.manifest is not None
-        return [each.ack.entry for each in entry.manifest.in_flight.get(job, ())]
-
-
-def busy(tmp_path: Path, limits: Limits | None = None) -> tuple[Story, tuple[Attempt, Any, Handle | None]]:
-    """One checkpoint went well; in the second, `slow` is at work."""
-    story = Story(tmp_path, limits)
-    story.all_done(story.planned())
-    second = story.planned()
-    story.work(second, "slower")
-    return story, story.began(second, "slow")
 
 
 # -- for how long it is waited for ----------------------------------------------------------------------

@@ -6,31 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
-from tidegate.gates import Gate, GateContext, Judgement
+from tidegate.gates import Gate
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import Json, Request
-
-
-class Aside(Gate):
-    """Sets rows aside, or only warns."""
-
-    kind = "aside"
-
-    def __init__(self, *, quarantines: bool) -> None:
-        self._quarantines = quarantines
-
-    @property
-    def quarantines(self) -> bool:
-        return self._quarantines
-
-    def describe(self) -> Json:
-        return {"quarantines": self.quarantines}
-
-    def judge(self, frame: Any, context: GateContext) -> Judgement:
-        return Judgement(0)
+from tidegate.records.records import Request
 
 
 class AskedWorld(ToyWorld):

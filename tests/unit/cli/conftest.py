@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.cli.main import main
 from tidegate.config import load_settings
+from tidegate.history.table import remember
 from tidegate.ledger.ledger import Ledger, open_ledger, stamp
 from tidegate.records.codec import fingerprint, sha256
 from tidegate.records.records import (
@@ -193,3 +195,21 @@ def tidegate(capsys):
         return Said(code, said.out, said.err)
 
     return call
+
+
+@pytest.fixture
+def long_ago(folder, tidegate):
+    """Ten checkpoints, of which the ledger has one left; every third failed."""
+    world = ToyWorld(folder / "ledger").limit(num_retained=1, tolerable_failed_checkpoints=99)
+    world.name = "orders"
+    for n in range(10):
+        if n % 3 == 1:
+            world.feed_more(3)
+            reason = "JOB_FAILED" if n > 1 else "CANCELLED"
+            world.coordinator().abort(world.trigger(f"run{n}"), reason, "boom", counts=True)
+            continue
+        world.decided(f"run{n}", rows=3)
+        world.coordinator().publish()
+        remember(world.ledger, {})
+        world.coordinator().retire()
+    return world

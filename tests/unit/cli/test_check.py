@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.unit.cli.test_rollback import CODE, Shop
+from tests.kit.shop import CODE, Shop
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.targets import find
 from tidegate.errors import Invalid, TidegateError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_rollback import Shop
+from tests.kit.shop import Shop
 from tidegate.cli.completion import SCRIPTS
 from tidegate.cli.completion_candidates import complete
 from tidegate.cli.main import COMMANDS

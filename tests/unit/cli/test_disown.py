@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.kit.delta import by_foreigner, kv, rows_of, staged
-from tests.unit.cli.test_rollback import COLUMNS
+from tests.kit.shop import COLUMNS
 from tidegate import seams
 from tidegate.cli.targets import find
 from tidegate.coordinator import Coordinator

@@ -7,16 +7,15 @@ import time
 
 import pytest
 
-from tests.unit.cli import test_fork
-from tests.unit.cli.test_fork import FORK, Died, Run, contents, dying
-from tests.unit.cli.test_retained_files import Compacting
+from tests.kit import forks
+from tests.kit.forks import FORK, Compacting, Died, Run, contents, dying
 from tidegate.cli.doctor import files as doctor_files
 from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.delta import missing_files
 from tidegate.lifecycle import savepoint
 from tidegate.sinks.base import Staging
 
-shop = test_fork.shop
+shop = forks.shop
 CODE = "shop:orders"
 
 
@@ -114,7 +113,7 @@ def test_the_files_of_a_checkpoint_that_is_made_meanwhile_are_not_taken_for_left
 
 def test_what_retention_removes_meanwhile_is_no_damage(folder, tidegate, monkeypatch):
     """Between the look at the records and the look at the files, checkpoint 2 goes, and what only it had named."""
-    (folder / "shop.py").write_text(test_fork.CODE)
+    (folder / "shop.py").write_text(forks.CODE)
     lived = Compacting("orders", num_retained="2")
     for act in (lived.checkpoint, lived.checkpoint, lived.merge):
         act()
@@ -140,7 +139,7 @@ def test_a_side_file_whose_job_is_still_at_work_is_never_taken_for_left_over(sho
 
 def test_what_was_kept_for_its_name_is_no_hole_in_the_log_once_the_name_is_gone(folder, tidegate):
     """It goes with the next clean-up; nothing is wrong until then."""
-    (folder / "shop.py").write_text(test_fork.CODE)
+    (folder / "shop.py").write_text(forks.CODE)
     lived = Run("orders", num_retained="1")
     lived.checkpoint()
     savepoint.create(lived.ledger, "good", 1, "ann")

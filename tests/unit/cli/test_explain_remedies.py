@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.unit.cli.test_rollback import Shop
+from tests.kit.shop import Shop
 from tidegate import seams
 from tidegate.history import health as condition
 from tidegate.ledger.ledger import stamp

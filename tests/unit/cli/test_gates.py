@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.unit.gates.test_suite import BROKEN, GOOD
+from tests.kit.suites import BROKEN, GOOD
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
 

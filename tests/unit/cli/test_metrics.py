@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.unit.cli.test_rollback import Shop
-from tests.unit.history.test_metrics import parsed
+from tests.kit.prometheus import parsed
+from tests.kit.shop import Shop
 from tidegate.history.metrics import METRICS
 
 

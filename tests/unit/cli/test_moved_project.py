@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.kit.delta import by_foreigner
-from tests.unit.cli.test_rollback import CODE, Shop
-from tests.unit.cli.test_run import SHOP
+from tests.kit.shop import CODE, SHOP, Shop
 from tidegate.delta import locate
 from tidegate.history.query import CheckpointHistory
 from tidegate.ui import views

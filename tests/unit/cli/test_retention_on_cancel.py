@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit import forks
 from tests.kit.delta import rows_of
-from tests.unit.cli import test_fork
-from tests.unit.cli.test_fork import Died, Run, dying, refused
+from tests.kit.forks import Died, Run, dying, refused
+from tidegate.errors import Rejected
 from tidegate.ledger import Ledger
 from tidegate.lifecycle import savepoint
 
-shop = test_fork.shop
+shop = forks.shop
 CODE = "shop:orders"
 GONE = ("-D", "retention=retain_on_failure")
 CANCEL = ("cancel", CODE, *GONE, "--yes")
@@ -100,7 +101,7 @@ def test_without_its_code_it_is_over_and_the_next_who_has_it_removes_the_rest(sh
     assert (said.code, "by the next run, or by this" in " ".join(said.out.split())) == (0, True)
     assert shop.ledger.ids() == [1, 2, 3, 4]
     assert refused(tidegate, "resume", "orders")["reason"] == "STOPPED"
-    with pytest.raises(test_fork.Rejected, match="was cancelled for good"):
+    with pytest.raises(Rejected, match="was cancelled for good"):
         shop.coordinator.trigger("late")
     assert (shop.ledger.ids(), state_files(shop)) == ([3, 4], []), "a run does it on its way"
 

@@ -6,11 +6,9 @@ import shutil
 
 import pytest
 
-from tests.unit.cli.test_watch import long_ago  # noqa: F401
-
 
 @pytest.fixture
-def past(long_ago):  # noqa: F811
+def past(long_ago):
     """Ten checkpoints: 2, 5, 8 were aborted; the ledger has only the last ones left."""
     assert long_ago.ledger.entry(1) is None
     return long_ago

@@ -9,12 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.kit import forks
 from tests.kit.delta import by_foreigner, kv, rows_of, staged
-from tests.unit.cli import test_fork
-from tests.unit.cli.test_run import SHOP
+from tests.kit.shop import CODE, COLUMNS, SHOP, Shop
 from tidegate import seams
-from tidegate.cli.targets import find
-from tidegate.coordinator import Coordinator
 from tidegate.delta import locate
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
@@ -22,62 +20,6 @@ from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.records.records import Ack, JobStats
 from tidegate.sinks.base import Publication, Staging
 from tidegate.sinks.delta.table import StagedBatch, staged_result
-
-CODE = "shop:pipeline"
-COLUMNS = {
-    "type": "struct",
-    "fields": [
-        {"name": "k", "type": "long", "nullable": True, "metadata": {}},
-        {"name": "v", "type": "string", "nullable": True, "metadata": {}},
-    ],
-}
-
-
-class Shop:
-    """A pipeline whose jobs Arrow does: real checkpoints on a real Delta table, without Spark."""
-
-    def __init__(self, folder, code=SHOP):
-        (folder / "shop.py").write_text(code)
-        target = find(CODE, {}, started=False)
-        place = target.settings.place()
-        self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
-        self.table = locate(place, "tables/good")
-
-    def staged(self, id):
-        """The one file that a checkpoint has staged."""
-        (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
-        return path
-
-    def trigger(self, **options):
-        return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
-
-    def checkpoint(self, publish=True, **options):
-        return self.checkpoint_of(self.trigger(**options), publish)
-
-    def checkpoint_of(self, plan, publish=True):
-        """The rest of one that is planned."""
-        attempt = f"{plan.attempt}-{seams.new_id()}"
-        folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
-        files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
-        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
-        packed = {"good": self.coordinator.ledger.pack(committable)}
-        ack = Ack(
-            **stamp(attempt),
-            id=plan.id,
-            job="main",
-            prev=None,
-            sinks=packed,
-            memory=meaning_of(self.coordinator.graph),
-            stats=JobStats(rows={"good": 1}),
-        )
-        self.coordinator.ledger.create_ack(ack)
-        assert self.coordinator.complete(plan.id).state == "completed"
-        if publish:
-            self.coordinator.publish()
-        return plan.id
-
-    def rows(self):
-        return [key for key, _ in rows_of(self.table)]
 
 
 @pytest.fixture
@@ -268,11 +210,11 @@ def test_a_table_of_others_to_which_it_has_given_nothing_yet_is_left_alone(folde
     """No row has come to the sink so far; whatever is chosen for it, there is nothing of its own to be taken back."""
     from deltalake import DeltaTable, write_deltalake
 
-    (folder / "shop.py").write_text(test_fork.CODE)
+    (folder / "shop.py").write_text(forks.CODE)
     theirs = f"{folder}/tables/totals"
     for key in (7, 8):
         write_deltalake(theirs, kv((key, "theirs")), mode="append")
-    run = test_fork.Run("orders")
+    run = forks.Run("orders")
     for _ in range(2):
         run.checkpoint()
     said = tidegate("rollback", "shop:orders", "--to", "1", "--discard", "totals", "--yes", "--json")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.kit.shop import SHOP
 from tidegate import seams
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import LiveProgress, progress_for
@@ -15,15 +16,6 @@ from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, JobStats
-
-SHOP = """
-from tidegate import Pipeline
-from tidegate.sinks import DeltaAppend
-from tidegate.sources import Generator
-
-pipeline = Pipeline("orders", tolerable_failed_checkpoints=2)
-pipeline.source("events", Generator(rows=1)).sink("good", DeltaAppend("tables/good"))
-"""
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cli.test_rollback import CODE, Shop
+from tests.kit.shop import CODE, Shop
 
 
 @pytest.fixture

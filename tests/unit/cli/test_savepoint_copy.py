@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from tests.unit.cli import test_fork
-from tests.unit.cli.test_fork import Died, Run, contents, dying, refused
+from tests.kit import forks
+from tests.kit.forks import Died, Run, contents, dying, refused
 from tidegate.delta import Location
 
-shop = test_fork.shop
+shop = forks.shop
 COPY = ("savepoint", "create", "orders", "good", "--checkpoint", "2", "--copy", "copies/good")
 
 
@@ -157,6 +157,6 @@ def test_where_something_else_lies_nothing_is_copied(copy, shop, folder, tidegat
     assert list((folder / "new").iterdir()) == []
     assert refused(tidegate, "savepoint", "verify", "./nowhere")["reason"] == "NO_SUCH_SAVEPOINT"
     assert refused(tidegate, *from_folder(copy, "--from", "2"))["reason"] == "BAD_CHOICE"
-    assert refused(tidegate, *test_fork.FORK, "--claim")["reason"] == "BAD_CHOICE"
+    assert refused(tidegate, *forks.FORK, "--claim")["reason"] == "BAD_CHOICE"
     assert not (folder / "nowhere").exists()
     assert shop.ledger.pins() == []

@@ -6,12 +6,12 @@ import os
 
 from deltalake import DeltaTable
 
-from tests.unit.cli import test_fork
-from tests.unit.cli.test_fork import Run
+from tests.kit import forks
+from tests.kit.forks import Run
 from tidegate.delta.log.cleanup import YOUNG_S
 from tidegate.lifecycle import retention
 
-shop = test_fork.shop
+shop = forks.shop
 
 
 def test_their_logs_follow_the_retained_checkpoints_and_states_read_as_before(shop, tidegate, monkeypatch):

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.unit.cli.test_rollback import CODE, Shop
+from tests.kit.shop import CODE, Shop
 from tidegate.errors import Rejected
 
 

@@ -7,15 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from tests.kit.toy_world import ToyWorld
-from tests.unit.cli.test_rollback import Shop
+from tests.kit.shop import Shop
 from tidegate import seams
 from tidegate.cli import main as cli
 from tidegate.cli.inspect.summary import MEASURED
 from tidegate.cli.output import Output
 from tidegate.errors import Unavailable
 from tidegate.history.query import MEASURES
-from tidegate.history.table import remember
 from tidegate.ledger import LocalStore
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, Hold, JobStats, Payload, Verdict
@@ -146,24 +144,6 @@ def test_a_process_that_is_gone_is_told(project, tidegate):
 
 
 # -- summary -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def long_ago(folder, tidegate):
-    """Ten checkpoints, of which the ledger has one left; every third failed."""
-    world = ToyWorld(folder / "ledger").limit(num_retained=1, tolerable_failed_checkpoints=99)
-    world.name = "orders"
-    for n in range(10):
-        if n % 3 == 1:
-            world.feed_more(3)
-            reason = "JOB_FAILED" if n > 1 else "CANCELLED"
-            world.coordinator().abort(world.trigger(f"run{n}"), reason, "boom", counts=True)
-            continue
-        world.decided(f"run{n}", rows=3)
-        world.coordinator().publish()
-        remember(world.ledger, {})
-        world.coordinator().retire()
-    return world
 
 
 def test_a_summary_is_of_the_whole_history(long_ago, tidegate):

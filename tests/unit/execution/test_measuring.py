@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from tests.kit.limits import UNALIGNED, Limits
+from tests.kit.slow_jobs import send, take_all
 from tests.kit.toy_world import toy_limits
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
-from tests.unit.checkpoint.test_overtaking_random import send, take_all
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected

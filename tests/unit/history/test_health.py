@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.loop import DEAD, Loop
 from tests.kit.toy_world import ToyWorld
-from tests.unit.execution.test_loop import DEAD, Loop
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.runs import abandoned_reason

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.kit.prometheus import parsed
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
@@ -17,33 +17,6 @@ from tidegate.history.table import remember
 from tidegate.protocol.view import View
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SAMPLE = re.compile(r'tidegate_(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9]+(?:\.[0-9]+)?)')
-LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
-
-
-def parsed(text):
-    """Prometheus' text format, read strictly: {(name, labels): value}."""
-    found, helped, typed = {}, [], []
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            helped.append(line.split()[2])
-        elif line.startswith("# TYPE "):
-            assert line.split()[3] == "gauge"
-            typed.append(line.split()[2])
-        else:
-            name, labels, value = SAMPLE.fullmatch(line).groups()
-            assert typed[-1] == f"tidegate_{name}", "all samples of a metric are together, behind its type"
-            told = {
-                key: re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m[1], m[1]), text)
-                for key, text in LABEL.findall(labels)
-            }
-            key = name, tuple(sorted(told.items()))
-            assert key not in found
-            found[key] = float(value)
-    assert helped == typed
-    assert len(set(typed)) == len(typed)
-    assert text == "" or text.endswith("\n")
-    return found
 
 
 def numbers(world, tolerable=0):

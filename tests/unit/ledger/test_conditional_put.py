@@ -20,6 +20,8 @@ from tidegate.records.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext
 
+pytestmark = pytest.mark.slow  # the client of the object store waits between its tries
+
 
 @pytest.fixture(scope="module")
 def server():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.lifecycle.test_retention_by_age import Calendar
+from tests.kit.calendar import Calendar
 from tidegate.lifecycle import savepoint
 
 

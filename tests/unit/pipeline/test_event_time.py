@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.pipeline.test_declare import one_problem, problems
+from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
 from tidegate.pipeline.graph.event_time import input_of, origins

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.pipeline.test_declare import one_problem, sink, source
+from tests.kit.declarations import one_problem, sink, source
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaUpsert

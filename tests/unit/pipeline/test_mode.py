@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.kit.declarations import Repeating, one_problem, source
 from tests.kit.toys import ToyFeed, ToyIntervals, ToySink, ToyTables
-from tests.unit.pipeline.test_declare import Repeating, one_problem, source
 from tidegate import Pipeline
 from tidegate.config import load_settings
 from tidegate.errors import Invalid

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.unit.sinks.test_upsert_order import Upserted
+from tests.kit.upserts import Upserted
 from tidegate.delta import read_commit
 from tidegate.delta.log.files import log_path
 from tidegate.sinks import DeltaUpsert

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import MemoryBlobs, drain, files, names, put
+from tests.kit.sources import STRANGE, MemoryBlobs, drain, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
@@ -209,12 +209,6 @@ def test_positions_and_splits_are_plain_json(context: SourceContext, landing: Pa
     planned = files().plan(None, context)
     for value in (planned.end, planned.splits):
         assert json.loads(json.dumps(value)) == value
-
-
-STRANGE = [
-    "[1].json", "{a,b}.json", "star*.json", "what?.json", "back\\slash.json", "two words.json", "100%25.json",
-    "a=b.json", "漢字 é.json", "new\nline.json", "co:lon.json", "ha#sh.json", "it's \"quoted\".json", "+;&,.json",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -18,6 +18,8 @@ from tidegate.spark.server.folder import ServerFolder, private_folder
 from tidegate.spark.server.launch import identity
 from tidegate.spark.server.processes import is_alive
 
+pytestmark = pytest.mark.slow  # starts processes and waits for them
+
 
 def test_the_second_one_finds_the_first_ones_server(servers):
     first = servers.start()

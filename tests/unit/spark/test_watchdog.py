@@ -20,6 +20,8 @@ from tidegate.spark.server.folder import Launch, ServerFolder
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import identify, is_alive, kill
 
+pytestmark = pytest.mark.slow  # starts processes and waits for them
+
 FAKE = Path(__file__).with_name("fake_server.py")
 
 

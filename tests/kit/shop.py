@@ -1,0 +1,82 @@
+"""A shop as a project folder: its code, its ledger and its tables, for commands to work on."""
+
+from __future__ import annotations
+
+from tests.kit.delta import kv, rows_of, staged
+from tidegate import seams
+from tidegate.cli.targets import find
+from tidegate.coordinator import Coordinator
+from tidegate.delta import locate
+from tidegate.ledger.ledger import stamp
+from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.records.records import Ack, JobStats
+from tidegate.sinks.base import Staging
+from tidegate.sinks.delta.table import StagedBatch, staged_result
+
+SHOP = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Generator
+
+pipeline = Pipeline("orders", tolerable_failed_checkpoints=2)
+pipeline.source("events", Generator(rows=1)).sink("good", DeltaAppend("tables/good"))
+"""
+
+
+CODE = "shop:pipeline"
+
+
+COLUMNS = {
+    "type": "struct",
+    "fields": [
+        {"name": "k", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "v", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+
+
+class Shop:
+    """A pipeline whose jobs Arrow does: real checkpoints on a real Delta table, without Spark."""
+
+    def __init__(self, folder, code=SHOP):
+        (folder / "shop.py").write_text(code)
+        target = find(CODE, {}, started=False)
+        place = target.settings.place()
+        self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
+        self.table = locate(place, "tables/good")
+
+    def staged(self, id):
+        """The one file that a checkpoint has staged."""
+        (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
+        return path
+
+    def trigger(self, **options):
+        return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
+
+    def checkpoint(self, publish=True, **options):
+        return self.checkpoint_of(self.trigger(**options), publish)
+
+    def checkpoint_of(self, plan, publish=True):
+        """The rest of one that is planned."""
+        attempt = f"{plan.attempt}-{seams.new_id()}"
+        folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
+        files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
+        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
+        packed = {"good": self.coordinator.ledger.pack(committable)}
+        ack = Ack(
+            **stamp(attempt),
+            id=plan.id,
+            job="main",
+            prev=None,
+            sinks=packed,
+            memory=meaning_of(self.coordinator.graph),
+            stats=JobStats(rows={"good": 1}),
+        )
+        self.coordinator.ledger.create_ack(ack)
+        assert self.coordinator.complete(plan.id).state == "completed"
+        if publish:
+            self.coordinator.publish()
+        return plan.id
+
+    def rows(self):
+        return [key for key, _ in rows_of(self.table)]
