@@ -1,1 +1,1 @@
-"""Run one job of one checkpoint, and the Spark sessions that it runs in."""
+"""Runs one job of one checkpoint, and the Spark sessions for it."""

@@ -1,9 +1,8 @@
-"""A checkpoint that one operator's change by hand makes: what runs in it, and what does not.
+"""A checkpoint that one operator's change by hand makes: which stages run in it, and which do not.
 
-Every source stands still, and so does event time; no timer falls due. The operator's states are changed, and what
-that changes in the rows that it has given is given on, if it replaces rows: to all that lies behind it, as in any other
-checkpoint. So nobody takes rows back later that were never given. What stays once it was given (the rows of
-`deduplicate`, of `process` …) is not given again.
+No source is read, event time stands still, and no timer falls due. The operator's states are changed. If it replaces
+rows, the resulting changes in its output are passed to everything downstream, as in any other checkpoint: so no row is
+taken back later that was never emitted. Final rows (of `deduplicate`, of `process` …) are not emitted again.
 """
 
 from __future__ import annotations
@@ -31,45 +30,45 @@ __all__ = ["ByHand", "no_rows_of"]
 
 @dataclass(frozen=True)
 class ByHand:
-    """What is changed by hand, and who sees it."""
+    """The change, and the stages and streams that it concerns."""
 
     graph: Graph
     stage: OperatorNode
     """The operator whose state is changed."""
     check: Callable[[OperatorRunner], None]
-    """Refuses what cannot be, before anything is read."""
+    """Raises if the change is impossible, before anything is read."""
     work: Callable[[OperatorRunner, Mapping[str, DataFrame]], dict[str, DataFrame]]
-    """Changes it, and answers with the operator's streams; the input's streams have no rows."""
+    """Makes the change and returns the operator's streams; the input's streams have no rows."""
     needs_input: bool
-    """Whether `work` asks what columns the inputs have."""
+    """Whether `work` needs the columns of the inputs."""
 
     @property
     def gives(self) -> bool:
-        """Whether anything is given on."""
+        """True if the change may have rows for downstream stages."""
         return self.stage.operator.updates
 
     @cached_property
     def _known(self) -> tuple[frozenset[str], frozenset[str]]:
         """The stages that run, and the streams that may have rows.
 
-        What lies behind the operator runs. Its other inputs are made, too, without rows; if an operator has to run for
-        that, so does all that takes from it, since it may have something to give.
+        Stages downstream of the operator run. Their other inputs are made, too, without rows; if an operator has to run
+        for that, so do all stages downstream of it, since it may emit rows.
         """
-        wanted, live = {self.stage.name}, set[str]()
+        running, live = {self.stage.name}, set[str]()
         makers = {stream: stage.name for stage in self.graph.stages for stream in stage.produces}
         while True:
-            before = len(wanted), len(live)
+            before = len(running), len(live)
             for stage in self.graph.stages:
-                own = stage.name == self.stage.name
+                is_changed = stage.name == self.stage.name
                 if not live.isdisjoint(stage.inputs):
-                    wanted.add(stage.name)
-                if stage.name in wanted and (self.needs_input or not own):
-                    wanted |= {makers[name] for name in stage.inputs if name in makers}
-                gives = self.gives if own else isinstance(stage, OperatorNode)
-                if stage.name in wanted and (gives or not live.isdisjoint(stage.inputs)):
-                    live |= {stage.name} if own else set(stage.produces)
-            if before == (len(wanted), len(live)):
-                return frozenset(wanted), frozenset(live)
+                    running.add(stage.name)
+                if stage.name in running and (self.needs_input or not is_changed):
+                    running |= {makers[name] for name in stage.inputs if name in makers}
+                gives = self.gives if is_changed else isinstance(stage, OperatorNode)
+                if stage.name in running and (gives or not live.isdisjoint(stage.inputs)):
+                    live |= {stage.name} if is_changed else set(stage.produces)
+            if before == (len(running), len(live)):
+                return frozenset(running), frozenset(live)
 
     @property
     def stages(self) -> frozenset[str]:
@@ -84,17 +83,17 @@ class ByHand:
     @cached_property
     def streams(self) -> frozenset[str]:
         """The streams that are made, with or without rows."""
-        found: set[str] = set()
+        streams: set[str] = set()
         for stage in self.graph.stages:
-            own = stage.name == self.stage.name
+            is_changed = stage.name == self.stage.name
             if stage.name in self.stages:
-                found |= set(stage.produces) if self.gives or not own else set()
-                found |= set(stage.inputs) if self.needs_input or not own else set()
-        return frozenset(found)
+                streams |= set(stage.produces) if self.gives or not is_changed else set()
+                streams |= set(stage.inputs) if self.needs_input or not is_changed else set()
+        return frozenset(streams)
 
 
 def no_rows_of(coordinator: Coordinator, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
-    """A source's columns, as it would give them next, without rows."""
+    """Return a source's columns as its next read would have them, without rows."""
     source = coordinator.graph.sources[name].source
     context = SourceContext(coordinator.graph.name, name, coordinator.place, _ReadOnly(coordinator.ledger))
     return empty_like(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))
@@ -102,7 +101,7 @@ def no_rows_of(coordinator: Coordinator, plan: Plan, name: str, spark: SparkSess
 
 @dataclass(frozen=True)
 class _ReadOnly:
-    """The ledger's side files for a plan that nobody will follow: it leaves none."""
+    """The ledger's side files for a plan that nobody will follow: nothing is written."""
 
     blobs: Blobs
 

@@ -1,4 +1,4 @@
-"""Checkpoints that nobody's input makes: an operator is given history, or its state is changed by hand.
+"""Checkpoints without new input: an operator is given history, or its state is changed by hand.
 
 Each is a checkpoint like any other: planned on the last one, with every source standing still; acknowledged, decided
 and published by the same rules. So a crash leaves all of it or nothing, and nobody else works meanwhile.
@@ -67,13 +67,13 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:
-    """Put `change(rows)` in place of the rows of a state. Keys that it does not give are forgotten; what it gives as it
-    was is not written again. If the operator replaces rows, what this changes in them is given on."""
+    """Replace the rows of a state by `change(rows)`. Keys that it does not return are forgotten; unchanged rows are not
+    written again. If the operator replaces rows, the resulting changes are passed downstream."""
     stage = _operator(coordinator, uid)
     if part not in stage.operator.parts:
         raise Invalid(
             f"operator {uid!r} has no part {part!r} of its state",
-            expected=" or ".join(repr(each) for each in stage.operator.parts),
+            expected=" or ".join(repr(part) for part in stage.operator.parts),
             help="`tidegate state` lists them",
             reason="NO_SUCH_STATE",
         )
@@ -103,7 +103,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
 
 
 def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
-    """Rows that the stream's own operator knows nothing of, it would never take back."""
+    """Raise Invalid if rows are put in that the stream's own operator does not know, and so would never take back."""
     if rows.isEmpty():
         return
     raise Invalid(
@@ -115,12 +115,12 @@ def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
 
 
 def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
-    known = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
-    if uid in known:
-        return known[uid]
+    operators = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
+    if uid in operators:
+        return operators[uid]
     raise Invalid(
         f"pipeline {coordinator.graph.name!r} has no operator {uid!r}",
-        expected=" or ".join(sorted(known)) or "a pipeline with operators that remember",
+        expected=" or ".join(sorted(operators)) or "a pipeline with operators that remember",
         help="operators are named by their uid",
         reason="NO_SUCH_OPERATOR",
     )
@@ -129,10 +129,10 @@ def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
 def _refuse_other_columns(before: DataFrame, after: DataFrame, uid: str) -> None:
     kinds = [{field.name: field.dataType.simpleString() for field in frame.schema.fields} for frame in (before, after)]
     if kinds[0] != kinds[1]:
-        told = [", ".join(f"{name} {kind}" for name, kind in each.items()) for each in kinds]
+        texts = [", ".join(f"{name} {kind}" for name, kind in kind_of.items()) for kind_of in kinds]
         raise Invalid(
-            f"the new state of {uid!r} has columns {told[1]}",
-            expected=told[0],
+            f"the new state of {uid!r} has columns {texts[1]}",
+            expected=texts[0],
             help="give the same columns in the same types: cast them, and leave out what is new",
             reason="OTHER_COLUMNS",
         )
@@ -151,7 +151,7 @@ def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
 
 
 def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) -> Outcome:
-    """A checkpoint that makes the change and gives on what it changes, from its plan to the tables."""
+    """Make a checkpoint for the change and pass on its effects, from its plan to the tables."""
     triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
@@ -161,9 +161,9 @@ def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) 
             if any(verdict.outcome == "abort" for verdict in ack.gates.values()):
                 break
     except BaseException as error:
-        what = str(error) if isinstance(error, TidegateError) else repr(error)
+        message = str(error) if isinstance(error, TidegateError) else repr(error)
         with contextlib.suppress(TidegateError):  # then the next trigger ends it
-            coordinator.abort(id, "CANCELLED", what)
+            coordinator.abort(id, "CANCELLED", message)
         raise
     outcome = finish(coordinator, id, None, give_up=abandoned_reason, wait=_wait).outcome
     if outcome.state == "aborted":

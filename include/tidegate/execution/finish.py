@@ -1,4 +1,4 @@
-"""What ends a checkpoint, under Airflow and in the loop alike: decide, publish, write down, forget.
+"""The end of a checkpoint, under Airflow and in the loop alike: decide, publish, write down, forget.
 
 Each step finds what was done before, so all of it can be repeated, by anyone, at any time.
 """
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Finished:
-    """How a checkpoint ended, and what is on the tables since."""
+    """The outcome of a checkpoint, and the state of the tables since."""
 
     outcome: Outcome
     report: Report
     suspension: Suspension | None = None
-    """If it is one of the failures that have suspended the pipeline."""
+    """Set if it is one of the failures that have suspended the pipeline."""
 
 
 def finish(
@@ -64,44 +64,50 @@ def finish(
 
 
 def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
-    """Whether the pipeline is suspended by failures, of which checkpoint `id` is one, or by its rejection; then its
-    hooks are told.
+    """Return the suspension by failures, of which checkpoint `id` is one, or by its rejection; and call its hooks.
 
-    Before anything else is tried that may fail. Asked by everybody who finds the checkpoint aborted: whoever aborted
-    it may have died before it could tell.
+    Call it before anything that may fail, whenever a checkpoint turns out to be aborted: the process that aborted it
+    may have died before it could call the hooks.
     """
-    found = coordinator.suspended()
-    if found is None or (id not in found.failed and id != found.rejected):
+    state = coordinator.suspended()
+    if state is None or (id not in state.failed and id != state.rejected):
         return None
-    suspension = Suspension(coordinator.graph.name, found.by, found.why, found.failed)
+    suspension = Suspension(coordinator.graph.name, state.by, state.why, state.failed)
     tell_suspended(coordinator, suspension)
     return suspension
 
 
 def tell_said(coordinator: Coordinator) -> None:
-    """Tell the hooks of a suspension that somebody has said, on a page or by a command: neither runs the pipeline's
-    code. So whoever is kept from planning by it tells, once."""
-    found = coordinator.suspended()
+    """Call the hooks for a suspension that a page or a command has requested: neither runs the pipeline's code.
+
+    So the first run that the suspension keeps from planning calls them, once.
+    """
+    suspension = coordinator.suspended()
     ledger = coordinator.ledger
-    if found is None or found.entry is None or found.action != "suspend" or ledger.told() >= found.entry:
+    if (
+        suspension is None
+        or suspension.entry is None
+        or suspension.action != "suspend"
+        or ledger.told() >= suspension.entry
+    ):
         return
-    tell_suspended(coordinator, Suspension(coordinator.graph.name, found.by, found.why))
-    with contextlib.suppress(Unavailable):  # then they are told again
-        ledger.hint_told(Told(**stamp(seams.new_id()), id=found.entry))
+    tell_suspended(coordinator, Suspension(coordinator.graph.name, suspension.by, suspension.why))
+    with contextlib.suppress(Unavailable):  # then the hooks are called again
+        ledger.hint_told(Told(**stamp(seams.new_id()), id=suspension.entry))
 
 
 def nothing_planned(coordinator: Coordinator, run: str) -> None:
-    """A run has ended and could plan no checkpoint, for a source, a store or a hook fails: count it. Once more runs in
-    a row have than `tolerable_failed_checkpoints` allows, the hooks are told.
+    """Count a run that could not plan a checkpoint, because a source, a store or a hook fails.
 
-    That suspends nothing: what was not planned has taken and written nothing, and the next run finds out by itself
-    whether the cause is mended. A suspension would only have somebody say so as well.
+    After more such runs in a row than `tolerable_failed_checkpoints` allows, the hooks are called. The pipeline is not
+    suspended: without a plan nothing was read or written, and the next run notices by itself whether the cause is
+    fixed. A suspension would only require that somebody resumes the pipeline as well.
     """
     trouble = troubles.count_unplanned(coordinator.ledger, run)
     if trouble is None or trouble.unplanned != coordinator.limits.tolerable_failed_checkpoints + 1:
         return
     with contextlib.suppress(TidegateError):
-        if coordinator.suspended() is not None:  # by damage that was found: that is told as what it is
+        if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is
             return
     runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"
     why = f"{runs} could not plan a checkpoint: {trouble.reason}: {trouble.what}"
@@ -117,7 +123,7 @@ def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
 
 
 def _call(coordinator: Coordinator, suspension: Suspension) -> None:
-    """A hook that fails is no failure of the checkpoint, and changes nothing for the others."""
+    """Call a hook. Its failure is no failure of the checkpoint, and changes nothing for the others."""
     for hook in coordinator.graph.on_suspended:
         try:
             hook(suspension)
@@ -126,7 +132,7 @@ def _call(coordinator: Coordinator, suspension: Suspension) -> None:
 
 
 def end_lower(coordinator: Coordinator, id: int, give_up: GiveUp) -> None:
-    """Several at once are decided in their order. Whoever waits for lower ones does what can be done about them."""
+    """Decide several at once in their order. While waiting for lower ones, do what can be done about them."""
     for entry in coordinator.ledger.view().still_open():
         if entry.id >= id:
             continue

@@ -1,4 +1,4 @@
-"""Run checkpoints one after the other in this process: `tidegate run`, tests, and small deployments.
+"""Runs checkpoints one after the other in this process: `tidegate run`, tests, and small deployments.
 
 The same coordinator and the same jobs as under Airflow; only the schedule is a loop.
 """
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Schedule", "run_checkpoints"]
 
 TRIES = 4
-"""How often a step is tried before it is given up, if Spark or storage does not answer."""
+"""How often a step is tried before it is abandoned, if Spark or storage does not answer."""
 
 POLL_S = 1.0
 
 PATIENCE_S = 5.0
-"""How long to wait for input that is there and may not be read yet (`min_age`), at the end of time."""
+"""How long to wait for input that exists but may not be read yet (`min_age`), at the end of time."""
 
 T = TypeVar("T")
 
 
 class Observer:
-    """Told what happens, as it happens. All methods may be left as they are."""
+    """Notified of events as they happen. No method has to be overridden."""
 
     def waiting(self, why: str) -> None:
-        """Nothing to do, or not yet allowed to."""
+        """Nothing to do, or planning is not allowed yet."""
 
     def resumed(self, failed: tuple[int, ...]) -> None:
-        """The pipeline was suspended because these checkpoints failed; it goes on."""
+        """The pipeline was suspended because these checkpoints failed, and continues now."""
 
     def planned(self, plan: Plan) -> None:
         """A checkpoint has been planned."""
@@ -56,20 +56,20 @@ class Observer:
         """The data interval is done already: there is nothing to do."""
 
     def step(self, plan: Plan, what: str) -> None:
-        """What the checkpoint's job is doing now."""
+        """The current step of the checkpoint's job."""
 
     def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
-        """A job failed in a way that may pass."""
+        """A job failed with an error that may pass."""
 
     def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
         """The checkpoint is completed and published, or aborted."""
 
     def stuck(self, table: str, error: TidegateError) -> None:
-        """A table could not be published to; it is tried again with the next checkpoint."""
+        """A table could not be published to; the next checkpoint tries again."""
 
 
 class SessionSource(Protocol):
-    """Gives the jobs their Spark session: `tidegate.spark.reused_session.Sessions`."""
+    """Returns the Spark session for the jobs: `tidegate.spark.reused_session.ReusedSession`."""
 
     def __call__(self) -> SparkSession: ...
     def drop(self) -> None: ...
@@ -77,44 +77,44 @@ class SessionSource(Protocol):
 
 @dataclass
 class Schedule:
-    """How long to go on."""
+    """The number of checkpoints to make, and their timing."""
 
     checkpoints: int | None = None
     until_idle: bool = False
     interval_s: float = 0.0
-    """From the start of one checkpoint to the start of the next; 0: back to back."""
+    """From the start of one checkpoint to the start of the next; 0: without a pause."""
     min_pause_s: float = 0.0
     tolerable_failures: int = 0
     interval: tuple[datetime, datetime] | None = None
-    """The data interval to make; one checkpoint, if any."""
+    """The data interval to make, in at most one checkpoint."""
     reprocess: bool = False
-    """Make the interval again if it is done."""
+    """Make the interval again even if it is done."""
     drain: Drain | None = None
-    """Let event time come to its end: in as many checkpoints as it takes to read all that waits."""
+    """End event time: in as many checkpoints as it takes to read all waiting input."""
     aligned: bool = False
     """Wait for every job, whatever the settings say."""
     stop: Callable[[], bool] = lambda: False
-    """Asked between checkpoints: the running one is always brought to its end."""
+    """Called between checkpoints: a running one is always brought to its end."""
 
     def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
-        """Whether there is one more behind this one."""
+        """Return whether another checkpoint follows."""
         if self.drain is not None:
             return plan.draining is not None and outcome.state == "completed"
         return self.checkpoints is None or made < self.checkpoints
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """What keeps it from planning but will pass. A table that cannot be published to ends a run of fixed length;
-        one that goes on for ever waits until somebody has repaired it (P4)."""
+        """The reasons that keep it from planning but will pass. A table that cannot be published to ends a run of fixed
+        length; an endless one waits until somebody has repaired the table (P4)."""
         forever = self.checkpoints is None and not self.until_idle
-        others = ("CHECKPOINT_IN_PROGRESS",)
-        return (*others, "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") if forever else others
+        passing = ("CHECKPOINT_IN_PROGRESS",)
+        return (*passing, "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") if forever else passing
 
 
 def run_checkpoints(
     coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
 ) -> list[Outcome]:
-    """Make checkpoints until the schedule is over. Raises the last failure if there are too many in a row."""
+    """Make checkpoints until the schedule is over. Raise the last failure if there are too many in a row."""
     coordinator.spark = session
     _start_again(coordinator, observer)
     outcomes: list[Outcome] = []
@@ -139,19 +139,20 @@ def run_checkpoints(
 
 
 def _start_again(coordinator: Coordinator, observer: Observer) -> None:
-    """Started by a person, a pipeline that had failed too often goes on; one that a person suspended does not."""
+    """Resume a pipeline that was suspended by failures, as a person has started it; but not one that a person
+    suspended."""
 
     def resume() -> None:
-        found = coordinator.suspended()
-        if found is not None and found.failed:
+        suspension = coordinator.suspended()
+        if suspension is not None and suspension.failed:
             coordinator.resume("tidegate run", "started again")
-            observer.resumed(found.failed)
+            observer.resumed(suspension.failed)
 
-    _patiently(resume, lambda error, left: observer.waiting(str(error)))
+    _patiently(resume, lambda error, tries_left: observer.waiting(str(error)))
 
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
-    """A plan of our own, as soon as others allow one; None when there is nothing left to do."""
+    """Plan a checkpoint of our own, as soon as others allow one. Return None when there is nothing left to do."""
     run = new_run()
     while not schedule.stop():
         try:
@@ -195,14 +196,14 @@ def _triggered(
             drain=schedule.drain,
             aligned=schedule.aligned,
         ),
-        lambda error, left: observer.waiting(str(error)),
+        lambda error, tries_left: observer.waiting(str(error)),
     )
 
 
 def _one(
     coordinator: Coordinator, plan: Plan, session: SessionSource, observer: Observer
 ) -> tuple[Outcome, TidegateError | None]:
-    """One planned checkpoint to its end: completed and published, or aborted with the reason."""
+    """Bring one planned checkpoint to its end: completed and published, or aborted with the reason."""
     began = seams.monotonic()
     acks: list[Ack] = []
     error: TidegateError | None = None
@@ -223,7 +224,7 @@ def _one(
     with troubles.recording_errors(coordinator.ledger, plan.run, "deciding and publishing"):
         outcome = _patiently(
             lambda: _finish(coordinator, plan, error, observer),
-            lambda again, left: observer.retrying(plan, again, left),
+            lambda again, tries_left: observer.retrying(plan, again, tries_left),
         )
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
     if isinstance(error, Corrupt):
@@ -240,7 +241,12 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
         seams.sleep(POLL_S)
 
     finished = finish(
-        coordinator, plan.id, failure, give_up=abandoned_reason, wait=wait, step=lambda what: observer.step(plan, what)
+        coordinator,
+        plan.id,
+        failure,
+        give_up=abandoned_reason,
+        wait=wait,
+        step=lambda doing: observer.step(plan, doing),
     )
     _tell_stuck(coordinator, plan.run, finished.report, observer)
     return finished.outcome
@@ -253,26 +259,26 @@ def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Ob
 
 
 def _cancel_own(coordinator: Coordinator, run: str) -> None:
-    """Stopped while triggering: a checkpoint that was made already is ended, or others would wait for it."""
+    """Clean up after a stop during the trigger: end a checkpoint that was made already, or others would wait for it."""
     with contextlib.suppress(TidegateError):
-        own = protocol.own_entry(coordinator.ledger.view(run), run)
-        if own is not None:
-            coordinator.abort(own, "CANCELLED", "stopped by hand")
+        entry = protocol.own_entry(coordinator.ledger.view(run), run)
+        if entry is not None:
+            coordinator.abort(entry, "CANCELLED", "stopped by hand")
 
 
 def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
-    """One job, tried again while Spark or storage does not answer, and while it is not its turn. No ack: the checkpoint
-    does not wait for it."""
+    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn. Return None if
+    the checkpoint does not wait for the job: there is no ack."""
 
-    def again(error: TidegateError, left: int) -> None:
+    def again(error: TidegateError, tries_left: int) -> None:
         session.drop()  # it may be what failed
         troubles.record_error(coordinator.ledger, plan.run, f"job {job}", error)
-        observer.retrying(plan, error, left)
+        observer.retrying(plan, error, tries_left)
 
     def attempt() -> Ack:
         observer.step(plan, "getting Spark ready")
         warm_gates(coordinator.graph)
-        return run_job(coordinator, plan.id, job, session(), lambda what: observer.step(plan, what))
+        return run_job(coordinator, plan.id, job, session(), lambda doing: observer.step(plan, doing))
 
     while True:
         try:
@@ -289,13 +295,13 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
 
 def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:
-    """Do it, and again with growing pauses while something outside does not answer."""
+    """Call the function, and retry with growing pauses while something outside does not answer."""
     pause = POLL_S
-    for left in range(TRIES - 1, 0, -1):
+    for tries_left in range(TRIES - 1, 0, -1):
         try:
             return do()
         except Unavailable as error:
-            tell(error, left)
+            tell(error, tries_left)
             seams.sleep(pause)
             pause *= 2
     return do()
@@ -303,6 +309,6 @@ def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) 
 
 def _pause(seconds: float, schedule: Schedule, observer: Observer) -> None:
     until = seams.monotonic() + seconds
-    while (left := until - seams.monotonic()) > 0 and not schedule.stop():
-        observer.waiting(f"next checkpoint in {left:.0f} s")
-        seams.sleep(min(left, POLL_S))
+    while (remaining := until - seams.monotonic()) > 0 and not schedule.stop():
+        observer.waiting(f"next checkpoint in {remaining:.0f} s")
+        seams.sleep(min(remaining, POLL_S))

@@ -1,4 +1,4 @@
-"""A pipeline's coordinator, with the settings as they are in this process now."""
+"""Opens a pipeline's coordinator, with the settings as they are in this process now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["open_coordinator"]
 
 
 def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
-    """For a pipeline of this project folder, wherever this process runs."""
+    """Return the coordinator for a pipeline of this project folder, wherever this process runs."""
     from tidegate.coordinator import Coordinator
     from tidegate.ledger.ledger import open_ledger
 

@@ -1,4 +1,4 @@
-"""Run ids of processes on this machine, and whether such a process is still there.
+"""Run ids of processes on this machine, and whether such a process still exists.
 
 Under Airflow the run id is the DAG run's. Without Airflow each checkpoint of `tidegate run` gets an id
 that names its process, so that the next `tidegate run` can tell a crashed one from one still at work.
@@ -20,13 +20,13 @@ _PREFIX = "process"
 
 
 def new_run() -> str:
-    """A fresh run id: process:<host>:<pid>:<start of the process>:<random>."""
+    """Return a fresh run id: process:<host>:<pid>:<start of the process>:<random>."""
     pid = os.getpid()
     return ":".join([_PREFIX, socket.gethostname(), str(pid), _started(pid) or "", seams.new_id()])
 
 
 def abandoned_reason(plan: Plan) -> str | None:
-    """RUN_GONE if the plan was made by a process of this host that no longer runs."""
+    """Return RUN_GONE if the plan was made by a process of this host that no longer runs."""
     parts = plan.run.split(":")
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():
         return None
@@ -45,7 +45,7 @@ def _alive(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When the kernel started the process; None where /proc does not tell. A zombie counts as gone."""
+    """Return when the kernel started the process; None where /proc does not say. A zombie counts as gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""The driver of a submitted job: what jobs/run_job.py calls inside spark-submit.
+"""The driver of a submitted job: called by jobs/run_job.py inside spark-submit.
 
 It opens the ledger itself, runs the job as every other mode does, and leaves word of an error for the task. What
 counts is the ack, which the task looks for in the ledger.
@@ -40,20 +40,20 @@ __all__ = ["find_pipeline", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the job that the folder's request names. Exit code 0: its ack is there. 1: error.json says why not."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if len(given) != 1 or not Path(given[0], REQUEST_FILE).is_file():
+    """Run the job in the folder's request. Exit code 0: its ack exists. 1: error.json says why not."""
+    argv = sys.argv[1:] if arguments is None else list(arguments)
+    if len(argv) != 1 or not Path(argv[0], REQUEST_FILE).is_file():
         sys.exit(f"usage: run_job.py FOLDER, which holds a {REQUEST_FILE}: tidegate's job tasks call it (spark.mode)")
-    folder = Path(given[0])
+    folder = Path(argv[0])
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
         _work(msgspec.json.decode(Path(folder, REQUEST_FILE).read_bytes(), type=DriverRequest))
     except Exception as error:
         if not isinstance(error, TidegateError):
             traceback.print_exc()
-        told = folder / f"{ERROR_FILE}.tmp"
-        told.write_bytes(msgspec.json.encode(DriverFailure.of(error)))
-        told.replace(folder / ERROR_FILE)
+        temporary = folder / f"{ERROR_FILE}.tmp"
+        temporary.write_bytes(msgspec.json.encode(DriverFailure.of(error)))
+        temporary.replace(folder / ERROR_FILE)
         print(f"The job failed: {error}", flush=True)
         sys.exit(1)
     sys.exit(0)
@@ -66,17 +66,17 @@ def _work(request: DriverRequest) -> None:
     coordinator, _ = open_coordinator(pipeline, request.project)
     warm_gates(coordinator.graph)
     with _session() as spark:
-        run_job(coordinator, request.checkpoint, request.job, spark, lambda what: print(what, flush=True), _is_asked)
+        run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
 
 
 def _is_asked(plan: Plan, job: str) -> bool:
-    """Nobody else is at work on the job: the task has asked Airflow, or it would not have submitted this."""
+    """Return False: the task has asked Airflow that nobody else is at work on the job before it submitted this."""
     return False
 
 
 @contextlib.contextmanager
 def _session() -> Iterator[SparkSession]:
-    """The application's one session. spark-submit has been told its whole configuration."""
+    """Open the application's one session. spark-submit has received its whole configuration."""
     from pyspark.sql import SparkSession
 
     before = signal.getsignal(signal.SIGINT)
@@ -94,7 +94,7 @@ def _session() -> Iterator[SparkSession]:
 
 
 def find_pipeline(name: str, declared_in: Sequence[tuple[str, str]]) -> Pipeline:
-    """The pipeline that the task had in its hands: a variable of the module or the DAG file that declares it."""
+    """Return the pipeline of the task: a variable of the module or the DAG file that declares it."""
     for module, file in declared_in:
         for value in list(_variables(module, file).values()):
             if isinstance(value, Pipeline) and value.name == name:
@@ -109,7 +109,7 @@ def find_pipeline(name: str, declared_in: Sequence[tuple[str, str]]) -> Pipeline
 
 
 def _variables(module: str, file: str) -> Mapping[str, Any]:
-    """A module is imported by its name, so that Python workers can import it too. A DAG file is run by its path:
+    """Import a module by its name, so that Python workers can import it too. A DAG file is run by its path, because
     Airflow's name for it exists in Airflow only."""
     try:
         return vars(importlib.import_module(module)) if _is_module(module, file) else runpy.run_path(file)
@@ -136,12 +136,13 @@ def _is_module(module: str, file: str) -> bool:
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM: as Ctrl-C, so that what was staged is let go of."""
+    """Handle SIGTERM like Ctrl-C, so that staged files are removed."""
     raise KeyboardInterrupt
 
 
 def _end_with(task: ProcessId) -> None:
-    """Nobody waits for the job of a task that was killed: a retry does it again. So end with it, and Spark too."""
+    """Watch for the task: nobody waits for the job of a killed task, a retry does it again. So end with it, and Spark
+    too."""
 
     def watch() -> None:
         while is_alive(task):

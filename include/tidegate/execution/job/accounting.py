@@ -1,4 +1,4 @@
-"""Every row is accounted for: what several have counted of one stream must be one number, or there is no ack.
+"""Accounts for every row: all counts of one stream must agree, or there is no ack.
 
     who                              has counted
     a source whose files tell        what it was to read
@@ -32,7 +32,7 @@ def refuse_unaccounted(
     staged: Mapping[str, Prepared],
     exchange: Exchange,
 ) -> None:
-    """Unavailable if the numbers of a stream differ; told with who has counted what."""
+    """Raise Unavailable if the counts of a stream differ; the message has each count with its origin."""
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     for name, amount in taken.items():
         if amount.rows is not None:
@@ -50,9 +50,9 @@ def refuse_unaccounted(
     for name, rows in exchange.sent_rows.items():
         counts[name]["sent to other jobs"] = rows
     wrong = [
-        f"of {name!r}, " + ", ".join(f"{who} {rows:,}" for who, rows in told.items())
-        for name, told in counts.items()
-        if len(set(told.values())) > 1
+        f"of {name!r}, " + ", ".join(f"{counter} {rows:,}" for counter, rows in rows_by_counter.items())
+        for name, rows_by_counter in counts.items()
+        if len(set(rows_by_counter.values())) > 1
     ]
     if wrong:
         raise Unavailable(

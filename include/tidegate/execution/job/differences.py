@@ -1,4 +1,4 @@
-"""Which rows of a frame are new or changed against another one."""
+"""Finds the rows of a frame that are new or changed compared with another one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ __all__ = ["changed_by_hand", "differences"]
 
 
 def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
-    """Of a state's rows those that are new or other ones, and those whose keys are no more. What is as it was is not
-    written again: so it expires when it would have."""
+    """Return a state's rows that are new or changed, and those whose keys are gone.
+
+    Unchanged rows are not written again, so that they expire when they would have.
+    """
     from pyspark.sql import functions as F
 
     asides = [f"_aside{place}" for place in range(len(keys))]
@@ -31,13 +33,13 @@ def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) ->
 
     as_before = same(keys, asides, nulls=True) & (F.col("_given") == F.col("_held"))
     changed = after.withColumn("_given", row_id(after)).join(told(before), as_before, "left_anti").drop("_given")
-    lost = before.join(told(after).drop("_held"), same(keys, asides, nulls=True), "left_anti")
-    return changed, lost
+    removed = before.join(told(after).drop("_held"), same(keys, asides, nulls=True), "left_anti")
+    return changed, removed
 
 
 def differences(now: DataFrame, before: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """The rows that are there now and were not before, and those that were: each as often as that differs."""
+    """Return the rows that are there now and were not before, and the reverse: each as often as the counts differ."""
     changed = changed_rows(now, before, (), context)
     columns = list(map(quoted, now.columns))
-    new, gone = (copies(changed.where(f"{sign}_n > 0"), f"{sign}_n").select(*columns) for sign in ("", "-"))
-    return new, gone
+    new, removed = (copies(changed.where(f"{sign}_n > 0"), f"{sign}_n").select(*columns) for sign in ("", "-"))
+    return new, removed

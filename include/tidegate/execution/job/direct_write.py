@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["DirectWriter"]
 
 LOST_RACES = 100
-"""After so many commits lost to others, the attempt fails."""
+"""After this number of commits lost to others, the attempt fails."""
 
 
 class DirectWriter:
-    """One attempt's side of it."""
+    """One attempt's direct commits."""
 
     def __init__(
         self, coordinator: Coordinator, plan: Plan, staging: Staging, still_counts: Callable[[], None]
     ) -> None:
-        """still_counts: raises if the attempt's work does not count any more."""
+        """still_counts: raises if the attempt's work no longer counts."""
         self.coordinator = coordinator
         self.plan = plan
         self.staging = staging
@@ -48,15 +48,15 @@ class DirectWriter:
         self._begun: set[str] = set()
 
     def takes(self, sink: str) -> bool:
-        """Whether the plan has a sink's rows committed by the job."""
+        """Return whether the plan has a sink's rows committed by the job."""
         return sink in (self.plan.through or ())
 
     def context(self, sink: str) -> SinkContext:
-        """Who stages, and commits, to a sink's target."""
+        """Return the context in which to stage, and commit, to a sink's target."""
         return replace(self.coordinator.context(sink), through=self.takes(sink))
 
     def write(self, sinking: SinkNode, prepared: Prepared, frame: DataFrame) -> None:
-        """Have the table show what was staged for it. Once it answers, it does."""
+        """Commit the staged rows to their table. When this returns, the table has them."""
         if prepared.committable is None:
             return
         self.still_counts()
@@ -69,9 +69,9 @@ class DirectWriter:
             if last > self.plan.id:
                 raise self._outrun(sinking.name, last)
             self._begun.add(sinking.name)
-            done = sink.publish(self._publication(prepared, head.last), head, context)
-            if done is not None:
-                self.written[sinking.name] = done
+            commit = sink.publish(self._publication(prepared, head.last), head, context)
+            if commit is not None:
+                self.written[sinking.name] = commit
                 return
         raise Unavailable(
             f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
@@ -80,13 +80,14 @@ class DirectWriter:
         )
 
     def release(self, sinking: SinkNode) -> None:
-        """Remove what was staged, if no table can have it: of a commit without an answer nobody knows."""
+        """Remove the staged files, if no table can have them: after a commit without an answer, nobody knows."""
         if sinking.name not in self._begun:
             with contextlib.suppress(TidegateError):
                 sinking.sink.discard(self.context(sinking.name), self.staging)
 
     def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
-        """Nothing is owed to the table: no publisher notices that it was dropped or moved, or the ledger put back."""
+        """Check that the table is still the same: with nothing pending, no publisher would notice that it was dropped
+        or moved, or the ledger restored."""
         view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
         if head.last is not None and head.last > view.last_id:
             why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"

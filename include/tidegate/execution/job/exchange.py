@@ -1,4 +1,4 @@
-"""What jobs of one checkpoint know of each other: channels, event time, and what was remembered elsewhere before."""
+"""Exchange between the jobs of one checkpoint: channels, event time, and memory that another job held before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Exchange:
         waiting: Sequence[InFlight],
         look: Callable[[], InputSelection] | None = None,
     ) -> None:
-        """waiting: what it has yet to take, in order. look: at least once, what is there when it begins to."""
+        """waiting: the input that it has yet to take, in order. look: at least once, finds the input when the job
+        starts."""
         self.coordinator = coordinator
         self.job = job
         self.staging = staging
@@ -54,95 +55,101 @@ class Exchange:
         self._unsettled: dict[str, Sent] = {}
         self.syncing: list[Syncing] = []
         self.received: dict[str, Amount] = {}
-        """By stream of another job, how much it has read of it."""
+        """By stream of another job, the amount that was read of it."""
         self.taken_rows: dict[str, int] = {}
-        """By stream of another job, how many rows it takes, if they are those of one checkpoint and replace none."""
+        """By stream of another job, the number of rows taken, if they are of one checkpoint and replace none."""
         self._older: list[Amount] = []
 
     @property
     def inputs(self) -> dict[str, list[Handle]]:
         """For the ack."""
-        return {name: [each.ack for each in self.waiting if each.job == name] for name in self.job.after}
+        return {name: [input.ack for input in self.waiting if input.job == name] for name in self.job.after}
 
     @property
     def memory(self) -> dict[str, Json]:
-        """How far event time has come in the sources of the jobs above, as their acks say."""
+        """The event time of the sources of upstream jobs, from their acks."""
         jobs = {job.name: job for job in self.coordinator.graph.jobs}
-        found: dict[str, Json] = {}
+        memories: dict[str, Json] = {}
         above = list(self.job.after)
         while above:
             job = jobs[above.pop()]
             above += job.after
             memory = self.entry.acks[job.name].ack.memory
-            found |= {source.name: memory[source.name] for source in job.sources if source.name in memory}
-        return found
+            memories |= {source.name: memory[source.name] for source in job.sources if source.name in memory}
+        return memories
 
     @property
     def timed(self) -> list[str]:
-        """The sources whose event time jobs behind this one go by."""
-        others = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
-        behind = any(stage.operator.uses_event_time for job in others for stage in job.operators)
+        """The sources whose event time downstream jobs use."""
+        other_jobs = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
+        behind = any(stage.operator.uses_event_time for job in other_jobs for stage in job.operators)
         return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
 
     def take(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
-        """The streams that other jobs have made, and what they replace. only: of them, those that are made at all."""
+        """Return the streams of other jobs, and the rows that they replace. only: of these, the ones that are made at
+        all."""
         streams = {}
-        made = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
+        maker_of = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
         if self._look is not None:
             taking = self._look()
             self.waiting, self.ahead = taking.now, list(taking.ahead)
         for stream in self.job.takes:
             if only is not None and stream not in only:
                 continue
-            waiting = [each for each in self.waiting if each.job == made[stream]]
-            found = [each.channels.get(stream) for each in waiting]
-            own = self.entry.acks[made[stream]].ack.channels.get(stream)
-            if own is None or None in found:
+            waiting = [input for input in self.waiting if input.job == maker_of[stream]]
+            payloads_taken = [input.channels.get(stream) for input in waiting]
+            current = self.entry.acks[maker_of[stream]].ack.channels.get(stream)
+            if current is None or None in payloads_taken:
                 raise Invalid(
-                    f"job {made[stream]!r} of checkpoint {self.entry.id} was done by other code",
+                    f"job {maker_of[stream]!r} of checkpoint {self.entry.id} was done by other code",
                     expected=f"one that sends {stream!r} to job {self.job.name!r}",
                     help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
                     reason="CODE_CHANGED",
                 )
-            unpack, payloads = self.coordinator.ledger.unpack, [each for each in found if each is not None] or [own]
+            unpack, payloads = (
+                self.coordinator.ledger.unpack,
+                [payload for payload in payloads_taken if payload is not None] or [current],
+            )
             sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
-            amounts = [each.amount for each in sent[: len(found)]]
+            amounts = [sent_by_ack.amount for sent_by_ack in sent[: len(payloads_taken)]]
             self.received[stream] = sum_of(amounts)
-            self._older += [each for each, by in zip(amounts, waiting, strict=True) if by.ack.entry < self.entry.id]
+            self._older += [
+                amount for amount, input in zip(amounts, waiting, strict=True) if input.ack.entry < self.entry.id
+            ]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
             rows, replaced = channel.take_all(sent, context, spark)
-            streams[stream] = rows if found else empty_like(rows)  # it has taken all of it before
-            if not found or (len(sent) == 1 and replaced is None):
-                self.taken_rows[stream] = sent[0].count if found else 0
+            streams[stream] = rows if payloads_taken else empty_like(rows)  # it has taken all of it before
+            if not payloads_taken or (len(sent) == 1 and replaced is None):
+                self.taken_rows[stream] = sent[0].count if payloads_taken else 0
             if replaced is not None:
                 streams[withdrawn_name(stream)] = replaced
         return streams
 
     @property
     def amounts(self) -> dict[str, Amount]:
-        """How much it has sent, by stream."""
+        """The amount that it has sent, by stream."""
         return {stream: sent.amount for stream, sent in self._unsettled.items()}
 
     @property
     def sent_rows(self) -> dict[str, int]:
-        """How many rows it has sent, by stream, but for those that they replace."""
+        """The number of rows that it has sent, by stream, without those that they replace."""
         return {stream: sent.count for stream, sent in self._unsettled.items()}
 
     @property
     def processed(self) -> Amount | None:
-        """What was in flight of that. None: nothing was."""
+        """The part of the received rows that was in flight. None: there was none."""
         return sum_of(self._older) if self._older else None
 
     @property
     def aligned_s(self) -> float:
-        """Between the first and the last ack of this checkpoint that it takes from."""
-        there = [acked.ack.created for name in self.job.after if (acked := self.entry.acks.get(name)) is not None]
-        moments = sorted(moment for text in there if (moment := moment_of(text)) is not None)
+        """The time between the first and the last ack of this checkpoint that it takes input from."""
+        acked_at = [acked.ack.created for name in self.job.after if (acked := self.entry.acks.get(name)) is not None]
+        moments = sorted(moment for text in acked_at if (moment := moment_of(text)) is not None)
         return round((moments[-1] - moments[0]).total_seconds(), 3) if moments else 0.0
 
     def refuse_ended(self) -> None:
-        """Unavailable if a later checkpoint whose rows it has begun to take was ended: they are taken from it."""
-        for id in sorted({each.ack.entry for each in self.waiting if each.ack.entry > self.entry.id}):
+        """Raise Unavailable if a later checkpoint whose rows it has begun to take was ended: its files may go away."""
+        for id in sorted({input.ack.entry for input in self.waiting if input.ack.entry > self.entry.id}):
             later = self.coordinator.real_entry(id)
             if later is None or later.aborted:
                 raise Unavailable(
@@ -153,7 +160,7 @@ class Exchange:
                 )
 
     def send(self, stream: str, streams: Mapping[str, DataFrame], *, by_hand: bool = False) -> None:
-        """Stage a stream for the jobs that take it. by_hand: keys may vanish from it that otherwise never do."""
+        """Stage a stream for downstream jobs. by_hand: keys may vanish from it that otherwise never do."""
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
         replaced = streams.get(withdrawn_name(stream)) if by_hand or graph.replaced_is_taken(stream) else None
@@ -162,14 +169,14 @@ class Exchange:
         self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
 
     def finish(self) -> None:
-        """Return once all that was sent is durable."""
+        """Return once everything that was sent is durable."""
         for syncing in self.syncing:
             syncing.finish()
         for stream, sent in self._unsettled.items():
             self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent), self.coordinator.graph.parts)
 
     def release(self) -> None:
-        """Remove what was sent: nobody will take it."""
+        """Remove everything that was sent: nobody will take it."""
         for syncing in self.syncing:
             syncing.leave()
         for stream in self.job.gives:
@@ -182,7 +189,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What checkpoint `id` holds for a job to go on from."""
+    """The states and memory of checkpoint `id` that a job continues from."""
 
     id: int
     states: Mapping[str, Payload]
@@ -192,19 +199,19 @@ class Remembered:
 def remembered(
     coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
 ) -> Remembered | None:
-    """What the base holds for this job. None: nothing.
+    """Return the memory of the base for this job. None: it has none.
 
-    It lies in the ack that the job continues. If the code has changed since, an operator may have been in another job
-    then, so all of the base's acks are asked.
+    It is in the ack that the job continues. If the code has changed since, an operator may have been in another job
+    then, so all of the base's acks are read.
     """
     if base is None or not (job.operators or job.gates or job.gives):
         return None
     ledger = coordinator.ledger
-    own = {job.name: prev} if prev is not None else {}
+    own_handle = {job.name: prev} if prev is not None else {}
     if base.restart is None and base.plan.code_fingerprint == plan.code_fingerprint:
-        handles = own
+        handles = own_handle
     elif base.manifest is not None:
-        handles = {**base.manifest.jobs, **own}
+        handles = {**base.manifest.jobs, **own_handle}
     else:
         handles = {name: acked.handle for name, acked in base.acks.items()}
         if missing := [name for name in base.plan.acks if name not in handles]:
@@ -218,4 +225,4 @@ def remembered(
     if not acks:
         return None
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
-    return Remembered(base.id, states, {name: told for ack in acks for name, told in ack.memory.items()})
+    return Remembered(base.id, states, {name: value for ack in acks for name, value in ack.memory.items()})

@@ -1,4 +1,5 @@
-"""Run the gates of a job: judge, set bad rows aside, let others back in, and keep the verdicts for the ack."""
+"""Runs the gates of a job: they judge, set bad rows aside, let released ones back in; keeps the verdicts for the
+ack."""
 
 from __future__ import annotations
 
@@ -40,13 +41,13 @@ __all__ = ["GateRunner", "returning", "warm_gates"]
 def returning(
     coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
 ) -> ReleasedRows | None:
-    """What the plan says is to come back from a quarantine of this name; None: nothing."""
+    """Return the rows that the plan releases from a quarantine of this name; None: none."""
     part = plan.sources.get(name)
     if part is None or part.empty:
         return None
     ledger = coordinator.ledger
     splits = ledger.unpack(part.splits)
-    requests = [msgspec.convert(each, Request) for each in splits["requests"]]
+    requests = [msgspec.convert(request, Request) for request in splits["requests"]]
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)
@@ -54,10 +55,10 @@ def returning(
 
 
 TOLD = 100
-"""So many broken rules are told in a verdict itself; all are in its results."""
+"""The number of broken rules in a verdict itself; its results have all of them."""
 
 FILES = 5
-"""So many files are named of each source whose rows a gate does not let pass."""
+"""The number of files that are named of each source whose rows a gate rejects."""
 
 _WORST = ("abort", "hold", "quarantine", "warn")
 
@@ -66,7 +67,7 @@ _warming: list[threading.Thread] = []
 
 
 def warm_gates(graph: Graph) -> None:
-    """Let the gates do beforehand what takes long, such as importing Great Expectations: beside Spark's work."""
+    """Let the gates do slow preparations, such as importing Great Expectations, in parallel with Spark's work."""
 
     def warm() -> None:
         for gated in graph.gates:
@@ -87,29 +88,30 @@ class GateRunner:
         plan: Plan,
         staging: Staging,
         prev: Remembered | None,
-        held: Callable[[str, DataFrame], DataFrame | None],
+        held_rows: Callable[[str, DataFrame], DataFrame | None],
     ) -> None:
-        """held: what an operator holds of some keys, as of the base."""
+        """held_rows: returns the rows that an operator holds for some keys, as of the base."""
         self.coordinator = coordinator
-        self.held = held
+        self.held = held_rows
         self.plan = plan
         self.staging = staging
         self.before: Mapping[str, Json] = prev.memory if prev is not None else {}
         self.verdicts: dict[str, Verdict] = {}
         self.staged: dict[str, Prepared] = {}
-        """What goes into quarantine, by the tables' names."""
+        """The rows for quarantine, by the tables' names."""
         self.memory: dict[str, Json] = {}
         self.ahead: dict[str, PrestagedRows] = {}
-        """Rows that are staged already, by the streams that they are."""
+        """Rows that are staged already, by their stream."""
         self.kept: list[DataFrame] = []
 
     @property
     def aborts(self) -> bool:
-        """Whether the checkpoint cannot be completed any more, so that there is nothing to stage for it."""
+        """True if the checkpoint cannot be completed any more, so that nothing need be staged for it."""
         return any(verdict.outcome == "abort" for verdict in self.verdicts.values())
 
     def run(self, stage: GateNode, frame: DataFrame, table: SinkNode | None = None) -> DataFrame:
-        """The rows that pass. They are computed once: what is judged is what is staged, whatever the stages do.
+        """Return the rows that pass. They are computed once, so exactly the judged rows are staged, whatever the stages
+        do.
 
         table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
         """
@@ -130,17 +132,18 @@ class GateRunner:
         chosen = self.plan.set_aside and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
         judgement = _all_aside(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
-        back = self._back(stage, frame)
-        if stage.gate.quarantines and (bad is not None or back is not None or self.staging.interval is not None):
-            self._set_aside(stage, bad, frame, back)
-        self.verdicts[stage.name] = self._verdict(stage, judgement, back, chosen=chosen)
+        released = self._back(stage, frame)
+        if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
+            self._set_aside(stage, bad, frame, released)
+        self.verdicts[stage.name] = self._verdict(stage, judgement, released, chosen=chosen)
         # What is set aside as a whole is not gone by later, as what was rejected is not.
         self._remember(stage, self.before.get(_remembered(stage), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
-        return back.joined(good) if back is not None else good
+        return released.joined(good) if released is not None else good
 
     def _pass_ahead(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
-        """The same of rows that are staged: the bad ones are taken out of the files, which hold those that pass."""
+        """Return the rows that pass of staged rows: the bad ones are removed from the files, which then hold those that
+        pass."""
         for name, sink in stage.quarantine.items() if judgement.apart is not None else ():
             schema = msgspec.json.decode(ahead.frame.schema.json())
             context = self.coordinator.context(name)
@@ -152,12 +155,12 @@ class GateRunner:
         return ahead.frame
 
     def _remember(self, stage: GateNode, memory: Json) -> None:
-        """What a gate wants to know next time, in place of what it wanted before: also if that is nothing any more."""
+        """Replace a gate's memory for the next checkpoint, also by nothing."""
         if memory or _remembered(stage) in self.before:
             self.memory[_remembered(stage)] = memory
 
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
-        """How a gate may have its rows staged: not if others join those that pass, or all of them may be set aside."""
+        """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
         returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
         if table is None or returning or self.plan.set_aside:
             return None
@@ -166,7 +169,7 @@ class GateRunner:
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
         payload = self.plan.pins.get(stage.name)
-        where = SourceContext(graph.name, stage.name, place, ledger)
+        source_context = SourceContext(graph.name, stage.name, place, ledger)
         return GateContext(
             pipeline=graph.name,
             gate=stage.name,
@@ -174,111 +177,118 @@ class GateRunner:
             checkpoint=self.staging.checkpoint,
             clock=self.plan.created,
             memory=self.before.get(_remembered(stage), {}),
-            pinned=(ledger.unpack(payload), where) if payload is not None else None,
+            pinned=(ledger.unpack(payload), source_context) if payload is not None else None,
             stage=self._staging_for(stage, table),
             held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
 
     def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
-        """What comes back from its quarantine."""
+        """Return the rows released from its quarantine."""
         for name, sink in stage.quarantine.items():
-            back = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
-            if back is not None:
-                self.kept.append(back.rows)
-                return back
+            released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            if released is not None:
+                self.kept.append(released.rows)
+                return released
         return None
 
-    def _set_aside(self, stage: GateNode, bad: DataFrame | None, frame: DataFrame, back: ReleasedRows | None) -> None:
+    def _set_aside(
+        self, stage: GateNode, bad: DataFrame | None, frame: DataFrame, released: ReleasedRows | None
+    ) -> None:
         for name, sink in stage.quarantine.items():
             context = self.coordinator.context(name)
-            rows = sink.rows(bad, frame, self.staging, stage.input, back)
-            prepare = sink.prepare if back is None else sink.prepare_marked
+            rows = sink.rows(bad, frame, self.staging, stage.input, released)
+            prepare = sink.prepare if released is None else sink.prepare_marked
             self.staged[name] = prepare(rows, context, self.staging)
 
-    def _verdict(self, stage: GateNode, judgement: Judgement, back: ReleasedRows | None, *, chosen: bool) -> Verdict:
+    def _verdict(
+        self, stage: GateNode, judgement: Judgement, released: ReleasedRows | None, *, chosen: bool
+    ) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
-        aside = (prepared.rows if prepared is not None else 0) - (back.settled if back is not None else 0)
+        set_aside = (prepared.rows if prepared is not None else 0) - (released.settled if released is not None else 0)
         broken = [
-            RecordedRule(rule=each.rule, policy=each.policy, severity=each.severity, rows=each.rows, why=each.why)
-            for each in judgement.broken
+            RecordedRule(rule=rule.rule, policy=rule.policy, severity=rule.severity, rows=rule.rows, why=rule.why)
+            for rule in judgement.broken
         ]
         unsplit = (
-            judgement.split is None and judgement.apart is None and any(each.policy == "quarantine" for each in broken)
+            judgement.split is None and judgement.apart is None and any(rule.policy == "quarantine" for rule in broken)
         )
         outcome, why = _outcome(judgement.broken), ""
         if outcome == "abort":
             pass  # its rules say why
         elif chosen:
             outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
-        elif aside > exact_share(gate.at_most, judgement.rows):
-            outcome, why = "abort", f"{aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
+        elif set_aside > exact_share(gate.at_most, judgement.rows):
+            outcome, why = "abort", f"{set_aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
         elif unsplit:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
-        elif outcome != "hold" and aside:
+        elif outcome != "hold" and set_aside:
             outcome = "quarantine"
         if outcome == "abort":
             why = "; ".join(filter(None, (why, self._input(stage))))
         return Verdict(
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
-            quarantined=aside,
-            released=back.released if back is not None else 0,
+            quarantined=set_aside,
+            released=released.released if released is not None else 0,
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
-            broken=sorted(broken, key=lambda each: _WORST.index(each.policy))[:TOLD],
+            broken=sorted(broken, key=lambda rule: _WORST.index(rule.policy))[:TOLD],
             policy=gate.describe(),
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
 
     def _input(self, stage: GateNode) -> str:
-        """Which files the rows may come from, for whoever has to correct one: the checkpoint's input that leads to the
-        gate. Which of several it is, only Spark could tell, where it reads them: stages and shuffles forget it."""
-        told = []
+        """Return the files that the rows may come from, for the user who has to correct one: the checkpoint's input
+        that leads to the gate. Only Spark could say which of several files a row is from, and only while it reads them:
+        stages and shuffles lose that."""
+        inputs = []
         for name in self.coordinator.graph.lineage.sources(stage.input):
             part = self.plan.sources.get(name)
             if part is None or part.empty:
                 continue
             files = self.coordinator.graph.sources[name].source.files(self.coordinator.ledger.unpack(part.splits))
-            shown = files if len(files) <= FILES else [*files[: FILES - 1], "…", files[-1]]
+            listed = files if len(files) <= FILES else [*files[: FILES - 1], "…", files[-1]]
             several = f" ({len(files):,} files)" if len(files) > FILES else ""
-            told.append(f"{', '.join(shown) or part.summary}{several} of source {name}")
-        return f"its input is {'; '.join(told)}" if told else ""
+            inputs.append(f"{', '.join(listed) or part.summary}{several} of source {name}")
+        return f"its input is {'; '.join(inputs)}" if inputs else ""
 
     def let_go(self) -> None:
-        """Free what was kept in Spark."""
+        """Release what is cached in Spark."""
         for frame in self.kept:
             release(frame)
 
 
 def _outcome(broken: Sequence[Broken]) -> str:
-    """What follows from rules that are broken, but for what is set aside."""
-    policies = {each.policy for each in broken}
+    """Return the outcome that follows from broken rules, apart from rows that are set aside."""
+    policies = {rule.policy for rule in broken}
     return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"
 
 
 def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
-    """Nothing goes on: neither the rows that are bad, nor the others, of which nobody can tell why they are held."""
+    """Set all rows aside: bad ones, and the others, because nobody can say why they are held."""
     from pyspark.sql import functions as f
 
-    held = [each.rule for each in judgement.broken if each.policy == "hold"]
+    holding = [rule.rule for rule in judgement.broken if rule.policy == "hold"]
     good, bad = judgement.split or (frame, None)
-    aside = good.withColumn(Judgement.RULES, f.array(*map(f.lit, held)))
-    broken = tuple(replace(each, policy="quarantine") if each.policy == "hold" else each for each in judgement.broken)
-    return replace(judgement, broken=broken, split=(empty_like(good), aside if bad is None else aside.unionByName(bad)))
+    set_aside = good.withColumn(Judgement.RULES, f.array(*map(f.lit, holding)))
+    broken = tuple(replace(rule, policy="quarantine") if rule.policy == "hold" else rule for rule in judgement.broken)
+    return replace(
+        judgement, broken=broken, split=(empty_like(good), set_aside if bad is None else set_aside.unionByName(bad))
+    )
 
 
 def _remembered(stage: GateNode) -> str:
-    """Under which name an ack keeps what a gate remembers. A dot is in no name that users give."""
+    """Return the key of a gate's memory in an ack. Names that users give have no dot."""
     return f"gate.{stage.name}"
 
 
 def _refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
-    """Columns that quarantine adds."""
-    taken = sorted(set(OWN_COLUMNS).intersection(columns))
-    if taken:
+    """Raise Invalid if the input has columns that quarantine adds."""
+    clashing = sorted(set(OWN_COLUMNS).intersection(columns))
+    if clashing:
         raise Invalid(
-            f"gate {stage.name!r}: stream {stage.input!r} has column {', '.join(taken)}",
+            f"gate {stage.name!r}: stream {stage.input!r} has column {', '.join(clashing)}",
             expected="columns that do not begin with _tidegate_: quarantine adds some of these names",
             help="rename them in the stage before",
             reason="BAD_OUTPUT",

@@ -1,4 +1,4 @@
-"""What one attempt at a job measures of itself, for its ack (records/records.py says what each is)."""
+"""Measurements of one attempt at a job, for its ack (records/records.py defines each)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class JobMeter:
         self.started = seams.now().isoformat(timespec="milliseconds")
         self.seconds: dict[str, float] = {}
         self.taken: dict[str, Amount] = {}
-        """By source, what it has been told of its range."""
+        """By source, the amount in its planned range."""
         self._began = seams.monotonic()
 
     @contextlib.contextmanager
-    def timed(self, what: str) -> Iterator[None]:
-        """One step. One that comes twice is one, as long as both."""
+    def timed(self, phase: str) -> Iterator[None]:
+        """Time one phase. A phase that occurs twice counts with both durations."""
         began = seams.monotonic()
         try:
             yield
         finally:
-            self.seconds[what] = self.seconds.get(what, 0.0) + seams.monotonic() - began
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + seams.monotonic() - began
 
     def stats(
         self,
@@ -45,9 +45,9 @@ class JobMeter:
         exchange: Exchange,
         verdicts: Mapping[str, Verdict],
     ) -> JobStats:
-        """For the ack, once all is staged and durable."""
+        """Return the measurements for the ack, once everything is staged and durable."""
         beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
-        waited = sum(each.waited for each in beside)
+        waited = sum(exchange.waited for exchange in beside)
         return JobStats(
             started=self.started,
             seconds={name: round(value, 3) for name, value in self.seconds.items()},
@@ -67,11 +67,12 @@ class JobMeter:
         )
 
     def _told(self, operating: OperatorRunner, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
-        """With the rows of sources that could not tell, where somebody has counted them in passing: who looked for the
-        highest event time, or a gate that stands right behind. Nobody reads rows only to count them."""
+        """Return the amounts, completed for sources that do not know their number of rows by counts made in passing: by
+        the lookup of the highest event time, or by a gate directly after the source. Rows are never read only to be
+        counted."""
         judged = {gated.input: verdicts[gated.name].rows for gated in self.job.gates if gated.name in verdicts}
         counted = {**judged, **operating.event_times.counted}
         return {
-            name: msgspec.structs.replace(told, rows=counted.get(name)) if told.rows is None else told
-            for name, told in self.taken.items()
+            name: msgspec.structs.replace(amount, rows=counted.get(name)) if amount.rows is None else amount
+            for name, amount in self.taken.items()
         }

@@ -1,4 +1,4 @@
-"""Run the operators of a job: open their state as of the base, stage what they change, collect what they remember."""
+"""Runs the operators of a job: opens their state as of the base, stages their changes, collects their memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Change = Callable[[DataFrame, Sequence[str]], DataFrame]
-    """A state's rows, and its keys, to what is to take their place: computed once, a row per key."""
+    """Maps a state's rows, and its keys, to the rows that take their place: computed once, a row per key."""
 
 __all__ = ["OperatorRunner"]
 
@@ -54,7 +54,7 @@ class OperatorRunner:
         prev: Remembered | None,
         elsewhere: Mapping[str, Json],
     ) -> None:
-        """elsewhere: how far event time has come in the sources of other jobs."""
+        """elsewhere: the event time of the sources of other jobs."""
         self.coordinator = coordinator
         self.job = job
         self.plan = plan
@@ -64,10 +64,10 @@ class OperatorRunner:
         self.finished: dict[str, Payload] = {}
         """All keyed states as of this checkpoint, for the ack."""
         self.changed: dict[str, Payload] = {}
-        """Those of them that are to be published."""
+        """The ones that are published."""
         self.memory: dict[str, Json] = {}
         self.expired: dict[str, Json] = {}
-        """By operator, up to when its states' rows have expired, for whoever reads them behind this checkpoint."""
+        """By operator, the time up to which its states' rows have expired, for readers after this checkpoint."""
         self.kept: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
@@ -79,43 +79,47 @@ class OperatorRunner:
     def run(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
     ) -> dict[str, DataFrame]:
-        """The operator's streams under the names that others find them by. waits: no timer falls due."""
+        """Return the operator's streams under their names in the graph. waits: no timer falls due."""
         frames = [streams[name] for name in stage.inputs]
         context = self._context(stage, streams, spark, waits=waits)
-        given = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
+        results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if context.remember:
             self.memory[stage.name] = context.remember
         if context.counts:
             self.counts[stage.name] = context.counts
-        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in given.items()}
+        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in results.items()}
 
     def edit(
         self, stage: OperatorNode, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
     ) -> dict[str, DataFrame]:
-        """Put `change` of its rows in place of a state; what that changes in what the operator has given is its stream.
+        """Change the rows of a state by `change`; return the resulting changes in the operator's output as its stream.
 
         streams: the operator's inputs, without rows, if it replaces rows.
         """
         operator, context = stage.operator, self._context(stage, streams, spark, waits=True)
-        held = {
+        states = {
             name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
             for name in operator.parts
         }
-        state, before = self.states[state_sink_name(stage.name, part)], held[part]
+        state, before = self.states[state_sink_name(stage.name, part)], states[part]
         assert before is not None
         after = change(before, state.keys)
-        changed, lost = changed_by_hand(before, after, state.keys)
-        whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(lost.selectExpr("*", f"true AS {DELETED}"))
+        changed, removed = changed_by_hand(before, after, state.keys)
+        whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(
+            removed.selectExpr("*", f"true AS {DELETED}")
+        )
         state.put(whole, deletes=True)
         if not operator.updates:
             return {}
         frames = [streams[name] for name in stage.inputs]
-        was, now = (operator.shown({**held, part: rows}, frames, context) for rows in (before, after))
-        if was is None or now is None:
+        before_rows, now = (operator.shown({**states, part: rows}, frames, context) for rows in (before, after))
+        if before_rows is None or now is None:
             return {}
-        new, gone = differences(now, was, context)
-        aside = {f"{stage.name}.{name}": frames[0] for name in operator.outputs}  # rows as they came: there are none
-        return {stage.name: new, withdrawn_name(stage.name): gone, **aside}
+        new, removed = differences(now, before_rows, context)
+        side_outputs = {
+            f"{stage.name}.{name}": frames[0] for name in operator.outputs
+        }  # rows as they came: there are none
+        return {stage.name: new, withdrawn_name(stage.name): removed, **side_outputs}
 
     def _context(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
@@ -139,14 +143,14 @@ class OperatorRunner:
         )
 
     def _highest(self, name: str) -> int | None:
-        """The highest event time in a source's planned rows, if it can tell without reading them."""
+        """Return the highest event time in a source's planned rows, if the source knows it without reading them."""
         sourcing, ledger = self.coordinator.graph.sources[name], self.coordinator.ledger
         context = SourceContext(self.coordinator.graph.name, name, self.coordinator.place, ledger)
         assert sourcing.event_time is not None
         return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
 
     def _pinned(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
-        """What the plan says that the operator reads beside its streams."""
+        """Return the operator's pin in the plan, and its context. None: it reads nothing besides its streams."""
         payload = self.plan.pins.get(stage.name)
         if payload is None:
             return None
@@ -164,7 +168,7 @@ class OperatorRunner:
         ttl: Ttl | None,
         over: Over | None,
     ) -> KeyedState:
-        """The state as of the base; the same object each time, so that what was put is known."""
+        """Return the state as of the base; the same object each time, so that it knows what was put."""
         name = state_sink_name(stage.name, part)
         if ttl is not None and ttl.limit_after is not None:
             self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
@@ -176,18 +180,18 @@ class OperatorRunner:
                 base = without_over(base, over)
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
-            what = f"{stage.operator.kind} {stage.name!r}"
-            self.states[name] = KeyedState(spark, what, base, to, keys, groups, ttl)
+            title = f"{stage.operator.kind} {stage.name!r}"
+            self.states[name] = KeyedState(spark, title, base, to, keys, groups, ttl)
         return self.states[name]
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
-        """One of its states, without the operator. None: it has never held anything."""
+        """Return one of its states, without the operator. None: it has never held anything."""
         base = self.base(state_sink_name(stage.name, part))
         ttl = stage.operator.ttl(part, context)
         return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
 
     def held(self, uid: str, keys: DataFrame) -> DataFrame | None:
-        """Of these keys, those that an operator holds as of the base. None: it has never held anything."""
+        """Return the rows that an operator holds for these keys as of the base. None: it has never held anything."""
         name = state_sink_name(uid, "")
         base = self.base(name)
         if base is None:
@@ -199,7 +203,7 @@ class OperatorRunner:
         return state.of(keys, on=keys.columns)
 
     def _scratch(self, stage: OperatorNode, frame: DataFrame) -> DataFrame:
-        """Write a frame beside the operator's first state, and read it back. Removed when the attempt ends."""
+        """Write a frame next to the operator's first state, and read it back. Removed when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
         location = sink.location(self.coordinator.context(name))
         path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
@@ -209,12 +213,12 @@ class OperatorRunner:
         return frame.sparkSession.read.schema(frame.schema).parquet(location.full(path))
 
     def base(self, name: str) -> StateTable | None:
-        """What the base's ack says of a state."""
+        """Return a state's record in the base's ack."""
         payload = self.prev.states.get(name) if self.prev else None
         return msgspec.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
 
     def finish(self, operators: Sequence[OperatorNode]) -> None:
-        """Settle what the ack says of all states, once everything is staged."""
+        """Complete the records of all states, once everything is staged."""
         for name in (name for stage in operators for name in stage.states):
             state = self.states.get(name)
             table = state.finish() if state is not None and state.changed else None
@@ -226,19 +230,19 @@ class OperatorRunner:
 
     @property
     def syncing(self) -> list[Syncing]:
-        """What makes its files durable."""
+        """The pending syncs that make its files durable."""
         return [state.syncing for state in self.states.values()]
 
     def remembered(self) -> dict[str, Json]:
-        """The small things for the ack: new ones, else those of the base."""
+        """Return the small values for the ack: new ones, otherwise those of the base."""
         graph = self.coordinator.graph
         ran = {expired_name(s.name) for s in self.job.operators if not self.states.keys().isdisjoint(s.states)}
-        before = {name: told for name, told in self.before.items() if name not in ran}
-        told = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
-        return share_of(graph.jobs, self.job, told)
+        before = {name: value for name, value in self.before.items() if name not in ran}
+        memory = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
+        return share_of(graph.jobs, self.job, memory)
 
     def let_go(self) -> None:
-        """Free what was kept in Spark, and remove what was written only for this attempt."""
+        """Release what is cached in Spark, and remove files that only this attempt needed."""
         for location, path in self.scratch:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)

@@ -1,4 +1,4 @@
-"""A job that may be behind: whether it begins, waits, or is gone past; and what it has yet to take."""
+"""Readiness of a job that may lag: whether it begins, waits, or is passed by; and which input it has yet to take."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tidegate.records.records import Handle, InFlight, Overtaken, Plan
 __all__ = ["PASSED_BY", "JobNotReady", "check_readiness", "looks_ahead", "not_ready", "passed_by", "yet_to_take"]
 
 PASSED_BY = "PASSED_BY"
-"""The reason with which a job is skipped: the checkpoint does not wait for it."""
+"""The reason for skipping a job: the checkpoint does not wait for it."""
 
 
 class JobNotReady(Rejected):
-    """The same job is at work on a checkpoint below."""
+    """The same job is still at work on an earlier checkpoint."""
 
     ids: Sequence[int] = ()
-    """Which."""
+    """The ids of these checkpoints."""
 
 
 def check_readiness(
@@ -38,31 +38,36 @@ def check_readiness(
     job: Job,
     at_work: Callable[[Plan, str], bool],
 ) -> protocol.Stop | protocol.DoneAlready | protocol.PassedBy | protocol.Wait | protocol.RunJob:
-    """What the protocol says, with what only the world outside knows: who is at work, and what time it is."""
-    line = [each for each in (entry, base, *below) if each is not None]
+    """Return the protocol's answer, given what only the outside knows: who is at work, and what time it is."""
+    line = [candidate for candidate in (entry, base, *below) if candidate is not None]
     if entry is None or not job.after or not allows_overtaking(line):
         return protocol.on_job(entry, base, job.name, job.after)
     mine = progress_of(line).chosen.get(job.name)
-    gone = {each.id for each in unfinished(line, job.name, mine) if not at_work(each.plan, job.name)}
+    abandoned = {
+        unfinished_entry.id
+        for unfinished_entry in unfinished(line, job.name, mine)
+        if not at_work(unfinished_entry.plan, job.name)
+    }
     patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
     time_up = coordinator.ledger.age(entry.plan) >= patience
     further = entry.completed and beyond(coordinator.ledger.view(), entry, job.name)
-    return protocol.on_job(entry, base, job.name, job.after, below, gone, time_up=time_up, beyond=further)
+    return protocol.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
 
 
 def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
-    """What the job takes in the entry, in order: of this checkpoint, and of those that went past it."""
+    """Return the input that the job takes in the entry, in order: of this checkpoint, and of those that passed the
+    job."""
     line = [entry, *([base] if base is not None else ()), *below]
     if allows_overtaking(line):
         return list(progress_of(line).in_flight.get(job.name, ()))
-    made = ((maker, entry.acks[maker]) for maker in job.after)
-    return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in made]
+    upstream = ((maker, entry.acks[maker]) for maker in job.after)
+    return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in upstream]
 
 
 def looks_ahead(
     coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
 ) -> Callable[[], InputSelection] | None:
-    """At least once: what the job takes is what is there. None: its own checkpoint's, no more."""
+    """At least once: return the input that is available now. None: only that of its own checkpoint."""
     line = [entry, *([base] if base is not None else ()), *below]
     if entry.plan.through is None or job.name not in coordinator.graph.ahead or allows_overtaking(line):
         return None
@@ -71,13 +76,14 @@ def looks_ahead(
 
     def look() -> InputSelection:
         view = ledger.view()
-        return taking(entry, [each for each in view.entries if each.id > entry.id], before, streams)
+        return taking(entry, [later for later in view.entries if later.id > entry.id], before, streams)
 
     return look
 
 
 def not_ready(coordinator: Coordinator, entry: Entry, answer: protocol.Wait, what: str) -> JobNotReady:
-    """The job is not done yet in a checkpoint below; and for how long, if this one will not wait longer."""
+    """Return the error for a job that is not done yet in an earlier checkpoint, with the time that this one still
+    waits."""
     error = JobNotReady(
         f"{what} waits for checkpoint {answer.ids[0]}",
         help="try again when that job is done there",
@@ -90,7 +96,7 @@ def not_ready(coordinator: Coordinator, entry: Entry, answer: protocol.Wait, wha
 
 
 def passed_by(coordinator: Coordinator, answer: protocol.PassedBy, job: Job) -> Rejected:
-    """Say in the ledger that the checkpoint does not wait for the job; and why it is skipped."""
+    """Record in the ledger that the checkpoint does not wait for the job; return why it is skipped."""
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)
     )

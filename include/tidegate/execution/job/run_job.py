@@ -1,4 +1,4 @@
-"""Run one job of one checkpoint: the spine that every row goes through.
+"""Runs one job of one checkpoint: the spine that every row goes through.
 
     ask      is there still something to do?                    fenced, done, or go on
     read     the plan's ranges, verified, as DataFrames          nothing runs yet
@@ -58,8 +58,8 @@ __all__ = ["ask_job", "change_by_hand", "run_job"]
 Step = Callable[[str], None]
 
 AtWork = Callable[[Plan, str], bool]
-"""Asked about a checkpoint in which a job has no ack: whether somebody may be at work on it there. A hint: if it is
-wrong, work is done twice, or a checkpoint later."""
+"""Called for a checkpoint in which a job has no ack: returns whether somebody may be at work on it there. A hint: if it
+is wrong, work is done twice, or a checkpoint later."""
 
 
 def _as_its_process(plan: Plan, job: str) -> bool:
@@ -74,7 +74,7 @@ def run_job(
     step: Step = lambda _: None,
     at_work: AtWork = _as_its_process,
 ) -> Ack:
-    """Do the job for checkpoint `id`, or find that it is done. Answers with the ack that counts.
+    """Do the job for checkpoint `id`, or find that it is done. Return the ack that counts.
 
     Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
     Rejected: it is not its turn; or it is busy with an earlier checkpoint, and this one does not wait (PASSED_BY).
@@ -84,30 +84,32 @@ def run_job(
 
 
 def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
-    done, prev = attempt.ask()
-    return done if done is not None else attempt.do(spark, prev)
+    ack, prev = attempt.ask()
+    return ack if ack is not None else attempt.do(spark, prev)
 
 
 def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
-    """The same for a checkpoint that changes an operator's state by hand."""
+    """Do the job of a checkpoint that changes an operator's state by hand."""
     attempt = Attempt(coordinator, id, job_name, lambda _: None, by_hand=by_hand)
-    done, prev = attempt.ask()
-    assert done is None, "nobody else knows of this run"
+    ack, prev = attempt.ask()
+    assert ack is None, "nobody else knows of this run"
     if by_hand.stage.name in attempt.job.names:
         by_hand.check(attempt.operating)
     return attempt.do(spark, prev)
 
 
 def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
-    """The job's ack, if it is done already: asked before a Spark session is opened. Raises what `run_job` would."""
+    """Return the job's ack, if it is done already: called before a Spark session is opened. Raises what `run_job`
+    would."""
     with _changed_code_told(coordinator, id):
         return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
 
 
 @contextlib.contextmanager
 def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
-    """What nobody has foreseen, in a checkpoint that other code has planned, comes of that: no try with this code can
-    do what the other one has begun. So it ends, and the next checkpoint takes its input with this code."""
+    """Raise CODE_CHANGED for an unforeseen error in a checkpoint that other code has planned: no attempt with this code
+    can finish what the other code has begun. So the checkpoint is aborted, and the next one takes its input with this
+    code."""
     try:
         yield
     except TidegateError:
@@ -116,10 +118,10 @@ def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
         entry = coordinator.ledger.entry(id)
         if entry is None or entry.plan.code_fingerprint == coordinator.graph.code_fingerprint():
             raise
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise Invalid(
             f"the pipeline's code has changed since checkpoint {id} was planned, and cannot go on with what the other "
-            f"code has begun: {type(error).__name__}{': ' if said else ''}{said}",
+            f"code has begun: {type(error).__name__}{': ' if message else ''}{message}",
             expected="the code that has planned it, until it is decided",
             help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
             "that fails, too, correct the code",
@@ -128,7 +130,7 @@ def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
 
 
 class Attempt:
-    """One try at a job. Its random id is its identity: Airflow's try number is none."""
+    """One attempt at a job. Its random id is its identity; Airflow's try number is not unique."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class Attempt:
         self.step = step
         self.at_work = at_work
         self.by_hand = by_hand
-        """The change that this checkpoint makes, if it is made by hand. Else only what that concerns runs."""
+        """The change that this checkpoint makes, if it is made by hand. Then only the stages concerned run."""
         self.measuring = JobMeter(self.job)
         self.plan: Plan
         self.exchange: Exchange
@@ -156,7 +158,7 @@ class Attempt:
         self.through: DirectWriter
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
-        """J1: the ack that exists already, or the ack to continue from."""
+        """J1: return the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
         answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
@@ -205,24 +207,24 @@ class Attempt:
         return self.ack(staged, prev)
 
     def _needs_prev(self) -> bool:
-        """Whether the checkpoint is still to be made: else retention has taken what it rested on, and rightly."""
+        """Return whether the checkpoint is still undecided: otherwise retention may rightly have removed its base."""
         entry, _ = self.coordinator.entry_and_base(self.id)
         return entry is not None and not entry.aborted and self.job.name not in entry.acks
 
     def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
-        what = f"job {self.job.name!r} of checkpoint {self.id}"
+        subject = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return behind.not_ready(self.coordinator, entry, answer, what)
+            return behind.not_ready(self.coordinator, entry, answer, subject)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
-            f"{what} takes what job {', '.join(missing)} makes, which has not acked",
+            f"{subject} takes what job {', '.join(missing)} makes, which has not acked",
             expected="the jobs that it takes from, done before it",
             help=f"run {', '.join(missing)} first: in Airflow, clear that task",
             reason="UPSTREAM_MISSING",
         )
 
     def refuse_ended(self) -> None:
-        """J1 again: staging takes long, and what was aborted or retired meanwhile needs no ack."""
+        """J1 again: staging takes long, and a checkpoint that was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
         answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
@@ -233,8 +235,10 @@ class Attempt:
 
     @contextlib.contextmanager
     def fenced_if_ended(self) -> Iterator[None]:
-        """What fails in an attempt that has been ended fails for that: what it reads and stages is taken from it. As
-        long as nobody can tell whether it has been, nothing is damaged: it is tried again."""
+        """Raise Fenced for a failure in an attempt that has been ended: that is its cause, as its files are removed.
+
+        While it is unknown whether the attempt has been ended, the failure does not count as damage: it is retried.
+        """
         try:
             yield
         except (Corrupt, Invalid, Unavailable) as error:
@@ -254,14 +258,15 @@ class Attempt:
         )
 
     def read(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """The planned ranges as DataFrames. Each is checked first: nothing is read that is not as planned."""
-        if spark is not None:  # toys are staged by no Spark
+        """Return the planned ranges as DataFrames. Each is checked first: nothing is read that differs from the
+        plan."""
+        if spark is not None:  # the tests' toys need no Spark
             refuse_other_disks(spark, self._staged_in())
         if self.by_hand is not None:
-            made = self.by_hand.streams
-            wanted = [sourcing.name for sourcing in self.job.sources if sourcing.name in made]
-            none = {name: no_rows_of(self.coordinator, self.plan, name, spark) for name in wanted}
-            return none | self.exchange.take(spark, made)
+            made_streams = self.by_hand.streams
+            sources = [sourcing.name for sourcing in self.job.sources if sourcing.name in made_streams]
+            none = {name: no_rows_of(self.coordinator, self.plan, name, spark) for name in sources}
+            return none | self.exchange.take(spark, made_streams)
         with self.measuring.timed("read"):
             ledger = self.coordinator.ledger
             streams = {}
@@ -269,29 +274,29 @@ class Attempt:
                 self.step(f"reading {sourcing.name}")
                 context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, ledger)
                 splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
-                told = sourcing.source.verify(splits, context)
-                self.measuring.taken[sourcing.name] = told if told is not None else Amount()
+                amount = sourcing.source.verify(splits, context)
+                self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
                 streams[sourcing.name] = sourcing.source.read(spark, splits, context)
             return streams | self.exchange.take(spark)
 
     def _staged_in(self) -> list[Location]:
-        """The folders that Spark is to write to, and this process to read."""
+        """Return the folders that Spark writes to and this process reads."""
         job = self.job
         sinks: dict[str, Sink] = {sinking.name: sinking.sink for sinking in job.sinks}
         for stage in job.operators:
             sinks |= stage.states
         for gate in job.gates:
             sinks |= gate.quarantine
-        found = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
+        locations = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
         beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
-        return [each for each in (*found, beside if job.gives else None) if each is not None]
+        return [location for location in (*locations, beside if job.gives else None) if location is not None]
 
     @contextlib.contextmanager
     def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:
-        """Add each stage's results to the streams. What is used twice is computed once, and always let go."""
-        kept: list[DataFrame] = []
+        """Add each stage's results to the streams. Streams used twice are computed once, and always released."""
+        cached: list[DataFrame] = []
         try:
-            self._keep(streams, [sourcing.name for sourcing in self.job.sources], kept)
+            self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.streams = streams
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
@@ -307,23 +312,23 @@ class Attempt:
                 else:
                     with self.measuring.timed("plan"):
                         streams |= stage_results(stage, streams, self.graph)
-                self._keep(streams, stage.produces, kept)
+                self._keep(streams, stage.produces, cached)
             self.operating.event_times.look(self.exchange.timed)
             yield
         finally:
             self.operating.let_go()
             self.gating.let_go()
-            for frame in kept:
+            for frame in cached:
                 release(frame)
 
     def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
-        """Do what a stage does otherwise than usual in a checkpoint that is made by hand. False: it runs as usual."""
+        """Handle a stage that works differently in a checkpoint made by hand. Return False if it runs as usual."""
         if stage.name == by_hand.stage.name:
             with self.measuring.timed(f"state {stage.name}"):
-                given = by_hand.work(self.operating, streams)
+                results = by_hand.work(self.operating, streams)
             mine = (stage.name, withdrawn_name(stage.name))
             if by_hand.gives:
-                streams |= {name: frame if name in mine else empty_like(frame) for name, frame in given.items()}
+                streams |= {name: frame if name in mine else empty_like(frame) for name, frame in results.items()}
             return True
         if stage.name not in by_hand.stages:
             return True
@@ -333,7 +338,7 @@ class Attempt:
         return False
 
     def _gate(self, stage: GateNode, streams: dict[str, DataFrame]) -> None:
-        """Let rows pass, or not. Rows that are replaced have passed before."""
+        """Let rows pass, or not. Replaced rows have passed before."""
         self.step(f"judging {stage.input}")
         with self.measuring.timed(f"gate {stage.name}"):
             streams[stage.name] = self.gating.run(stage, streams[stage.input], self._table_behind(stage, streams))
@@ -342,20 +347,20 @@ class Attempt:
             streams[withdrawn_name(stage.name)] = replaced
 
     def _table_behind(self, stage: GateNode, streams: Mapping[str, DataFrame]) -> SinkNode | None:
-        """The sink that takes what passes a gate, if nobody else does, and its rows are neither written through nor
-        replace others."""
+        """Return the sink that takes the rows of a gate, if nothing else does, and the rows are neither written
+        directly nor replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
         alone = len(taking) == self.job.users(stage.name) == 1 and withdrawn_name(stage.input) not in streams
         return taking[0] if alone and not self.through.takes(taking[0].name) else None
 
-    def _keep(self, streams: dict[str, DataFrame], names: Any, kept: list[DataFrame]) -> None:
+    def _keep(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
         for name in names:
             if self.job.users(name) > 1 and name in streams:
                 streams[name] = materialize(streams[name])
-                kept.append(streams[name])
+                cached.append(streams[name])
 
     def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
-        """Write every sink's rows where nobody sees them, durably; or, at least once, where everybody does."""
+        """Write every sink's rows, durably: where no table names them; or, at least once, into the tables."""
         staged = dict(self.gating.staged)
         by_hand = self.by_hand
         for sinking in self.job.sinks:
@@ -382,14 +387,14 @@ class Attempt:
         return staged
 
     def unstage(self) -> dict[str, Prepared]:
-        """Nothing of this checkpoint can count: let go what was staged before it was judged."""
+        """Release the files staged before the verdict: nothing of this checkpoint can count."""
         for sinking in self.job.sinks:
             if sinking.input in self.gating.ahead:
                 sinking.sink.discard(self.through.context(sinking.name), self.staging)
         return {}
 
     def prepare(self) -> None:
-        """Let the pipeline's hooks do what must be done before the snapshot counts. There is none, if a gate aborts."""
+        """Let the pipeline's hooks do their part of the snapshot, before it counts. There is none if a gate aborts."""
         for hook in self.graph.hooks if not self.gating.aborts else ():
             if hook.on_prepare is not None:
                 self.step(f"hook {hook.name}")
@@ -397,12 +402,12 @@ class Attempt:
                     hook.prepare(Preparing(self.graph.name, self.id, self.job.name, self.staging.attempt))
 
     def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
-        """J5: create the ack. If another attempt's is there, that one counts, whole, and ours is let go."""
+        """J5: create the ack. If another attempt's exists, that one counts, whole, and our files are released."""
         self.step("acknowledging")
         ledger = self.coordinator.ledger
-        owed = {name: each.committable for name, each in staged.items() if not self.through.takes(name)}
+        owed = {name: prepared.committable for name, prepared in staged.items() if not self.through.takes(name)}
         sinks: dict[str, Payload] = {
-            name: ledger.pack(given, self.graph.parts) for name, given in owed.items() if given
+            name: ledger.pack(committable, self.graph.parts) for name, committable in owed.items() if committable
         }
         record = Ack(
             **stamp(self.staging.attempt),
@@ -425,10 +430,10 @@ class Attempt:
         return created.record
 
     def release(self) -> None:
-        """Remove what this attempt staged. Whatever stays is never named by anyone."""
+        """Remove everything that this attempt staged. A file that stays is never named by anyone."""
         states = {name: sink for operated in self.job.operators for name, sink in operated.states.items()}
-        aside = {name: sink for gated in self.job.gates for name, sink in gated.quarantine.items()}
-        for name, sink in {**states, **aside}.items():
+        quarantines = {name: sink for gated in self.job.gates for name, sink in gated.quarantine.items()}
+        for name, sink in {**states, **quarantines}.items():
             with contextlib.suppress(TidegateError):
                 sink.discard(self.coordinator.context(name), self.staging)
         for sinking in self.job.sinks:
@@ -437,7 +442,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def released_on_failure(self) -> Iterator[None]:
-        """Up to the ack nothing names our files, so a failed attempt takes them with it."""
+        """Up to the ack nothing names our files, so a failed attempt removes them."""
         try:
             yield
         except (TidegateError, KeyboardInterrupt) as error:
@@ -447,17 +452,19 @@ class Attempt:
 
 
 def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
-    """The plan says what is read and what is published: other rows would be staged for nobody, or be missing."""
-    aside = {name for name, part in plan.sources.items() if name.startswith(QUARANTINE)}  # not what is declared
-    planned = {f"source {name}": part.kind for name, part in plan.sources.items() if name not in aside}
+    """Raise if the plan reads or publishes something else: other rows would be staged for nobody, or be missing."""
+    quarantine_sources = {
+        name for name, part in plan.sources.items() if name.startswith(QUARANTINE)
+    }  # not what is declared
+    planned = {f"source {name}": part.kind for name, part in plan.sources.items() if name not in quarantine_sources}
     planned |= dict.fromkeys((f"sink {name}" for name in plan.commits), "")
-    there = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
-    there |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
+    declared = {f"source {name}": sourcing.source.kind for name, sourcing in graph.sources.items()}
+    declared |= dict.fromkeys((f"sink {name}" for name in graph.tables), "")
     planned |= {"reading by interval": ""} if plan.by_interval else {}
-    there |= {"reading by interval": ""} if graph.by_interval else {}
+    declared |= {"reading by interval": ""} if graph.by_interval else {}
     planned |= dict.fromkeys((f"job {name}" for name in plan.acks), "")
-    there |= dict.fromkeys((f"job {job.name}" for job in graph.jobs), "")
-    changed = sorted({name for name, _ in planned.items() ^ there.items()})
+    declared |= dict.fromkeys((f"job {job.name}" for job in graph.jobs), "")
+    changed = sorted({name for name, _ in planned.items() ^ declared.items()})
     if changed:
         raise Invalid(
             f"checkpoint {plan.id} was planned by other code: {', '.join(changed)} is not the same in both",

@@ -1,4 +1,4 @@
-"""Call the functions of stages: DataFrames in, DataFrames out, and what is wrong with what they give."""
+"""Calls the functions of stages: DataFrames in, DataFrames out; checks their results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["stage_results"]
 
 
 def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
-    """A stage's results. Behind streams that replace rows, also for the rows that are replaced: beside these there is
-    nothing new in its other inputs."""
+    """Return a stage's results. If inputs replace rows, the stage also runs on the replaced rows, with its other inputs
+    empty."""
     results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
     if graph.updating.isdisjoint(stage.inputs):
         return results
@@ -29,43 +29,43 @@ def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Gra
 
 
 def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
-    """The stage's function on its inputs. Whatever it raises is told with the stage's name and the user's line."""
+    """Call the stage's function on its inputs. An exception is reported with the stage's name and the user's line."""
     try:
         return stage.function(*frames)
     except TidegateError:
         raise
     except Exception as error:
-        told = translate(error)
-        if isinstance(told, Unavailable):
-            raise told from error
+        translated = translate(error)
+        if isinstance(translated, Unavailable):
+            raise translated from error
         frames_up = traceback.extract_tb(error.__traceback__)
         line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
         raise Invalid(
-            f"stage {stage.name!r} failed: {told.what if told else f'{type(error).__name__}: {error}'}",
+            f"stage {stage.name!r} failed: {translated.what if translated else f'{type(error).__name__}: {error}'}",
             help=f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}",
             reason="STAGE_FAILED",
         ) from error
 
 
 def _results(stage: StageNode, returned: object) -> dict[str, DataFrame]:
-    """A stage's return value under the names that it produces; Invalid says what was returned instead."""
+    """Return a stage's results under the names that it produces. Raise Invalid if something else was returned."""
     from pyspark.sql import DataFrame
 
     if isinstance(returned, Mapping):
-        given = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
+        streams = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
     elif isinstance(returned, tuple | list) and stage.outputs:
-        given = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
+        streams = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
     else:
-        given = {stage.name: returned}
-    wrong = [name for name in stage.produces if not isinstance(given.get(name), DataFrame)]
-    if wrong or len(given) != len(stage.produces):
+        streams = {stage.name: returned}
+    wrong = [name for name in stage.produces if not isinstance(streams.get(name), DataFrame)]
+    if wrong or len(streams) != len(stage.produces):
         raise Invalid(
             f"stage {stage.name!r} returned {_shape(returned)}",
             expected=f"a DataFrame for each of {', '.join(stage.produces)}",
             help="return DataFrames: a single one, or a dict or tuple with one per declared output",
             reason="BAD_STAGE_RESULT",
         )
-    return given
+    return streams
 
 
 def _shape(value: object) -> str:
