@@ -26,7 +26,7 @@ _SAMPLE = 10_000
 
 
 def arrow_schema(schema: Json, names: Sequence[str]) -> pa.Schema:
-    """Some top-level columns of a Delta schema, in this order."""
+    """Return some top-level columns of a Delta schema, in this order."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -36,7 +36,7 @@ def arrow_schema(schema: Json, names: Sequence[str]) -> pa.Schema:
 
 
 def conform(rows: pa.Table, schema: pa.Schema, count: int, fixed: Mapping[str, Any]) -> pa.Table:
-    """`rows` with exactly the columns and types of `schema`: absent ones are `fixed`, or null."""
+    """Return `rows` with exactly the columns and types of `schema`: absent ones are `fixed`, or null."""
     import pyarrow as pa
 
     present = set(rows.column_names)
@@ -52,7 +52,7 @@ def conform(rows: pa.Table, schema: pa.Schema, count: int, fixed: Mapping[str, A
 
 
 def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """The schema with those of its columns of texts as numbers of few different ones."""
+    """Return the schema with these text columns dictionary-encoded."""
     import pyarrow as pa
 
     coded = pa.dictionary(pa.int32(), pa.string())
@@ -63,14 +63,14 @@ def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
 
 
 def dictionaries_of(schema: pa.Schema) -> list[str]:
-    """Its columns of that kind."""
+    """Return its dictionary-encoded columns."""
     import pyarrow as pa
 
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
 
 
 def without_unused(rows: pa.Table) -> pa.Table:
-    """The rows without texts that none of them has: a file and its bounds would tell them all the same."""
+    """Return the rows without unused dictionary entries: a file and its bounds would otherwise show them."""
     import pyarrow as pa
 
     for name in dictionaries_of(rows.schema):
@@ -84,16 +84,16 @@ def _without_unused(chunk: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    there = np.zeros(len(chunk.dictionary), bool)
-    there[chunk.indices.drop_null().to_numpy(zero_copy_only=False)] = True
-    if there.all():
+    used = np.zeros(len(chunk.dictionary), bool)
+    used[chunk.indices.drop_null().to_numpy(zero_copy_only=False)] = True
+    if used.all():
         return chunk
-    places = pa.array(np.cumsum(there) - 1, chunk.indices.type)
-    return pa.DictionaryArray.from_arrays(places.take(chunk.indices), chunk.dictionary.filter(pa.array(there)))
+    places = pa.array(np.cumsum(used) - 1, chunk.indices.type)
+    return pa.DictionaryArray.from_arrays(places.take(chunk.indices), chunk.dictionary.filter(pa.array(used)))
 
 
 def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, count: int) -> dict[str, Any]:
-    """A file's partition values as columns of `count` equal values."""
+    """Return a file's partition values as columns of `count` equal values."""
     import pyarrow as pa
 
     return {
@@ -104,7 +104,7 @@ def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, coun
 
 
 def dictionary_columns(rows: pa.Table) -> list[str] | bool:
-    """Columns with few distinct values: for others, building a dictionary costs time and saves nothing."""
+    """Return the columns with few distinct values: for others, building a dictionary costs time and saves nothing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -131,7 +131,7 @@ def _typed(value: str | None, kind: Any) -> Any:
 
 
 def _cast(column: Any, kind: Any) -> Any:
-    """A column as `kind`. Of structs, fields are matched by name; those that are absent become null."""
+    """Cast a column to `kind`. Fields of structs are matched by name; absent ones become null."""
     import pyarrow as pa
 
     if column.type == kind:

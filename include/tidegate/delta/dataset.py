@@ -1,4 +1,4 @@
-"""A table's files as pyarrow reads them: for people who look at rows, without a JVM."""
+"""A table's files as a pyarrow dataset: to look at rows without a JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["dataset"]
 
 
 def dataset(snapshot: Snapshot) -> Any:
-    """The table's files as pyarrow reads them. On local disks without delta-rs' storage in between."""
+    """Return the table's files as a pyarrow dataset. On local disks without delta-rs' storage in between."""
     import pyarrow.fs
     from deltalake.exceptions import DeltaError
 

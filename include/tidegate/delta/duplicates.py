@@ -21,7 +21,7 @@ _SAMPLE_WIDTH = 120
 def outdated_rows(
     table: Table, sources: Sequence[InputFile], keys: Sequence[str], order_by: Sequence[str], marks: Sequence[object]
 ) -> dict[str, Any]:
-    """For each file that holds some: which of its rows are not the last one of their key.
+    """Return, for each file that holds some, a mask of the rows that are not the last one of their key.
 
     The greatest `order_by` values win, null is least. Rows that share them must be equal in every column
     (and in their file's mark, which tells deletes from changes): a copy does no harm, a contradiction is
@@ -34,15 +34,15 @@ def outdated_rows(
     names = list(dict.fromkeys([*keys, *order_by]))
     parts = [key_rows(table, source, names) for source in sources]
     rows = pa.concat_tables(parts) if parts else None
-    known = Keys(rows.select(list(keys))) if rows is not None else None
-    if rows is None or known is None or len(known) == rows.num_rows:
+    batch_keys = Keys(rows.select(list(keys))) if rows is not None else None
+    if rows is None or batch_keys is None or len(batch_keys) == rows.num_rows:
         return {}
     ordered = pa.table(
-        [known.codes(rows.select(list(keys))), *(rows[name] for name in order_by)],
+        [batch_keys.codes(rows.select(list(keys))), *(rows[name] for name in order_by)],
         names=["code", *(f"order {place}" for place in range(len(order_by)))],
     )
-    by: list[tuple[str, str]] = [(name, "descending") for name in ordered.column_names[1:]]
-    places = pc.sort_indices(ordered, sort_keys=[("code", "ascending"), *by])  # nulls last, that is least
+    sort_keys: list[tuple[str, str]] = [(name, "descending") for name in ordered.column_names[1:]]
+    places = pc.sort_indices(ordered, sort_keys=[("code", "ascending"), *sort_keys])  # nulls last, that is least
     ordered = ordered.take(places)
     follows = _same_as_before(ordered, ["code"])
     tied = follows & _same_as_before(ordered, ordered.column_names)
@@ -51,16 +51,17 @@ def outdated_rows(
     contested = tied & ~follows[starts]
     if contested.any():
         pairs = [
-            (int(places[int(starts[at])].as_py()), int(places[int(at)].as_py())) for at in np.flatnonzero(contested)
+            (int(places[int(starts[place])].as_py()), int(places[int(place)].as_py()))
+            for place in np.flatnonzero(contested)
         ]
         _refuse_contradictions(table, sources, parts, rows, list(keys), pairs, order_by, marks)
-    lost = np.zeros(rows.num_rows, dtype=bool)
-    lost[places.to_numpy()[follows]] = True
-    return _by_file(sources, parts, lost)
+    superseded = np.zeros(rows.num_rows, dtype=bool)
+    superseded[places.to_numpy()[follows]] = True
+    return _by_file(sources, parts, superseded)
 
 
 def _same_as_before(rows: pa.Table, names: Sequence[str]) -> Any:
-    """For each row whether it equals the one before it in these columns; null equals null."""
+    """Return for each row whether it equals the one before it in these columns; null equals null."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -75,16 +76,16 @@ def _same_as_before(rows: pa.Table, names: Sequence[str]) -> Any:
     return same
 
 
-def _by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], lost: Any) -> dict[str, Any]:
+def _by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], superseded: Any) -> dict[str, Any]:
     import pyarrow as pa
 
-    found, start = {}, 0
+    masks, start = {}, 0
     for source, part in zip(sources, parts, strict=True):
-        mask = lost[start : start + part.num_rows]
+        mask = superseded[start : start + part.num_rows]
         start += part.num_rows
         if mask.any():
-            found[source.path] = pa.array(mask)
-    return found
+            masks[source.path] = pa.array(mask)
+    return masks
 
 
 def _refuse_contradictions(
@@ -97,7 +98,7 @@ def _refuse_contradictions(
     order_by: Sequence[str],
     marks: Sequence[object],
 ) -> None:
-    """Invalid, with sample keys, if the rows of a pair differ in anything."""
+    """Raise Invalid, with sample keys, if the rows of a pair differ in anything."""
     import numpy as np
 
     ends = np.cumsum([part.num_rows for part in parts])

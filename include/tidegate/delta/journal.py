@@ -1,4 +1,4 @@
-"""A table of rows that come in the order of a number, a few at a time, for ever: a commit adds those behind the last.
+"""A table of rows in ascending order of a number, a few at a time: each commit adds rows after the last.
 
 Whoever adds asks the table's own transaction how far it is, and commits at exactly the next version: so rows are there
 once, whoever adds them, at once or after a crash. Small files become larger ones as more come: eight of a size are one
@@ -35,45 +35,46 @@ __all__ = ["Journal", "to_merge"]
 
 FAN_IN = 8
 LARGEST = FAN_IN**3
-"""Files of so many rows stay as they are: ten thousand rows are in forty files then."""
+"""Files with this many rows are not merged again: ten thousand rows are in forty files then."""
 
 _NAME = re.compile(r"([0-9]{12})-([0-9]{12})-[0-9a-f]{16}\.parquet")
 _RACES = 3
-"""How often a reader begins anew because others have merged what it was reading."""
+"""How often a reader starts again because others have merged what it was reading."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """Where the rows lie, what columns they have, and which one is the number (a long, its rows ascending)."""
+    """The table's location, its columns, and the one with the number (a long, its rows ascending)."""
 
     location: Location
     schema: Json
     number: str
     app_id: str
-    """Whose transaction says how far the table is."""
+    """The application whose transaction says up to where rows have been added."""
 
     def opened(self) -> Snapshot | None:
-        """The newest version; None: there are no rows yet."""
+        """Return the newest version; None: there are no rows yet."""
         return open_table(self.location)
 
     def last(self, snapshot: Snapshot | None) -> int:
-        """The highest number that was ever added; 0: none."""
+        """Return the highest number that was ever added; 0: none."""
         return (snapshot.txn(self.app_id) or 0) if snapshot is not None else 0
 
     def add(self, snapshot: Snapshot | None, rows: pa.Table, stamp: CommitStamp) -> Committed | None:
-        """Add rows, all behind `last(snapshot)`. None: others have added some meanwhile, so look again."""
+        """Add rows, all after `last(snapshot)`. Return None if others have added some meanwhile: look again."""
         live = live_files(snapshot) if snapshot is not None else []
         merged = to_merge(live, rows.num_rows)
         new = self._write([*merged, rows], stamp.attempt)
-        done = self._commit(snapshot, new, merged, stamp)  # if it fails, perhaps it is in the log: the file stays
-        if done is None:
+        committed = self._commit(snapshot, new, merged, stamp)  # if it fails, perhaps it is in the log: the file stays
+        if committed is None:
             self.location.remove_files([new.path])
         else:
             self.location.remove_files(file.path for file in merged)
-        return done
+        return committed
 
     def read(self, columns: Sequence[str], only: int | None = None, after: int = 0) -> pa.Table:
-        """The rows of the newest version behind `after`, ascending; `only`: those in one file with this number."""
+        """Return the rows of the newest version after `after`, ascending; `only`: those in one file with this
+        number."""
         for race in range(_RACES):
             snapshot = self.opened()
             try:
@@ -84,7 +85,7 @@ class Journal:
         raise AssertionError("unreachable")
 
     def _read(self, snapshot: Snapshot | None, columns: Sequence[str], only: int | None, after: int) -> pa.Table:
-        """The rows of a version. Corrupt: others have merged its files since."""
+        """Return the rows of a version. Raise Corrupt if others have merged its files since."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -95,17 +96,17 @@ class Journal:
             if high > after and (only is None or low <= only <= high)
         ]
         shape = arrow_schema(self.schema, list(columns))
-        found = pa.concat_tables([shape.empty_table(), *(self._rows(path, shape) for path in chosen)])
-        return found.filter(pc.field(self.number) > after) if after else found
+        merged_rows = pa.concat_tables([shape.empty_table(), *(self._rows(path, shape) for path in chosen)])
+        return merged_rows.filter(pc.field(self.number) > after) if after else merged_rows
 
     def clean(self, snapshot: Snapshot) -> None:
-        """Remove what crashes have left, and the log's old part: nobody reads an older version."""
+        """Remove files left by crashes, and the log's old part: nobody reads an older version."""
         with contextlib.suppress(TidegateError):
             live = {file.path for file in live_files(snapshot)}
             spans = [_span(path) for path in live]
             old = [path for path, _ in self.location.walk("") if _NAME.fullmatch(path) and path not in live]
             # Numbers that are there already are never committed again: whoever has written this file has lost.
-            self.location.remove_files(path for path in old if any(_within(_span(path), each) for each in spans))
+            self.location.remove_files(path for path in old if any(_within(_span(path), span) for span in spans))
             forget_log(self.location, snapshot.version)
 
     @property
@@ -114,12 +115,12 @@ class Journal:
 
     def _rows(self, path: str, shape: pa.Schema) -> pa.Table:
         with open_parquet(self.location, path) as file:
-            there = set(file.schema_arrow.names)
-            found = file.read(columns=[name for name in shape.names if name in there])
-        return conform(found, shape, found.num_rows, {})
+            stored = set(file.schema_arrow.names)
+            rows = file.read(columns=[name for name in shape.names if name in stored])
+        return conform(rows, shape, rows.num_rows, {})
 
     def _write(self, parts: Sequence[LiveFile | pa.Table], attempt: str) -> StagedFile:
-        """One file of all of these, durable."""
+        """Write one file with all of these rows, durably."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -141,8 +142,8 @@ class Journal:
     ) -> Committed | None:
         if snapshot is None:
             return create(self.location, self.schema, [new], stamp, properties={"delta.checkpointInterval": "20"})
-        known = {field["name"] for field in snapshot.schema["fields"]}
-        fields = [field for field in self.schema["fields"] if field["name"] not in known]
+        existing = {field["name"] for field in snapshot.schema["fields"]}
+        fields = [field for field in self.schema["fields"] if field["name"] not in existing]
         if fields:
             step = dataclasses.replace(stamp, publishes=False)
             if add_columns(snapshot, fields, step) is None or (now := self.opened()) is None:
@@ -152,14 +153,14 @@ class Journal:
 
 
 def to_merge(files: Sequence[LiveFile], new: int) -> list[LiveFile]:
-    """The files that become one with so many new rows."""
-    left, chosen, rows = list(files), [], new
+    """Return the files that are merged with this number of new rows."""
+    remaining, chosen, rows = list(files), [], new
     while rows < LARGEST:
-        same = [file for file in left if (file.rows or 0) < LARGEST and _tier(file.rows or 0) <= _tier(rows)]
+        same = [file for file in remaining if (file.rows or 0) < LARGEST and _tier(file.rows or 0) <= _tier(rows)]
         if len(same) < FAN_IN - 1:
             break
         chosen += same
-        left = [file for file in left if file not in same]
+        remaining = [file for file in remaining if file not in same]
         rows += sum(file.rows or 0 for file in same)
     return chosen
 

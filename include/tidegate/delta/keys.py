@@ -1,4 +1,4 @@
-"""Sets of keys in Arrow: which rows have a key of a batch, which files could hold one. Null equals null.
+"""Sets of keys in Arrow: finds rows with a key of a batch, and files that may hold one. Null equals null.
 
 A key of several columns becomes one number: each column's values are replaced by their position among the
 batch's distinct values, and pairs of positions again by theirs. What has no position is not in the batch.
@@ -35,11 +35,11 @@ class Keys:
         return len(self._pairs[-1] if self._pairs else self._values[0])
 
     def codes(self, rows: pa.Table) -> Any:
-        """For each row the number of its key, null if the set does not hold it. Equal keys, equal numbers."""
+        """Return for each row the number of its key, null if the set does not hold it. Equal keys, equal numbers."""
         return self._code(rows, learn=False)
 
     def held(self, rows: pa.Table) -> Any:
-        """For each row whether the set holds its key."""
+        """Return for each row whether the set holds its key."""
         import pyarrow.compute as pc
 
         if len(self._names) == 1:
@@ -47,7 +47,7 @@ class Keys:
         return pc.is_valid(self.codes(rows))
 
     def may_touch(self, file: LiveFile) -> bool:
-        """Whether a file could hold one of the keys, by what the log says about it."""
+        """Return whether a file could hold one of the keys, by its entry in the log."""
         return all(self._may_hold(place, file) for place in range(len(self._names)))
 
     def _code(self, rows: pa.Table, *, learn: bool) -> Any:
@@ -89,8 +89,8 @@ class _Ordered:
     def __init__(self, values: Any) -> None:
         import pyarrow.compute as pc
 
-        known = values.drop_null()
-        self._values = known.take(pc.array_sort_indices(known))
+        present = values.drop_null()
+        self._values = present.take(pc.array_sort_indices(present))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -99,7 +99,7 @@ class _Ordered:
         return self._values[place].as_py()
 
     def between(self, low: Any, high: Any) -> bool:
-        """Whether a value lies in [low, high]."""
+        """Return whether a value lies in [low, high]."""
         values: Sequence[Any] = self  # type: ignore[assignment]
         place = bisect_left(values, low)
         return place < len(self) and bool(self[place] <= high)

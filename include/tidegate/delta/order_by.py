@@ -1,4 +1,4 @@
-"""Which rows count where an order says so: those of the batch, or those that the table holds already.
+"""Decides by an order which rows count: those of the batch, or those that the table holds already.
 
 Without this, a row that comes late, in a later checkpoint, would replace a newer one; and the table would
 depend on how the input was cut into checkpoints.
@@ -23,10 +23,10 @@ _RANK = "rank"
 
 @dataclass(frozen=True)
 class Newest:
-    """What a merge keeps and what it drops."""
+    """The rows that a merge keeps and drops."""
 
     won: Keys
-    """Keys whose row comes from the batches: what the table holds under them goes."""
+    """Keys whose row comes from the batches: the table's rows with these keys are dropped."""
     late: dict[str, Any]
     """By file of the batches: a mask of the rows that do not count."""
 
@@ -46,24 +46,30 @@ def newest(
     import pyarrow as pa
 
     names = list(dict.fromkeys([*keys, *order]))
-    parts = [(rank, source, key_rows(table, source, names)) for rank, each in enumerate(batches, 1) for source in each]
-    known = Keys(_joined([rows for _, _, rows in parts], names, table).select(list(keys)))
-    held = [_held(key_rows(table, source, names), keys, known) for source in live]
-    rows = _joined([*held, *(rows for _, _, rows in parts)], names, table)
-    ranks = np.repeat([0] * len(held) + [rank for rank, _, _ in parts], [*map(len, held), *(len(p[2]) for p in parts)])
-    first = _first_of_each(known.codes(rows.select(list(keys))), rows.select(list(order)), pa.array(ranks, pa.int64()))
+    parts = [
+        (rank, source, key_rows(table, source, names)) for rank, batch in enumerate(batches, 1) for source in batch
+    ]
+    batch_keys = Keys(_joined([rows for _, _, rows in parts], names, table).select(list(keys)))
+    stored = [_held(key_rows(table, source, names), keys, batch_keys) for source in live]
+    rows = _joined([*stored, *(rows for _, _, rows in parts)], names, table)
+    ranks = np.repeat(
+        [0] * len(stored) + [rank for rank, _, _ in parts], [*map(len, stored), *(len(p[2]) for p in parts)]
+    )
+    first = _first_of_each(
+        batch_keys.codes(rows.select(list(keys))), rows.select(list(order)), pa.array(ranks, pa.int64())
+    )
     won = rows.filter(pa.array(first & (ranks > 0))).select(list(keys))
-    late, start = {}, sum(map(len, held))
+    late, start = {}, sum(map(len, stored))
     for _, source, part in parts:
-        lost = ~first[start : start + len(part)]
+        superseded = ~first[start : start + len(part)]
         start += len(part)
-        if lost.any():
-            late[source.path] = pa.array(lost)
+        if superseded.any():
+            late[source.path] = pa.array(superseded)
     return Newest(Keys(won), late)
 
 
-def _held(rows: pa.Table, keys: Sequence[str], known: Keys) -> pa.Table:
-    return rows.filter(known.held(rows.select(list(keys))))
+def _held(rows: pa.Table, keys: Sequence[str], batch_keys: Keys) -> pa.Table:
+    return rows.filter(batch_keys.held(rows.select(list(keys))))
 
 
 def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa.Table:
@@ -75,7 +81,7 @@ def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa
 
 
 def _first_of_each(codes: Any, order: pa.Table, ranks: Any) -> Any:
-    """A mask of the rows that come first among those with their code: greatest order, then highest rank."""
+    """Return a mask of the first row for each code: greatest order, then highest rank."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -63,12 +63,12 @@ _LEAST_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
 THREADS = max(2, min(4, os.cpu_count() or 2))
-"""Each holds a row group in memory."""
+"""Each thread holds a row group in memory."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file to be read: live in a table, or staged."""
+    """A file to read: live in a table, or staged."""
 
     path: str
     size: int
@@ -89,12 +89,12 @@ class RowGroup:
     start: int
     rows: int
     size: int
-    """About as many bytes as it has in the file."""
+    """Approximately the number of its bytes in the file."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What every file of a table has in common."""
+    """The properties that all files of a table share."""
 
     location: Location
     schema: Json
@@ -102,7 +102,7 @@ class Table:
 
 
 def key_rows(table: Table, source: InputFile, names: Sequence[str]) -> pa.Table:
-    """Some columns of a file, typed as the table types them; partition columns included."""
+    """Read some columns of a file, typed as the table types them; partition columns included."""
     import pyarrow as pa
 
     parts = [read_part(table, part, names) for part in parts_of(table, source)]
@@ -110,21 +110,20 @@ def key_rows(table: Table, source: InputFile, names: Sequence[str]) -> pa.Table:
 
 
 def rewrite(
-    table: Table, sources: Sequence[InputFile], names: Sequence[str], lost: Lost, folder: str
+    table: Table, sources: Sequence[InputFile], names: Sequence[str], find_lost: Lost, folder: str
 ) -> tuple[list[InputFile], list[StagedFile]]:
-    """Files without the rows that `lost` picks by their `names` columns, written durably into `folder`.
+    """Write files without the rows that `find_lost` picks by their `names` columns, durably, into `folder`.
 
-    `lost` gets some rows of a file, the file, and the number of the first of these rows; it answers with a
-    mask. Returns the files that lose rows, and the files that take their place. A file that loses nothing is
-    in neither list.
+    `find_lost` gets some rows of a file, the file, and the number of the first of these rows; it returns a mask.
+    Return the files that lose rows, and the files that take their place. A file that loses nothing is in neither list.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = [part for found in pool.map(lambda source: parts_of(table, source), sources) for part in found]
-        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, lost), parts), strict=True))
+        parts = [part for groups in pool.map(lambda source: parts_of(table, source), sources) for part in groups]
+        masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, find_lost), parts), strict=True))
         losing = {source.path for source in touched(masks)}
         bundles = _bundles([part for part in parts if part.source.path in losing])
-        written = [each for each, _ in _without(table, bundles, masks, folder, None, pool) if each is not None]
-        files = list(pool.map(lambda each: describe(table.location, each[0], table.schema, each[1]), written))
+        written = [file for file, _ in _without(table, bundles, masks, folder, None, pool) if file is not None]
+        files = list(pool.map(lambda file: describe(table.location, file[0], table.schema, file[1]), written))
     table.location.sync(file.path for file in files)
     return touched(masks), files
 
@@ -133,14 +132,14 @@ def divide(
     table: Table,
     masks: Mapping[RowGroup, Any],
     folder: str,
-    lost: Callable[[RowGroup, pa.Table], T],
+    take_lost: Callable[[RowGroup, pa.Table], T],
     *,
     every: bool = False,
 ) -> Iterator[T]:
-    """The same for rows that somebody wants: by and by, what `lost` answers for the rows that a part loses.
+    """Rewrite files without some rows, and yield the results of `take_lost` for the rows that each part loses.
 
-    masks: of all parts of some files. Each that loses rows, or each at all, becomes a new one. Once the last answer is
-    had, these are there; they are not durable yet.
+    masks: of all parts of some files. Each file that loses rows, or every file, is replaced by a new one. The new files
+    exist once the last result is taken; they are not durable yet.
     """
     sources = [part.source for part in masks] if every else touched(masks)
     losing: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
@@ -148,12 +147,12 @@ def divide(
         if part.source.path in losing:
             losing[part.source.path].append(part)
     with ThreadPoolExecutor(THREADS) as pool:
-        for _, answers in _without(table, [*losing.values()], masks, folder, lost, pool):
+        for _, answers in _without(table, [*losing.values()], masks, folder, take_lost, pool):
             yield from answers
 
 
 def touched(masks: Mapping[RowGroup, Any]) -> list[InputFile]:
-    """The files that lose rows."""
+    """Return the files that lose rows."""
     import pyarrow.compute as pc
 
     return list({part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}.values())
@@ -164,15 +163,17 @@ def _without(
     bundles: Sequence[Sequence[RowGroup]],
     masks: Mapping[RowGroup, Any],
     folder: str,
-    lost: Callable[[RowGroup, pa.Table], T] | None,
+    take_lost: Callable[[RowGroup, pa.Table], T] | None,
     pool: Executor,
 ) -> Iterator[tuple[_Written | None, list[T]]]:
-    """A new file for each bundle; with what `lost` answers."""
+    """Write a new file for each bundle; yield it with the results of `take_lost`."""
     paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
     work = iter(list(zip(bundles, paths, strict=True)))
 
     def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
-        return [pool.submit(_write, table, bundle, path, masks, lost) for bundle, path in itertools.islice(work, count)]
+        return [
+            pool.submit(_write, table, bundle, path, masks, take_lost) for bundle, path in itertools.islice(work, count)
+        ]
 
     at_work = deque(submitted(THREADS + 1))
     while at_work:  # no more than somebody takes: what is answered may be as large as the files
@@ -181,45 +182,45 @@ def _without(
 
 
 def parts_of(table: Table, source: InputFile) -> list[RowGroup]:
-    """A file's row groups."""
+    """Return a file's row groups."""
     with open_parquet(table.location, source.path) as file:
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-    found, start = [], 0
+    parts, start = [], 0
     for place, group in enumerate(groups):
-        found.append(RowGroup(source, place, start, group.num_rows, source.size // len(groups)))
+        parts.append(RowGroup(source, place, start, group.num_rows, source.size // len(groups)))
         start += group.num_rows
-    return found
+    return parts
 
 
 def read_part(table: Table, part: RowGroup, names: Sequence[str]) -> pa.Table:
-    """Some columns of a row group, in the table's types."""
+    """Read some columns of a row group, in the table's types."""
     return _read(table, part, arrow_schema(table.schema, names))
 
 
 def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
-    """The same in these types. One thread: there are as many readers as cores."""
+    """Read columns in these types. One thread: there are as many readers as cores."""
     with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
-        there = set(file.schema_arrow.names)
-        stored = [name for name in schema.names if name not in part.source.partition and name in there]
-        rows = file.read_row_group(part.group, columns=_paths(stored), use_threads=False)
+        stored = set(file.schema_arrow.names)
+        names = [name for name in schema.names if name not in part.source.partition and name in stored]
+        rows = file.read_row_group(part.group, columns=_paths(names), use_threads=False)
     return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
 
 
-def _mask(table: Table, part: RowGroup, names: Sequence[str], lost: Lost) -> Any:
-    return lost(read_part(table, part, names), part.source, part.start)
+def _mask(table: Table, part: RowGroup, names: Sequence[str], find_lost: Lost) -> Any:
+    return find_lost(read_part(table, part, names), part.source, part.start)
 
 
 def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
-    """What goes into one file: parts of one partition, so many that all threads have work."""
+    """Return the parts for each new file: of one partition, and few enough that all threads have work."""
     limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // THREADS))
     open_bundles: dict[tuple[tuple[str, str | None], ...], list[RowGroup]] = {}
-    done = []
+    bundles = []
     for part in parts:
         bundle = open_bundles.setdefault(tuple(sorted(part.source.partition.items())), [])
         bundle.append(part)
-        if sum(each.size for each in bundle) >= limit:
-            done.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
-    return done + list(open_bundles.values())
+        if sum(part.size for part in bundle) >= limit:
+            bundles.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
+    return bundles + list(open_bundles.values())
 
 
 def _write(
@@ -227,12 +228,12 @@ def _write(
     bundle: Sequence[RowGroup],
     path: str,
     masks: Mapping[RowGroup, Any],
-    lost: Callable[[RowGroup, pa.Table], T] | None,
+    take_lost: Callable[[RowGroup, pa.Table], T] | None,
 ) -> tuple[_Written | None, list[T]]:
-    """The rows that stay, in one file, if any does; and what is answered for the others."""
+    """Write the remaining rows to one file, if there are any; return it with the results for the others."""
     answers: list[T] = []
     partition = bundle[0].source.partition
-    stored = [each["name"] for each in table.schema["fields"] if each["name"] not in partition]
+    stored = [field["name"] for field in table.schema["fields"] if field["name"] not in partition]
     plain = arrow_schema(table.schema, stored)
     schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
 
@@ -241,8 +242,8 @@ def _write(
 
         for part in bundle:
             rows, mask = _read(table, part, schema), masks[part]
-            if lost is not None:
-                answers.append(lost(part, rows.filter(mask).cast(plain)))
+            if take_lost is not None:
+                answers.append(take_lost(part, rows.filter(mask).cast(plain)))
             yield without_unused(rows.filter(pc.invert(mask)))
 
     written = write_parquet(table.location, path, schema, kept())
@@ -250,36 +251,36 @@ def _write(
 
 
 def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
-    """Columns that are written as numbers of few different values in all these files: so texts can be read, and
-    written again."""
-    found: list[set[str]] = []
+    """Return the text columns that are dictionary-encoded in all these files: so they can be read and written that
+    way."""
+    per_file: list[set[str]] = []
     for source in sources:
         with open_parquet(table.location, source.path) as file:
             groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
         for group in groups:
             chunks = [group.column(place) for place in range(group.num_columns)]
-            found.append(
+            per_file.append(
                 {
                     chunk.path_in_schema
                     for chunk in chunks
                     if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
                 }
             )
-    return set.intersection(*found) if found else set()
+    return set.intersection(*per_file) if per_file else set()
 
 
 def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> int:
-    """Rows of this schema in a new file. Answers with how many were given; of none there is no file."""
+    """Write rows of this schema to a new file; return their number. Without rows there is no file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    given = [0]
+    count = [0]
 
     def counted() -> Iterator[pa.Table]:
-        for each in rows:
-            given[0] += each.num_rows
-            if each.num_rows:
-                yield each
+        for batch in rows:
+            count[0] += batch.num_rows
+            if batch.num_rows:
+                yield batch
 
     groups = _row_groups(counted())
     first = next(groups, None)
@@ -301,23 +302,24 @@ def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterab
                 writer.write_table(group, row_group_size=_GROUP_ROWS)
     except (pa.ArrowException, OSError) as error:
         raise unavailable(location.full(path), error) from error
-    return given[0]
+    return count[0]
 
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Parts put together until they make a decent row group."""
+    """Combine parts until they make a decent row group."""
     import pyarrow as pa
 
-    held: list[pa.Table] = []
+    tables: list[pa.Table] = []
     for part in parts:
-        held.append(part)
-        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield pa.concat_tables(held).unify_dictionaries()
-            held = []
-    if held:
-        yield pa.concat_tables(held).unify_dictionaries()
+        tables.append(part)
+        if sum(table.nbytes for table in tables) >= _GROUP_BYTES:
+            yield pa.concat_tables(tables).unify_dictionaries()
+            tables = []
+    if tables:
+        yield pa.concat_tables(tables).unify_dictionaries()
 
 
 def _paths(names: Sequence[str]) -> list[str] | None:
-    """What to ask a Parquet reader for: it takes a dot in a name for a nested field, so those read it all."""
+    """Return the columns for a Parquet reader: it takes a dot in a name for a nested field, so such files are read
+    whole."""
     return None if any("." in name for name in names) else list(names)

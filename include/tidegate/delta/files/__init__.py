@@ -1,1 +1,1 @@
-"""A Delta table's files: where they are, what their footers say, how they get to the disk."""
+"""A Delta table's files: their location, their footers, and how they get to the disk."""

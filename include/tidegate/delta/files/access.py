@@ -1,4 +1,4 @@
-"""Plain access to the files of a table: on local disks by the operating system, else through delta-rs.
+"""Plain access to the files of a table: on local disks by the operating system, otherwise through delta-rs.
 
 Paths are relative to the table's root and raw (nothing is percent-encoded). Local folders never
 touch delta-rs' runtime here: it does not survive a fork.
@@ -31,7 +31,7 @@ _TOLD = 500
 
 @dataclass(frozen=True)
 class Location:
-    """The root folder of a table, and how to log in there (never shown: options may hold secrets)."""
+    """The root folder of a table, and its storage options (never shown: they may hold secrets)."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -41,15 +41,15 @@ class Location:
         return not is_url(self.url)
 
     def local(self, path: str) -> Path:
-        """`path` on the local disk."""
+        """Return `path` on the local disk."""
         return Path(self.url, path)
 
     def full(self, path: str) -> str:
-        """`path` as Spark takes it: an absolute local path or a URL."""
+        """Return `path` for Spark: an absolute local path or a URL."""
         return str(self.local(path)) if self.is_local else f"{self.url}/{path}"
 
     def read(self, path: str) -> bytes | None:
-        """The file's bytes, or None if there is no such file."""
+        """Return the file's bytes, or None if there is no such file."""
         try:
             return self.local(path).read_bytes() if self.is_local else _get(self, path)
         except FileNotFoundError:
@@ -58,13 +58,13 @@ class Location:
             raise unavailable(self.full(path), error) from error
 
     def open(self, path: str) -> Any:
-        """The file as a pyarrow input, for readers that need parts of it."""
+        """Open the file as a pyarrow input, for readers that need parts of it."""
         import pyarrow as pa
 
         return pa.memory_map(self.full(path)) if self.is_local else file_system(self).open_input_file(path)
 
     def create(self, path: str) -> Any:
-        """A new file as a pyarrow output; folders above it are made."""
+        """Create a new file as a pyarrow output, with the folders above it."""
         import pyarrow as pa
 
         if not self.is_local:
@@ -73,7 +73,7 @@ class Location:
         return pa.OSFile(self.full(path), "wb")
 
     def size(self, path: str) -> int | None:
-        """The file's size, or None if there is no such file."""
+        """Return the file's size, or None if there is no such file."""
         try:
             return self.local(path).stat().st_size if self.is_local else _size(self, path)
         except (FileNotFoundError, NotADirectoryError):
@@ -82,15 +82,15 @@ class Location:
             raise unavailable(self.full(path), error) from error
 
     def walk(self, folder: str) -> list[tuple[str, int]]:
-        """All files below `folder`, each with its size; hidden ones included. Nothing there: empty."""
+        """Yield all files below `folder`, each with its size; hidden ones included. A missing folder is empty."""
         try:
-            found = _walk_local(self, folder) if self.is_local else _walk_url(self, folder)
-            return sorted(found)
+            paths = _walk_local(self, folder) if self.is_local else _walk_url(self, folder)
+            return sorted(paths)
         except OSError as error:
             raise unavailable(self.full(folder), error) from error
 
     def modified(self, folder: str) -> dict[str, float]:
-        """All files below `folder`, and when each was last written, in seconds by the store's own clock."""
+        """Yield all files below `folder`, with the time of their last write, in seconds by the store's own clock."""
         try:
             if self.is_local:
                 return {path: self.local(path).stat().st_mtime for path, _ in _walk_local(self, folder)}
@@ -101,7 +101,7 @@ class Location:
             raise unavailable(self.full(folder), error) from error
 
     def remove_folder(self, folder: str) -> None:
-        """Delete `folder` and all below it. Repeatable."""
+        """Delete `folder` and everything below it. Repeatable."""
         try:
             if self.is_local:
                 shutil.rmtree(self.local(folder))
@@ -124,7 +124,8 @@ class Location:
             raise unavailable(self.url, error) from error
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make local files durable, and the folders from each of them up to the root. Others are already."""
+        """Make local files durable, and the folders from each of them up to the root. Files in other stores already
+        are."""
         if not self.is_local:
             return
         root = Path(self.url)
@@ -138,7 +139,7 @@ class Location:
 
 
 def locate(place: Place, path: str) -> Location:
-    """Where the table that the user calls `path` lies."""
+    """Return the location of the table that the user calls `path`."""
     url = place.url(path)
     if not is_url(url) and any(letter in url for letter in "%\\"):
         raise Invalid(
@@ -150,24 +151,24 @@ def locate(place: Place, path: str) -> Location:
     return Location(url, place.options)
 
 
-def unavailable(where: str, error: BaseException) -> Unavailable:
-    """Storage did not do what was asked: says which path and why, never the options used."""
+def unavailable(location: str, error: BaseException) -> Unavailable:
+    """Return the error for a failed storage operation: it names the path and the reason, never the options used."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
-        f"Storage did not answer for {where}: {told(error)}",
+        f"Storage did not answer for {location}: {told(error)}",
         help="free some space" if full else "check the path, permissions and network; it is tried again",
         reason="STORAGE",
     )
 
 
 def told(error: BaseException) -> str:
-    """An engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
+    """Return an engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
     return " ".join(text.replace("↳", ":").split())[:_TOLD]
 
 
 def _fsync_all(paths: Collection[Path], threads_from: int) -> None:
-    """What is asked for at once, the disk writes at once. For a few folders threads cost more than that saves."""
+    """Sync all at once, so that the disk writes all at once. For a few folders, threads cost more than that saves."""
     if len(paths) < threads_from:
         for path in paths:
             _fsync(path)
@@ -199,7 +200,7 @@ def _walk_local(location: Location, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def file_system(location: Location) -> Any:
-    """The root as a pyarrow file system."""
+    """Return the root as a pyarrow file system."""
     import pyarrow.fs
     from deltalake.fs import DeltaStorageHandler
 

@@ -1,4 +1,4 @@
-"""Copy files from one folder to another under the same names, whole and durable, with their hashes."""
+"""Copies files from one folder to another under the same names, whole and durable, with their hashes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CHUNK = 1 << 20
 
 
 def copy_files(source: Location, target: Location, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """Copy these files; answers with the size and sha256 of each. Repeatable: nobody ever sees half of one."""
-    found = {path: _copy(source, target, path) for path in paths}
-    target.sync(found)
-    return found
+    """Copy these files; return the size and sha256 of each. Repeatable: nobody ever sees half of one."""
+    copies = {path: _copy(source, target, path) for path in paths}
+    target.sync(copies)
+    return copies
 
 
 def hash_of(location: Location, path: str) -> tuple[int, str]:
-    """The size and sha256 of a file."""
+    """Return the size and sha256 of a file."""
     try:
         with location.open(path) as stream:
             return _through(stream, None)
@@ -32,17 +32,17 @@ def hash_of(location: Location, path: str) -> tuple[int, str]:
 
 
 def _copy(source: Location, target: Location, path: str) -> tuple[int, str]:
-    aside = f"{path}.{seams.new_id()}.tmp" if target.is_local else path
+    temporary = f"{path}.{seams.new_id()}.tmp" if target.is_local else path
     try:
-        with source.open(path) as stream, target.create(aside) as copy:
-            found = _through(stream, copy)
+        with source.open(path) as stream, target.create(temporary) as copy:
+            size_and_hash = _through(stream, copy)
         if target.is_local:
-            os.replace(target.local(aside), target.local(path))
+            os.replace(target.local(temporary), target.local(path))
     except OSError as error:
         if target.is_local:
-            target.local(aside).unlink(missing_ok=True)
+            target.local(temporary).unlink(missing_ok=True)
         raise unavailable(target.full(path), error) from error
-    return found
+    return size_and_hash
 
 
 def _through(stream: Any, copy: IO[bytes] | None) -> tuple[int, str]:

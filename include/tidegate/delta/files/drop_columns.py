@@ -1,4 +1,4 @@
-"""Takes the last columns out of a Parquet file without writing it anew: only its footer says that they are there.
+"""Drops the last columns of a Parquet file without rewriting it: only the footer is changed.
 
 What they take up stays in the file, where nobody looks. They are to be short: bits that are nearly always the same.
 """
@@ -19,7 +19,7 @@ __all__ = ["drop_columns"]
 
 _MAGIC = b"PAR1"
 _SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
-"""Under this key Spark notes the schema that it has written; it goes by it when it reads."""
+"""The key under which Spark stores the schema that it has written, and by which it reads."""
 
 # Fields of Parquet's footer, by their numbers in its format.
 _SCHEMA, _GROUPS, _NOTES, _ORDERS = 2, 4, 5, 7
@@ -30,7 +30,7 @@ _KEY, _VALUE = 1, 2
 
 
 def drop_columns(path: Path, names: Sequence[str]) -> None:
-    """Let a file of nobody else's have no columns of these names. They are its last ones, and plain ones."""
+    """Drop trailing plain columns with these names from an uncommitted Parquet file by editing its footer."""
     try:
         with path.open("r+b") as file:
             size = file.seek(0, 2)
@@ -41,16 +41,11 @@ def drop_columns(path: Path, names: Sequence[str]) -> None:
             start = file.seek(-8 - length, 2)
             footer = decode(file.read(length))
             _forget(footer, names)
-            said = encode(footer)
+            encoded = encode(footer)
             file.seek(start)
-            file.write(said + len(said).to_bytes(4, "little") + _MAGIC)
+            file.write(encoded + len(encoded).to_bytes(4, "little") + _MAGIC)
             file.truncate()
-    except (
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-    ) as error:  # what is no footer may be decoded to anything
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # bad footers decode to anything
         raise Corrupt(
             f"{path} is not the Parquet file that was written there: {error}",
             expected="the file exactly as Spark wrote it",
@@ -62,27 +57,27 @@ def drop_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def _forget(footer: ThriftStruct, names: Sequence[str]) -> None:
-    schema, gone = footer.get(_SCHEMA).values, len(names)
-    there = [element.get(_NAME).decode() for element in schema[-gone:]]
-    if there != list(names):
-        raise ValueError(f"its last columns are {', '.join(there)}, not {', '.join(names)}")
-    del schema[-gone:]
-    schema[0].put(_CHILDREN, schema[0].get(_CHILDREN) - gone)
+    schema, dropped = footer.get(_SCHEMA).values, len(names)
+    last_names = [element.get(_NAME).decode() for element in schema[-dropped:]]
+    if last_names != list(names):
+        raise ValueError(f"its last columns are {', '.join(last_names)}, not {', '.join(names)}")
+    del schema[-dropped:]
+    schema[0].put(_CHILDREN, schema[0].get(_CHILDREN) - dropped)
     for group in footer.get(_GROUPS).values:
-        _forget_chunks(group, gone)
+        _forget_chunks(group, dropped)
     if (orders := footer.get(_ORDERS)) is not None:
-        del orders.values[-gone:]
+        del orders.values[-dropped:]
     for note in (footer.get(_NOTES) or Items(0, [])).values:
         if note.get(_KEY) == _SPARKS:
-            told: Any = msgspec.json.decode(note.get(_VALUE))
-            told["fields"] = [field for field in told["fields"] if field["name"] not in names]
-            note.put(_VALUE, msgspec.json.encode(told))
+            row_schema: Any = msgspec.json.decode(note.get(_VALUE))
+            row_schema["fields"] = [field for field in row_schema["fields"] if field["name"] not in names]
+            note.put(_VALUE, msgspec.json.encode(row_schema))
 
 
-def _forget_chunks(group: ThriftStruct, gone: int) -> None:
+def _forget_chunks(group: ThriftStruct, dropped: int) -> None:
     chunks = group.get(_CHUNKS).values
-    about = [chunk.get(_ABOUT) for chunk in chunks[-gone:]]
-    del chunks[-gone:]
-    group.put(_BYTES, group.get(_BYTES) - sum(each.get(_CHUNK_BYTES) for each in about))
+    about = [chunk.get(_ABOUT) for chunk in chunks[-dropped:]]
+    del chunks[-dropped:]
+    group.put(_BYTES, group.get(_BYTES) - sum(chunk.get(_CHUNK_BYTES) for chunk in about))
     if group.get(_PACKED) is not None:
-        group.put(_PACKED, group.get(_PACKED) - sum(each.get(_CHUNK_PACKED) for each in about))
+        group.put(_PACKED, group.get(_PACKED) - sum(chunk.get(_CHUNK_PACKED) for chunk in about))

@@ -19,11 +19,11 @@ __all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "refuse_di
 
 
 _TEXT_BYTES = 32 << 20
-"""Columns of longer texts get no bounds: reading them would cost more than a skipped file saves."""
+"""Columns with longer texts get no bounds: reading them would cost more than a skipped file saves."""
 
 
 class StagedFile(Struct, frozen=True, kw_only=True):
-    """One data file that lies inside a table and that no log names yet."""
+    """One data file inside a table that no log names yet."""
 
     path: str
     """Raw and relative to the table's root: delta-rs percent-encodes it itself."""
@@ -34,13 +34,13 @@ class StagedFile(Struct, frozen=True, kw_only=True):
     """Delta's statistics, as the JSON text that goes into the log."""
 
     def partition_texts(self) -> dict[str, str | None]:
-        """The partition values in the log's form."""
+        """Return the partition values in the log's form."""
         return self.partition
 
     def without_partition(self, name: str) -> StagedFile:
-        """The file, without a folder level that means nothing to the table."""
-        rest = {each: value for each, value in self.partition.items() if each != name}
-        return msgspec.structs.replace(self, partition=rest)
+        """Return the file without a folder level that has no meaning for the table."""
+        remaining = {key: value for key, value in self.partition.items() if key != name}
+        return msgspec.structs.replace(self, partition=remaining)
 
 
 def stage(
@@ -52,31 +52,31 @@ def stage(
     *,
     written: int | None,
 ) -> list[StagedFile]:
-    """Everything that Spark wrote below `folder`, durable. Files without rows are deleted, not listed.
+    """List everything that Spark wrote below `folder`, and make it durable. Files without rows are deleted, not listed.
 
     sync: makes files durable instead of `location.sync`, if something else can be done meanwhile.
-    written: how many rows there are, as counted by those who wrote them. Unavailable if the files hold another number.
-        None: nobody can tell.
+    written: the number of rows, as counted by their writers. Unavailable if the files hold another number. None: it is
+        not known.
 
-    Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then
-    what lies in the folder is what successful tasks reported.
+    Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then the folder
+    holds exactly what successful tasks reported.
     """
     paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
     with ThreadPoolExecutor(max_workers=4) as pool:
         files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
     refuse_difference(location.full(folder), written, sum(file.rows for file in files))
     location.remove_files(file.path for file in files if not file.rows)
-    kept = [file for file in files if file.rows]
-    (sync or location.sync)([file.path for file in kept])
-    return kept
+    with_rows = [file for file in files if file.rows]
+    (sync or location.sync)([file.path for file in with_rows])
+    return with_rows
 
 
-def refuse_difference(where: str, written: int | None, found: int) -> None:
-    """Unavailable if what was written is not what the files hold: a folder tells what lies there, not what should."""
-    if written is None or written == found:
+def refuse_difference(location: str, written: int | None, counted: int) -> None:
+    """Raise Unavailable if the files do not hold the number of rows written: a folder cannot show what is missing."""
+    if written is None or written == counted:
         return
     raise Unavailable(
-        f"{written:,} rows were written into {where}, and the files there hold {found:,}",
+        f"{written:,} rows were written into {location}, and the files there hold {counted:,}",
         expected="that the machines of Spark and this process see the same files under this path",
         help="mount the folder on every machine that Spark's tasks run on, under the same path as here, or use a path "
         "that all of them see, such as an object store; then it is tried again",
@@ -85,7 +85,7 @@ def refuse_difference(where: str, written: int | None, found: int) -> None:
 
 
 def rows_below(location: Location, folder: str, names: Collection[str] | None = None) -> int:
-    """How many rows the data files below `folder` hold. names: of these files only."""
+    """Return the number of rows in the data files below `folder`. names: of these files only."""
     paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
     paths = [path for path in paths if names is None or path.rsplit("/", 1)[1] in names]
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -98,7 +98,7 @@ def _rows_in(location: Location, path: str) -> int:
 
 
 def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
-    """Those of `files` that are gone or have another size."""
+    """Return those of `files` that are gone or have another size."""
     return [file.path for file in files if location.size(file.path) != file.size]
 
 
@@ -108,7 +108,7 @@ def _staged(location: Location, folder: str, path: str, schema: Json, partition_
 
 
 def describe(location: Location, path: str, schema: Json, partition: dict[str, str | None]) -> StagedFile:
-    """One file that somebody wrote, from its footer."""
+    """Describe one file from its footer, whoever wrote it."""
     with open_parquet(location, path) as file:
         stats = file_stats(file.metadata, schema, tuple(partition), lambda name: _text_bounds(file, name))
     size = location.size(path)
@@ -124,7 +124,7 @@ def describe(location: Location, path: str, schema: Json, partition: dict[str, s
 
 @contextlib.contextmanager
 def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> Iterator[Any]:
-    """A Parquet file to be read. Spark's old INT96 timestamps are microseconds, as everywhere in Delta.
+    """Open a Parquet file. Spark's old INT96 timestamps are microseconds, as everywhere in Delta.
 
     coded: columns of texts to be read as numbers of few different ones.
     """
@@ -149,15 +149,15 @@ def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> It
 
 
 def _text_bounds(file: Any, name: str) -> tuple[str | None, str | None]:
-    """The least and the greatest text of a column whose values are too long for the footer."""
+    """Return the least and the greatest text of a column whose values are too long for the footer."""
     import pyarrow.compute as pc
 
     place = file.schema_arrow.get_field_index(name)
     if place < 0 or "." in name or _bytes_of(file.metadata, name) > _TEXT_BYTES:
         return None, None
-    found = pc.min_max(file.read(columns=[name])[name])
+    bounds = pc.min_max(file.read(columns=[name])[name])
     try:
-        return found["min"].as_py(), found["max"].as_py()
+        return bounds["min"].as_py(), bounds["max"].as_py()
     except UnicodeDecodeError:
         return None, None
 
@@ -169,5 +169,5 @@ def _bytes_of(footer: Any, name: str) -> int:
 
 
 def _is_data(path: str) -> bool:
-    """Spark's own rule: what begins with '_' or '.' is not data (but a partition's folder `_a=1` is)."""
+    """Apply Spark's own rule: names with a leading '_' or '.' are not data (but a partition's folder `_a=1` is)."""
     return not any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in path.split("/"))

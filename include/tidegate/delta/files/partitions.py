@@ -1,4 +1,4 @@
-"""Partition values: how Spark is made to name folders, and what Delta's log says instead.
+"""Partition values: the folder names that Spark is made to write, and their form in Delta's log.
 
 A folder's name goes through Spark's cast to string, in which a timestamp depends on the session's zone and
 means two instants in one night each autumn. Timestamps are therefore written as microseconds.
@@ -26,7 +26,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def nameable(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> DataFrame:
-    """The frame with partition columns whose text means the same everywhere."""
+    """Return the frame with partition columns whose text means the same everywhere."""
     by_name = columns(schema)
     micros = {name for name in partition_by if by_name[name]["type"] == "timestamp"}
     if not micros:
@@ -38,15 +38,15 @@ def nameable(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> Dat
 
 
 def partition_values(path: str, schema: Json, partition_by: Sequence[str]) -> dict[str, str | None]:
-    """What the folders of `path` (relative to the attempt's folder) say about each partition column.
+    """Return each partition column's value from the folders of `path` (relative to the attempt's folder).
 
     An empty string and null share a folder, as in Delta's own writer: Delta has no empty partition value.
     """
-    found = dict(_split(folder, path) for folder in path.split("/")[:-1])
-    if list(found) != list(partition_by):
+    texts = dict(_split(folder, path) for folder in path.split("/")[:-1])
+    if list(texts) != list(partition_by):
         raise _strange(path)
     by_name = columns(schema)
-    return {name: _value(text, by_name[name]["type"], path) for name, text in found.items()}
+    return {name: _value(text, by_name[name]["type"], path) for name, text in texts.items()}
 
 
 def _split(folder: str, path: str) -> tuple[str, str]:
@@ -60,9 +60,9 @@ def _value(text: str, kind: str, path: str) -> str | None:
     if text == _NULL:
         return None
     if kind == "timestamp":
-        if (shown := micros_text(int(text))) is None:
+        if (moment_text := micros_text(int(text))) is None:
             raise _strange(path)
-        return shown + "Z"
+        return moment_text + "Z"
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
 
 

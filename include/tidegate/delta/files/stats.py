@@ -26,10 +26,10 @@ __all__ = ["COLUMNS", "decimal_text", "file_stats", "float_text", "micros_text"]
 Look = Callable[[str], tuple[str | None, str | None]]
 
 COLUMNS = 32
-"""As many leaf columns as Delta itself indexes by default."""
+"""The number of leaf columns that Delta itself indexes by default."""
 
 _TEXT = 32
-"""As many characters of a string as Delta itself keeps."""
+"""The number of characters of a string that Delta itself keeps."""
 
 _EXACT = Context(prec=76)
 _LAST = "\U0010ffff"
@@ -48,7 +48,7 @@ class _Leaf:
 
 @dataclass
 class _Bounds:
-    """What the row groups say about one leaf, merged."""
+    """The merged bounds of one leaf over the row groups."""
 
     low: Any = None
     high: Any = None
@@ -57,7 +57,7 @@ class _Bounds:
 
 
 def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Look | None = None) -> Json:
-    """One file's statistics in Delta's form, from its Parquet metadata.
+    """Return one file's statistics in Delta's form, from its Parquet metadata.
 
     look: the least and the greatest value of a top-level column, for those few that the metadata lacks.
     """
@@ -82,7 +82,7 @@ def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Loo
 
 
 def micros_text(micros: int) -> str | None:
-    """Microseconds since 1970 as ISO text without zone; None outside of the years 1 to 9999."""
+    """Return microseconds since 1970 as ISO text without zone; None outside of the years 1 to 9999."""
     try:
         return (EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26]
     except OverflowError:
@@ -90,27 +90,27 @@ def micros_text(micros: int) -> str | None:
 
 
 def float_text(value: float) -> str:
-    """What JSON has no number for, as both engines write and read it."""
+    """Return the text for a float that JSON has no number for, as both engines write and read it."""
     return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
 
 
 def decimal_text(value: Decimal) -> str:
-    """A decimal in plain digits: neither engine reads every exponent that Python or Java may print."""
+    """Return a decimal in plain digits: neither engine reads every exponent that Python or Java may print."""
     return f"{value:f}"
 
 
 def _leaves(schema: Json, skipped: set[str]) -> Iterator[_Leaf]:
-    for each in schema["fields"]:
-        if each["name"] not in skipped:
-            yield from _below(each["type"], (each["name"],), False)
+    for column in schema["fields"]:
+        if column["name"] not in skipped:
+            yield from _below(column["type"], (column["name"],), False)
 
 
 def _below(kind: Any, path: tuple[str, ...], listed: bool) -> Iterator[_Leaf]:
     if isinstance(kind, str):
         yield _Leaf(path, kind, listed)
     elif kind["type"] == "struct":
-        for each in kind["fields"]:
-            yield from _below(each["type"], (*path, each["name"]), listed)
+        for member in kind["fields"]:
+            yield from _below(member["type"], (*path, member["name"]), listed)
     else:
         for part in ("elementType", "keyType", "valueType"):
             if part in kind:
@@ -118,25 +118,25 @@ def _below(kind: Any, path: tuple[str, ...], listed: bool) -> Iterator[_Leaf]:
 
 
 def _merge(chunks: Sequence[Any], leaf: _Leaf, tells_nan: bool) -> _Bounds:
-    """Bounds over all row groups; one group without statistics makes the whole unknown."""
-    found = _Bounds()
+    """Merge the bounds of all row groups; one group without statistics makes the whole unknown."""
+    bounds = _Bounds()
     for chunk in chunks:
         stats = chunk.statistics
         nulls = stats.null_count if stats is not None and stats.has_null_count else None
-        found.nulls = None if found.nulls is None or nulls is None else found.nulls + nulls
+        bounds.nulls = None if bounds.nulls is None or nulls is None else bounds.nulls + nulls
         if nulls is not None and nulls == chunk.num_values:
             continue  # Nulls only: bounds of the other groups hold.
         low, high = _float_bounds(stats, tells_nan) if leaf.kind in _FLOATS else _raw_bounds(stats, leaf.kind)
         if low is None:
-            found.known = False
-        elif found.known:
-            found.low = low if found.low is None else min(found.low, low, key=_rank)
-            found.high = high if found.high is None else max(found.high, high, key=_rank)
-    return found
+            bounds.known = False
+        elif bounds.known:
+            bounds.low = low if bounds.low is None else min(bounds.low, low, key=_rank)
+            bounds.high = high if bounds.high is None else max(bounds.high, high, key=_rank)
+    return bounds
 
 
 def _raw_bounds(stats: Any, kind: str) -> tuple[Any, Any]:
-    """A row group's bounds in a form that compares as the engines do; (None, None): unknown."""
+    """Return a row group's bounds in a form that compares as the engines do; (None, None): unknown."""
     if stats is None or not stats.has_min_max or _family(kind) not in _BOUNDS:
         return None, None
     low, high = stats.min_raw, stats.max_raw
@@ -151,14 +151,14 @@ def _raw_bounds(stats: Any, kind: str) -> tuple[Any, Any]:
 
 
 def _float_bounds(stats: Any, tells_nan: bool) -> tuple[float, float]:
-    """Bounds of floats, if need be those that always hold."""
+    """Return bounds of floats, if need be those that always hold."""
     if stats is None or not stats.has_min_max:
         return -math.inf, math.nan
     return stats.min_raw, stats.max_raw if tells_nan else math.nan
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """NaN above everything."""
+    """Order NaN above everything."""
     unordered = isinstance(value, float) and math.isnan(value)
     return unordered, 0.0 if unordered else value
 
@@ -197,7 +197,7 @@ def _timestamp(value: Any, kind: str, upper: bool) -> Any:
 
 
 def _text(value: Any, kind: str, upper: bool) -> Any:
-    """At most 32 characters: a prefix is a lower bound, a prefix and the last code point an upper one."""
+    """Truncate to 32 characters: a prefix is a lower bound, a prefix and the last code point an upper one."""
     if len(value) <= _TEXT:
         return value
     if not upper:

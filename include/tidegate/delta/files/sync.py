@@ -1,4 +1,4 @@
-"""Makes files durable beside other work: Spark need not wait for the disk, only the ack."""
+"""Makes files durable in parallel with other work: Spark need not wait for the disk, only the ack."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Syncing:
         self._location = location
         self._begun: list[Future[float]] = []
         self.waited = 0.0
-        """Seconds for which somebody had nothing else to do."""
+        """Seconds that callers waited without other work."""
         self.span: tuple[float, float] | None = None
         """From when to when it took, once it is finished. None: there was nothing to do."""
         self._since: float | None = None
 
     def __call__(self, paths: list[str]) -> None:
-        """Begin with these."""
+        """Start with these files."""
         if self._since is None:
             self._since = seams.monotonic()
         pool = ThreadPoolExecutor(1, thread_name_prefix="sync")
@@ -36,19 +36,19 @@ class Syncing:
         return seams.monotonic()
 
     def finish(self) -> None:
-        """Return once all are durable; Unavailable if some could not be made so."""
+        """Return once all are durable; raise Unavailable if some could not be made so."""
         began = seams.monotonic()
-        ends = [each.result() for each in self._begun]
+        ends = [future.result() for future in self._begun]
         self.waited += seams.monotonic() - began
         if self._since is not None:
             self.span = self._since, max(ends)
 
     def leave(self) -> None:
-        """Return once nothing goes on any more, whatever came of it."""
+        """Return once nothing runs any more, whatever the result."""
         wait(self._begun)
 
 
 def seconds_beside(several: Sequence[Syncing]) -> float:
-    """From when the first of them began until the last one was done."""
-    spans = [each.span for each in several if each.span is not None]
+    """Return the time from the start of the first to the end of the last of them."""
+    spans = [sync.span for sync in several if sync.span is not None]
     return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0.0

@@ -1,4 +1,4 @@
-"""Thrift's compact form, in which a Parquet file's footer is written, as plain Python values and back.
+"""Thrift's compact encoding, used for a Parquet file's footer, as plain Python values and back.
 
 Nothing is known here of what the fields mean: so whatever a footer says is said by its copy, too.
 """
@@ -16,7 +16,7 @@ _WHOLE = (_I16, _I32, _I64)
 
 @dataclass
 class Items:
-    """A list or a set: the type of its items, and these."""
+    """A list or a set: the type of its items, and the items."""
 
     kind: int
     values: list[Any]
@@ -29,21 +29,21 @@ class ThriftStruct:
     fields: dict[int, tuple[int, Any]]
 
     def get(self, number: int) -> Any:
-        """A field's value, or None."""
+        """Return a field's value, or None."""
         return self.fields[number][1] if number in self.fields else None
 
     def put(self, number: int, value: Any) -> None:
-        """Another value for a field that is there."""
+        """Replace the value of an existing field."""
         self.fields[number] = (self.fields[number][0], value)
 
 
 def decode(data: bytes) -> ThriftStruct:
-    """What `data` says. ValueError or IndexError if it is no such text."""
+    """Decode `data`. Raise ValueError or IndexError if it is no such encoding."""
     return _Reader(data).struct()
 
 
 def encode(value: ThriftStruct) -> bytes:
-    """The text for a value."""
+    """Encode a value."""
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
@@ -65,12 +65,12 @@ class _Reader:
         return self.data[self.at - count : self.at]
 
     def varint(self) -> int:
-        found, shift = 0, 0
+        number, shift = 0, 0
         while True:
             byte = self.byte()
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return found
+                return number
             shift += 7
 
     def whole(self) -> int:
@@ -117,7 +117,7 @@ def _put_whole(out: bytearray, value: int) -> None:
 
 def _put_struct(out: bytearray, value: ThriftStruct) -> None:
     last = 0
-    for number, (kind, held) in value.fields.items():
+    for number, (kind, field_value) in value.fields.items():
         if 0 < number - last < 16:
             out.append(number - last << 4 | kind)
         else:
@@ -125,7 +125,7 @@ def _put_struct(out: bytearray, value: ThriftStruct) -> None:
             _put_whole(out, number)
         last = number
         if kind not in (_TRUE, _FALSE):
-            _put(out, kind, held)
+            _put(out, kind, field_value)
     out.append(0)
 
 
@@ -144,7 +144,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
         out.append((count if count < 15 else 15) << 4 | value.kind)
         if count >= 15:
             _put_varint(out, count)
-        for each in value.values:
-            _put(out, value.kind, each)
+        for item in value.values:
+            _put(out, value.kind, item)
     else:
         _put_struct(out, value)
