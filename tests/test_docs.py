@@ -236,6 +236,27 @@ def test_every_bench_is_described():
     assert set(described) == set(BENCHES)
 
 
+# -- glossary --------------------------------------------------------------------------------------
+
+GLOSSARY = ROOT / "docs/glossary.md"
+
+
+def test_each_word_of_the_glossary_has_one_meaning():
+    defined = text(GLOSSARY).partition("## Words we avoid")[0]
+    words = re.findall(r"^\| (?!word |---)(.+?) \| .+ \|$", defined, re.MULTILINE)
+    assert len(words) > 50
+    assert sorted({word for word in words if words.count(word) > 1}) == []
+
+
+@each_document()
+def test_no_word_is_used_that_the_glossary_avoids(document):
+    avoided = text(GLOSSARY).partition("## Words we avoid")[2]
+    words = ", ".join(re.findall(r"^\| (?!not |---)(.+?) \| .+ \|$", avoided, re.MULTILINE)).split(", ")
+    written = text(document).partition("## Words we avoid")[0] if document == GLOSSARY else text(document)
+    found = re.findall(rf"\b(?:{'|'.join(words)})\b", " ".join(written.split()), re.IGNORECASE)
+    assert found == []
+
+
 # -- settings --------------------------------------------------------------------------------------
 
 
