@@ -234,7 +234,7 @@ def test_a_csv_value_that_would_be_changed_is_refused_and_so_are_bytes_that_are_
     frame = read(spark, Files("landing/*.csv", schema=schema), context)
     for query in (frame, frame.select("m"), frame.groupBy().count()):
         error = refusal(query)
-        assert f"record that is no UTF-8 in {landing}/b.csv, line 2: Gen" in error.what
+        assert f"record that is not UTF-8 in {landing}/b.csv, line 2: Gen" in error.what
         assert "'encoding': 'ISO-8859-1'" in error.help
     kept = read(spark, Files("landing/*.csv", schema=schema, on_corrupt="keep"), context)
     assert [row.m for row in kept.where("_corrupt_record is not null").collect()] == [Decimal("2.00")]

@@ -1,11 +1,11 @@
-"""What a source promises: plan without a JVM, read the same rows again, notice when it cannot.
+"""The contract of a source: plan without a JVM, read the same rows again, notice when that is impossible.
 
     call      when                                            may it fail?
     plan      by the trigger, before the entry exists         yes: the checkpoint is declined
     verify    by a job, before anything is read or written    yes: Invalid names what changed
     read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
 
-A plan's range is written once. `read` gets exactly that range, whatever has happened since.
+A plan's range is written once. `read` gets exactly that range, whatever has happened since then.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Blobs(Protocol):
     """Immutable side files of the ledger, for positions that grow (a list of files already seen)."""
 
     def put_blob(self, data: bytes) -> Blob:
-        """Write bytes once; the answer goes into a position or a range."""
+        """Write bytes once. The returned reference goes into a position or a range."""
 
     def get_blob(self, blob: Blob) -> bytes:
-        """The bytes, checked against their hash."""
+        """Return the bytes, checked against their hash."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,18 @@ class SourceContext:
     place: Place
     blobs: Blobs
     interval: Interval | None = None
-    """What a source that reads by interval is to plan."""
+    """The data interval to plan, for a source that reads by interval."""
     at_most: int | None = None
-    """Of a source that has a unit: no more than so much, beside its own bounds. It takes the least that it can."""
+    """For a source with a unit: a bound in that unit, in addition to its own bounds. A source that cannot stay within
+    it takes as little as it can."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One source's answer to "what is next?"."""
+    """The range that a source would read next."""
 
     end: Json | None
-    """The position after this range. Equal to the start if there is nothing new; it may move on without rows, past
+    """The position after this range. Equal to the start if there is nothing new. It may advance without rows, past
     versions of a table that add none."""
     splits: Json
     """What to read, with fingerprints."""
@@ -62,13 +63,13 @@ class Planned:
     more: bool = False
     summary: str = ""
     amount: int = 0
-    """How much it is, in the source's unit."""
+    """The size of the range, in the source's unit."""
     unread: Unread | None = None
-    """What lies there and will never be read by itself. Nothing of that kind may stay untold."""
+    """Input that will never be read unless somebody acts. A source must report all input of this kind."""
 
 
 def least(bounds: Iterable[int | None]) -> int | None:
-    """The least of the bounds that there are. None: there are none."""
+    """Return the smallest bound, ignoring None. None: there are no bounds."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
@@ -77,48 +78,55 @@ class Source(ABC):
 
     kind: ClassVar[str]
     unit: ClassVar[Literal["bytes", "rows"] | None] = None
-    """What it can be told to take so much of (`context.at_most`). None: it knows no bound from outside."""
+    """The unit of `context.at_most`. None: the source accepts no bound from outside."""
 
     may_be_archived: ClassVar[bool] = False
-    """True: what was read may be moved away later, so that nothing there does not mean that there was nothing."""
+    """True: input may be moved away after it was read, so an empty folder does not mean that there never was any
+    input."""
 
     @property
     def by_interval(self) -> bool:
-        """True: a plan is what belongs to the run's data interval (`context.interval`), whatever was read before; it
-        has no start and no end. All sources of a pipeline do so, or none."""
+        """True: a plan covers the run's data interval (`context.interval`), whatever was read before. It has no start
+        and no end. Either all sources of a pipeline read by interval, or none does."""
         return False
 
     @abstractmethod
     def describe(self) -> Json:
-        """The configuration for fingerprints and `explain`; no secrets."""
+        """Return the configuration, for fingerprints and `explain`, without secrets."""
 
     def problems(self) -> list[str]:
-        """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
+        """Return all problems of the declaration. Called when the pipeline is validated."""
         return []
 
     def beginning(self, context: SourceContext) -> Json | None:
-        """The position to begin at, if that hangs on the moment of asking ("from now on"). It is asked once, before the
-        first plan, and the answer is recorded: else a first checkpoint that is aborted, or is not made as nothing is
-        new, would move the beginning, and what came meanwhile would never be read. None: `plan` knows by itself."""
+        """Return the position to begin at, if it depends on the moment of the call ("from now on"), else None: `plan`
+        finds the beginning by itself.
+
+        It is called once, before the first plan, and the position is recorded. Otherwise a first checkpoint that is
+        aborted, or not made because nothing is new, would move the beginning, and rows that arrived in between would
+        never be read.
+        """
         return None
 
     @abstractmethod
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """What comes after `start` (None: from the beginning), within the source's bounds. Milliseconds, no JVM."""
+        """Plan what comes after `start` (None: from the beginning), within the source's bounds. Takes milliseconds, no
+        JVM."""
 
     @abstractmethod
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
-        """Raise Invalid, naming each file or version, if the range cannot be read as planned. Answers with how much it
-        is, as far as that is known without reading it."""
+        """Raise Invalid, naming each file or version, if the range cannot be read as planned. Return the size of the
+        range, as far as it is known without reading it."""
 
     def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
-        """The highest moment of this column in the range, in microseconds since 1970. None: only its rows can tell."""
+        """Return the highest time of this column in the range, in microseconds since 1970. None: only the rows show
+        it."""
         return None
 
     def files(self, splits: Json) -> list[str]:
-        """The names of the files that somebody has put there for it, for people. Empty: there are no such."""
+        """Return the names of the input files that a user would recognise, for display. Empty: there are none."""
         return []
 
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        """The rows of the range, lazily. An empty range gives an empty frame with the full schema."""
+        """Return the rows of the range, lazily. An empty range gives an empty frame with the full schema."""

@@ -1,7 +1,7 @@
-"""A light reading of schemas in DDL form ("id long, at timestamp"), without a JVM.
+"""A lightweight parser of schemas in DDL form ("id long, at timestamp"), without a JVM.
 
-It finds what people get wrong: a missing comma, an unknown type, a name twice. Spark parses the same
-string again when data is read, and has the last word.
+It finds common mistakes: a missing comma, an unknown type, a duplicate name. Spark parses the same string
+again when data is read, and has the last word.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.records.names import quoted
 __all__ = ["Column", "DdlError", "parse_ddl"]
 
 SIMPLE_TYPES = {
-    # What people may write, and the name that Spark gives it.
+    # The names that users may write, and Spark's name for each.
     "boolean": "boolean",
     "tinyint": "tinyint",
     "byte": "tinyint",
@@ -46,7 +46,7 @@ _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.
 
 
 class DdlError(ValueError):
-    """What is wrong with a schema string, for `problems()`."""
+    """A schema string is wrong. The message is for `problems()`."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +58,29 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """The column as DDL again."""
+        """The column in DDL form."""
         return f"{quoted(self.name)} {self.type}"
 
 
 def parse_ddl(ddl: object) -> list[Column]:
-    """The columns of a schema string; DdlError says what is wrong and where."""
+    """Return the columns of a schema string. Raise DdlError, which says what is wrong and where."""
     if not isinstance(ddl, str):
         hint = " (of a StructType: schema.toDDL())" if type(ddl).__name__ == "StructType" else ""
         raise DdlError(f"must be a string like 'id long, at timestamp', not {type(ddl).__name__}{hint}")
     if not ddl.strip():
         raise DdlError("is empty; write it like 'id long, at timestamp'")
     tokens = _Tokens(ddl)
-    columns = list(_fields(tokens, end=None))
+    columns = list(_parse_fields(tokens, end=None))
     _refuse_duplicates([column.name for column in columns], "column")
     return columns
 
 
 class _Tokens:
-    """The words of a DDL string, one ahead."""
+    """The tokens of a DDL string, with a look-ahead of one."""
 
     def __init__(self, ddl: str) -> None:
         self.words: list[str] = []
-        self.at = 0
+        self.index = 0
         position = 0
         end = len(ddl.rstrip())
         while position < end:
@@ -91,33 +91,33 @@ class _Tokens:
             position = match.end()
 
     def peek(self) -> str:
-        return self.words[self.at] if self.at < len(self.words) else ""
+        return self.words[self.index] if self.index < len(self.words) else ""
 
     def next(self) -> str:
         word = self.peek()
-        self.at += 1
+        self.index += 1
         return word
 
     def accept(self, word: str) -> bool:
         if self.peek().lower() != word:
             return False
-        self.at += 1
+        self.index += 1
         return True
 
-    def expect(self, word: str, where: str) -> None:
+    def expect(self, word: str, place: str) -> None:
         if not self.accept(word):
             raise DdlError(
-                f"expected {word!r} {where}, found {self.peek()!r}" if self.peek() else f"ends {where} without {word!r}"
+                f"expected {word!r} {place}, found {self.peek()!r}" if self.peek() else f"ends {place} without {word!r}"
             )
 
 
-def _fields(tokens: _Tokens, end: str | None) -> Iterator[Column]:
-    """Fields up to `end` ('>' of a struct), or up to the end of the string."""
+def _parse_fields(tokens: _Tokens, end: str | None) -> Iterator[Column]:
+    """Parse fields up to `end` ('>' of a struct), or to the end of the string."""
     while True:
-        name = _name(tokens)
+        name = _parse_name(tokens)
         tokens.accept(":")
-        kind = _type(tokens, name)
-        _constraints(tokens, name)
+        kind = _parse_type(tokens, name)
+        _parse_constraints(tokens, name)
         yield Column(name, kind)
         if tokens.accept(","):
             continue
@@ -130,7 +130,7 @@ def _fields(tokens: _Tokens, end: str | None) -> Iterator[Column]:
         raise DdlError(f"expected a comma after '{name} {kind}', found {tokens.peek()!r}")
 
 
-def _name(tokens: _Tokens) -> str:
+def _parse_name(tokens: _Tokens) -> str:
     word = tokens.next()
     if word.startswith("`"):
         name = word[1:-1].replace("``", "`")
@@ -140,59 +140,59 @@ def _name(tokens: _Tokens) -> str:
     if not word:
         raise DdlError("ends with a comma: a column is missing")
     if not re.fullmatch(r"[A-Za-z_0-9]*[A-Za-z_][A-Za-z_0-9]*", word):
-        raise DdlError(f"{word!r} is no column name; put unusual names between backticks")
+        raise DdlError(f"{word!r} is not a column name; put unusual names between backticks")
     return word
 
 
-def _type(tokens: _Tokens, name: str) -> str:
+def _parse_type(tokens: _Tokens, name: str) -> str:
     word = tokens.next()
     kind = word.lower()
     if not kind or kind in {",", ">", ")"}:
         raise DdlError(f"column {name!r} has no type; write it like '{name} string'")
     if kind in NESTED_TYPES:
-        return _nested(tokens, kind, name)
+        return _parse_nested(tokens, kind, name)
     if tokens.peek() == "(":
-        return _sized(tokens, kind, name)
+        return _parse_sized(tokens, kind, name)
     if kind in {"char", "varchar"}:
         raise DdlError(f"type {kind!r} of column {name!r} needs a length, like {kind}(20); or use string")
     if kind not in SIMPLE_TYPES:
-        raise DdlError(f"type {word!r} of column {name!r} is unknown{_similar(kind)}")
+        raise DdlError(f"type {word!r} of column {name!r} is unknown{_suggestion(kind)}")
     return SIMPLE_TYPES[kind]
 
 
-def _nested(tokens: _Tokens, kind: str, name: str) -> str:
+def _parse_nested(tokens: _Tokens, kind: str, name: str) -> str:
     tokens.expect("<", f"after {kind!r} of column {name!r}")
     if kind == "struct":
         if tokens.accept(">"):
             raise DdlError(f"struct of column {name!r} has no fields")
-        fields = list(_fields(tokens, end=">"))
+        fields = list(_parse_fields(tokens, end=">"))
         _refuse_duplicates([field.name for field in fields], f"field of {name!r}")
         return f"struct<{','.join(f'{quoted(field.name)}:{field.type}' for field in fields)}>"
-    inner = _type(tokens, name)
+    inner = _parse_type(tokens, name)
     if kind == "map":
         tokens.expect(",", f"between key and value type of map {name!r}")
-        inner = f"{inner},{_type(tokens, name)}"
+        inner = f"{inner},{_parse_type(tokens, name)}"
     tokens.expect(">", f"after the type in {kind} {name!r}")
     return f"{kind}<{inner}>"
 
 
-def _sized(tokens: _Tokens, kind: str, name: str) -> str:
+def _parse_sized(tokens: _Tokens, kind: str, name: str) -> str:
     if kind not in SIZED_TYPES:
-        raise DdlError(f"type {kind!r} of column {name!r} takes no size in parentheses{_similar(kind)}")
+        raise DdlError(f"type {kind!r} of column {name!r} takes no size in parentheses{_suggestion(kind)}")
     tokens.expect("(", f"after {kind!r}")
     sizes: list[int] = []
     while True:
         word = tokens.next()
         if not word.isascii() or not word.isdigit():
-            raise DdlError(f"size {word!r} of {kind} column {name!r} is no number")
+            raise DdlError(f"size {word!r} of {kind} column {name!r} is not a number")
         sizes.append(int(word))
         if not tokens.accept(","):
             break
     tokens.expect(")", f"after the size of {kind} column {name!r}")
-    least, most = SIZED_TYPES[kind]
-    if not least <= len(sizes) <= most:
-        raise DdlError(f"{kind} column {name!r} takes {least} to {most} sizes, not {len(sizes)}")
-    if most == 1:
+    min_sizes, max_sizes = SIZED_TYPES[kind]
+    if not min_sizes <= len(sizes) <= max_sizes:
+        raise DdlError(f"{kind} column {name!r} takes {min_sizes} to {max_sizes} sizes, not {len(sizes)}")
+    if max_sizes == 1:
         if sizes[0] < 1:
             raise DdlError(f"{kind} column {name!r} needs a length of at least 1")
         return f"{kind}({sizes[0]})"
@@ -204,24 +204,24 @@ def _sized(tokens: _Tokens, kind: str, name: str) -> str:
     return f"decimal({precision},{scale})"
 
 
-def _constraints(tokens: _Tokens, name: str) -> None:
-    """NOT NULL and COMMENT: allowed, though files can promise neither."""
+def _parse_constraints(tokens: _Tokens, name: str) -> None:
+    """Accept NOT NULL and COMMENT, though files can promise neither."""
     if tokens.accept("not"):
         tokens.expect("null", f"after NOT of column {name!r}")
     if tokens.accept("comment") and not tokens.next().startswith(("'", '"')):
         raise DdlError(f"comment of column {name!r} must be in quotes")
 
 
-def _refuse_duplicates(names: list[str], what: str) -> None:
-    seen: set[str] = set()
+def _refuse_duplicates(names: list[str], kind: str) -> None:
+    lowered: set[str] = set()
     for name in names:
-        if name.lower() in seen:
-            raise DdlError(f"{what} {name!r} is there twice (Spark does not tell upper from lower case)")
-        seen.add(name.lower())
+        if name.lower() in lowered:
+            raise DdlError(f"{kind} {name!r} is there twice (Spark ignores upper and lower case)")
+        lowered.add(name.lower())
 
 
-def _similar(kind: str) -> str:
-    known = [*SIMPLE_TYPES, "char", "varchar", *NESTED_TYPES]
+def _suggestion(kind: str) -> str:
+    names = [*SIMPLE_TYPES, "char", "varchar", *NESTED_TYPES]
     aliases = {
         "str": "string",
         "text": "string",
@@ -230,5 +230,5 @@ def _similar(kind: str) -> str:
         "int64": "long",
         "int32": "int",
     }
-    close = [aliases[kind]] if kind in aliases else difflib.get_close_matches(kind, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+    close = [aliases[kind]] if kind in aliases else difflib.get_close_matches(kind, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(names))}"

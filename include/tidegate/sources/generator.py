@@ -1,4 +1,4 @@
-"""A source that makes its own rows: the same rows for the same offsets, for ever. For examples and tests."""
+"""A source that makes its own rows: always the same rows for the same offsets. For examples and tests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 
 
 class Generator(Source):
-    """`rows` rows a checkpoint: column expressions in Spark SQL over `id`, which counts from 0.
+    """`rows` rows per checkpoint: column expressions in Spark SQL over `id`, which counts from 0.
 
     Generator(rows=1000, columns={"id": "id", "amount": "cast(id % 100 as decimal(12,2))"})
 
-    rows: rows a checkpoint.
-    total: rows after which the source is at its end; None: it never ends.
-    partitions: Spark partitions of a range; None: as many as Spark likes.
+    rows: rows per checkpoint.
+    total: rows after which the source ends. None: it never ends.
+    partitions: Spark partitions of a range. None: Spark decides.
     """
 
     kind = "generator"
@@ -62,79 +62,77 @@ class Generator(Source):
 
     def problems(self) -> list[str]:
         """See Source."""
-        found = [
-            f"{name} is {value!r}; it must be a whole number, at least {least}"
-            for name, value, least in (
-                ("rows", self.rows, 1),
-                ("total", self.total, 0),
-                ("partitions", self.partitions, 1),
-            )
-            if not (value is None and name != "rows") and not _is_count(value, least)
-        ]
+        problems = []
+        for name, value, minimum in (
+            ("rows", self.rows, 1),
+            ("total", self.total, 0),
+            ("partitions", self.partitions, 1),
+        ):
+            is_unset = value is None and name != "rows"
+            if not is_unset and not _is_count(value, minimum):
+                problems.append(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
         if not isinstance(self.columns, Mapping) or not self.columns:
-            return [*found, 'columns must name at least one column, like {"id": "id"}']
-        lowered: set[str] = set()
+            return [*problems, 'columns must name at least one column, like {"id": "id"}']
+        lowered_names: set[str] = set()
         for name, expression in self.columns.items():
-            found += _column_problems(name, expression, lowered)
-        return found
+            problems += _column_problems(name, expression, lowered_names)
+        return problems
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """The next `rows` offsets."""
-        first = _offset(start, context)
+        """Plan the next `rows` offsets."""
+        first = _offset_of(start, context)
         rows = least([self.rows, context.at_most]) or 1
         last = first + rows if self.total is None else max(first, min(first + rows, self.total))
         return Planned(
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
             empty=first == last,
-            more=self.total is not None and first < last < self.total,  # without a total rows are made as asked for
+            more=self.total is not None and first < last < self.total,  # without a total, rows are made on demand
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """Nothing outside can change: rows are made from their offsets."""
+        """Nothing can have changed: rows are made from their offsets."""
         return Amount(rows=splits["to"] - splits["from"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        """The rows of the planned offsets."""
+        """Return the rows of the planned offsets."""
         ids = spark.range(splits["from"], splits["to"], 1, self.partitions)
         return ids.selectExpr(*(f"{expression} AS {quoted(name)}" for name, expression in self.columns.items()))
 
 
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_count(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _column_problems(name: object, expression: object, lowered: set[str]) -> list[str]:
+def _column_problems(name: object, expression: object, names_before: set[str]) -> list[str]:
     if not isinstance(name, str) or not name:
-        return [f"column name {name!r} must be a string that is not empty"]
-    found = (
-        [f"column {name!r} is there twice (Spark does not tell upper from lower case)"]
-        if name.lower() in lowered
-        else []
-    )
-    lowered.add(name.lower())
+        return [f"column name {name!r} must be a string, and not empty"]
+    problems = []
+    if name.lower() in names_before:
+        problems.append(f"column {name!r} is there twice (Spark ignores upper and lower case)")
+    names_before.add(name.lower())
     if not isinstance(expression, str) or not expression.strip():
-        return [*found, f"column {name!r}: {expression!r} is no SQL expression; write it like 'id % 10'"]
+        return [*problems, f"column {name!r}: {expression!r} is not an SQL expression; write it like 'id % 10'"]
     unrepeatable = _UNREPEATABLE.search(_LITERAL.sub("''", expression))
     if unrepeatable:
-        found.append(
-            f"column {name!r} uses {unrepeatable.group()}(), which gives other rows at every read; "
+        problems.append(
+            f"column {name!r} uses {unrepeatable.group()}(), which gives different rows on every read; "
             "derive values from id, for example with hash(id)"
         )
-    return found
+    return problems
 
 
-def _offset(start: Json | None, context: SourceContext) -> int:
+def _offset_of(start: Json | None, context: SourceContext) -> int:
     if start is None:
         return 0
     offset = start.get("offset")
     if not _is_count(offset, 0) or set(start) != {"offset"}:
         raise Invalid(
-            f"source {context.source!r} cannot go on from position {start!r}",
+            f"source {context.source!r} cannot continue from position {start!r}",
             expected='a position of a generator, like {"offset": 1000}',
-            help="give the source another name, so that it starts afresh, or put the former source back",
+            help="give the source another name, so that it starts from scratch, or put the former source back",
             reason="FOREIGN_POSITION",
         )
     assert isinstance(offset, int)

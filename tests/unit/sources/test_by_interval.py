@@ -63,17 +63,17 @@ def test_an_interval_is_not_ready_without_its_files_if_they_are_required(day, ho
 
 def test_a_young_file_makes_the_interval_wait_it_is_never_left_out(day, hour):
     (day / "07-a.json").write_text("{}")
-    with pytest.raises(Unavailable, match="1 files that are still young"):
+    with pytest.raises(Unavailable, match="1 files younger than min_age"):
         Files(PATTERN, schema="id long", min_age=3600).plan(None, hour)
 
 
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
-        ("landing/{start}/*.json", "says no format"),
+        ("landing/{start}/*.json", "has no format"),
         ("landing/{start:%Y}/{country}/*.json", "{country} is unknown"),
         ("landing/{start:%Y/*.json", "double other braces"),
-        ("landing/{start!r:%Y}/*.json", "says no format"),
+        ("landing/{start!r:%Y}/*.json", "has no format"),
     ],
 )
 def test_a_pattern_that_does_not_tell_intervals_apart_is_a_problem(pattern, problem):
@@ -119,6 +119,6 @@ def test_a_column_that_is_no_time_is_refused(tmp_path, hour):
 
 def test_what_means_nothing_by_interval_is_a_problem():
     assert DeltaTable("t", "changes", by_interval="at").problems() == [
-        "by_interval reads the table as it is: mode, start, bounds and ignore_* mean nothing with it"
+        "by_interval reads the table as it is: mode, start, bounds and ignore_* have no effect with it"
     ]
     assert DeltaTable("t", by_interval="").problems()

@@ -1,4 +1,4 @@
-"""One interval's rows of a Delta table: all with start <= column < end, as of a version that the plan pins."""
+"""The rows of one interval of a Delta table: all with start <= column < end, as of a version that the plan fixes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["only_interval", "plan_interval"]
 
 _TYPES: Final = ("date", "timestamp", "timestamp_ntz")
 _TRUNCATED: Final = timedelta(milliseconds=1)
-"""Delta's statistics keep milliseconds of timestamps: what they call the greatest may be that much greater."""
+"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
 
 
 def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -> Planned:
-    """The files of the table's head that may hold rows of the interval."""
+    """Plan the files of the table's latest version that may hold rows of the interval."""
     head = log.head
     if head is None:
         raise errors.no_table(source, log.location.url)
     layout = log.layout(head)
-    kind = _kind(layout, column, source, log.location.url)
+    kind = _column_type(layout, column, source, log.location.url)
     commit = log.commit(head)
-    bounds = _bounds(kind, interval)
-    everything = log.snapshot(head)
-    files = _chosen(log, head, everything, column, kind, bounds)
+    bounds = _typed_bounds(kind, interval)
+    all_files = log.snapshot(head)
+    files = _choose_files(log, head, all_files, column, kind, bounds)
     plain = layout.is_plain and not any(file.has_deletions for file in files)
     splits = {
         "mode": "append",
@@ -41,32 +41,32 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
         "schema": layout.schema,
         "partition_by": list(layout.partition_by),
         "reader": "parquet" if plain else "delta",
-        "whole_snapshot": True,  # the condition on the column does the rest
+        "whole_snapshot": True,  # the condition on the column picks the rows
         "millis": None if commit is None else commit.millis,
         "commits": [[head, None if commit is None else commit.sha]],
-        "files": [{"version": head, "path": f.path, "size": f.size, "values": f.values} for f in files],
+        "files": [{"version": head, "path": file.path, "size": file.size, "values": file.values} for file in files],
         "feed": None,
         "interval": {"column": column, "kind": kind, "low": bounds[0].isoformat(), "high": bounds[1].isoformat()},
     }
     size = sum(file.size for file in files)
-    summary = f"version {head}: {len(files):,} of {len(everything):,} files, {size / 1e6:,.1f} MB"
+    summary = f"version {head}: {len(files):,} of {len(all_files):,} files, {size / 1e6:,.1f} MB"
     return Planned(end=None, splits=splits, empty=not files, summary=summary)
 
 
 def only_interval(frame: DataFrame, splits: Json) -> DataFrame:
-    """The planned interval's rows of a frame."""
-    chosen = splits.get("interval")
-    if chosen is None:
+    """Keep the rows of the planned interval."""
+    interval = splits.get("interval")
+    if interval is None:
         return frame
     from pyspark.sql import functions as F
 
-    column = F.col("`{}`".format(chosen["column"].replace("`", "``")))
-    low, high = (_literal(chosen["kind"], chosen[name]) for name in ("low", "high"))
+    column = F.col("`{}`".format(interval["column"].replace("`", "``")))
+    low, high = (_literal(interval["kind"], interval[name]) for name in ("low", "high"))
     return frame.where((column >= low) & (column < high))
 
 
 def _literal(kind: str, text: str) -> Column:
-    """A bound that means the same in every session's time zone."""
+    """Return a bound that means the same in every session's time zone."""
     from pyspark.sql import functions as F
 
     if kind == "timestamp":
@@ -75,25 +75,25 @@ def _literal(kind: str, text: str) -> Column:
     return F.lit(text).cast(kind)
 
 
-def _kind(layout: TableLayout, column: str, source: str, url: str) -> str:
-    found = {field["name"]: field["type"] for field in layout.schema["fields"]}
-    kind = found.get(column)
+def _column_type(layout: TableLayout, column: str, source: str, url: str) -> str:
+    types = {field["name"]: field["type"] for field in layout.schema["fields"]}
+    kind = types.get(column)
     if not isinstance(kind, str) or kind not in _TYPES:
         raise Invalid(
             f"source {source!r}: column {column!r} of {url} " + ("is " + str(kind) if kind else "does not exist"),
-            expected=f"by_interval to name a column of type {', '.join(_TYPES)}; there are {', '.join(found)}",
-            help="name the column that tells when a row belongs",
+            expected=f"by_interval to name a column of type {', '.join(_TYPES)}; there are {', '.join(types)}",
+            help="name the column that holds the time of a row",
             reason="BAD_TIME_COLUMN",
         )
     return kind
 
 
-def _bounds(kind: str, interval: Interval) -> tuple[Any, Any]:
-    """The interval in the column's type: bounds of low <= value < high. A date means its first moment, in UTC."""
-    return _bound(kind, interval.start), _bound(kind, interval.end)
+def _typed_bounds(kind: str, interval: Interval) -> tuple[Any, Any]:
+    """Return the interval in the column's type: bounds of low <= value < high. A date means its first moment, in UTC."""
+    return _typed_bound(kind, interval.start), _typed_bound(kind, interval.end)
 
 
-def _bound(kind: str, moment: datetime) -> datetime | date:
+def _typed_bound(kind: str, moment: datetime) -> datetime | date:
     if kind == "timestamp":
         return moment
     bare = moment.replace(tzinfo=None)
@@ -102,10 +102,10 @@ def _bound(kind: str, moment: datetime) -> datetime | date:
     return bare.date() if bare.time() == time.min else bare.date() + timedelta(days=1)
 
 
-def _chosen(
+def _choose_files(
     log: TableLog, head: int, files: Sequence[DataFile], column: str, kind: str, bounds: tuple[Any, Any]
 ) -> list[DataFile]:
-    """Those files that partition values and statistics do not rule out. Of a table that delta-rs cannot read: all."""
+    """Return the files that partition values and statistics do not rule out: all, if delta-rs cannot read the table."""
     try:
         snapshot = open_table(log.location, head)
         live = live_files(snapshot) if snapshot is not None else []
@@ -119,7 +119,9 @@ def _may_hold(file: LiveFile, column: str, low: Any, high: Any) -> bool:
     if column in file.partition:
         value = file.partition[column]
         return value is not None and bool(low <= value < high)
-    least, greatest = file.low.get(column), file.high.get(column)
-    if least is None or greatest is None:
+    smallest, greatest = file.low.get(column), file.high.get(column)
+    if smallest is None or greatest is None:
         return True
-    return bool(least < high and (greatest + _TRUNCATED if isinstance(greatest, datetime) else greatest) >= low)
+    if isinstance(greatest, datetime):
+        greatest += _TRUNCATED
+    return bool(smallest < high and greatest >= low)

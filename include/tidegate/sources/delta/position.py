@@ -1,30 +1,27 @@
-"""How far a Delta table was read."""
+"""Positions in a Delta table."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["TablePosition"]
 
 
 @dataclass(frozen=True)
 class TablePosition:
-    """How far a table was read: up to file `index` of `version`, or all of it (None)."""
+    """A position in a table: it was read up to file `index` of `version`, or all of it (None)."""
 
     table: str
     version: int
     sha: str | None
-    """Of the version's commit file, so that another one under the same number is noticed; None: it was gone."""
+    """The hash of the version's commit file, so that a replaced version is noticed. None: the file no longer
+    existed."""
     index: int | None
     is_snapshot: bool
-    """Whether `index` counts the files of the whole table as of `version`, not those that it adds."""
+    """True: `index` counts the files of the whole table as of `version`, not the files that it adds."""
 
     @property
     def json(self) -> Json:
@@ -36,8 +33,8 @@ class TablePosition:
             return TablePosition(**start)
         except TypeError:
             raise Invalid(
-                f"source {source!r} cannot go on from position {start!r}",
+                f"source {source!r} cannot continue from position {start!r}",
                 expected="a position of a DeltaTable source",
-                help="give the source another name, so that it starts afresh, or put the former source back",
+                help="give the source another name, so that it starts from scratch, or put the former source back",
                 reason="FOREIGN_POSITION",
             ) from None

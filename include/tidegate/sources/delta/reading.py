@@ -1,7 +1,7 @@
 """Ranges of a Delta table to DataFrames.
 
 Plain tables are read as Parquet files, ten times faster than through delta-spark; partition values come from
-the log, never from the names of folders, which may lie. delta-spark reads what needs it: deletion vectors,
+the log, never from the names of folders, which may be wrong. delta-spark reads what needs it: deletion vectors,
 column mapping, widened types, the change feed.
 """
 
@@ -29,29 +29,29 @@ __all__ = ["read_delta"]
 FEED_COLUMNS: Final = ("_change_type string", "_commit_version long", "_commit_timestamp timestamp")
 
 FEW_FILES: Final = 16
-"""Up to so many, partition values are looked up in a literal; it is searched for every row."""
+"""Up to this many files, partition values are looked up in a literal, which is searched for every row."""
 
 
 def read_delta(
     spark: SparkSession, location: Location, splits: Json, layout: Json, context: SourceContext
 ) -> DataFrame:
-    """The rows of a planned range, lazily."""
+    """Return the rows of a planned range, lazily."""
     from pyspark.sql.types import StructType
 
     schema: StructType = _bare(StructType.fromJson(layout["schema"]))
     if splits["feed"] is not None:
-        return _feed(spark, location, splits, schema, context)
+        return _read_feed(spark, location, splits, schema, context)
     files = splits["files"]
     if not files:
-        frame = _empty(spark, schema)
+        frame = _empty_frame(spark, schema)
     elif splits["reader"] == "parquet":
-        frame = _by_parquet(spark, location, files, schema, layout["partition_by"])
+        frame = _read_parquet(spark, location, files, schema, layout["partition_by"])
     else:
-        frame = _by_delta(spark, location, splits, schema)
+        frame = _read_with_delta(spark, location, splits, schema)
     return _as_inserts(frame, splits) if splits["mode"] == "changes" else only_interval(frame, splits)
 
 
-def _by_parquet(
+def _read_parquet(
     spark: SparkSession, location: Location, files: list[Json], schema: StructType, partition_by: list[str]
 ) -> DataFrame:
     from pyspark.sql import functions as F
@@ -67,25 +67,25 @@ def _by_parquet(
     if len(distinct) == 1:
         values = {name: F.lit(value) for name, value in zip(partition_by, distinct[0], strict=True)}
     else:
-        which = {row: number for number, row in enumerate(distinct)}
-        keyed = [(_key(path), which[row]) for path, row in zip(paths, rows, strict=True)]
-        frame, number = _numbered(spark, frame, keyed)
+        numbers = {row: number for number, row in enumerate(distinct)}
+        keyed = [(_metadata_path(path), numbers[row]) for path, row in zip(paths, rows, strict=True)]
+        frame, number = _with_file_numbers(spark, frame, keyed)
         values = {
-            name: F.element_at(F.array(*(F.lit(row[at]) for row in distinct)), number + 1)
-            for at, name in enumerate(partition_by)
+            name: F.element_at(F.array(*(F.lit(row[index]) for row in distinct)), number + 1)
+            for index, name in enumerate(partition_by)
         }
-    return frame.select(
-        *(
-            values[field.name].cast(field.dataType).alias(field.name)
-            if field.name in values
-            else F.col(quoted(field.name))
-            for field in schema.fields
-        )
-    )
+    columns = []
+    for field in schema.fields:
+        if field.name in values:
+            columns.append(values[field.name].cast(field.dataType).alias(field.name))
+        else:
+            columns.append(F.col(quoted(field.name)))
+    return frame.select(*columns)
 
 
-def _numbered(spark: SparkSession, frame: DataFrame, keyed: list[tuple[str, int]]) -> tuple[DataFrame, Column]:
-    """The number that belongs to each row's file. A file that is not found fails: rows never go without values."""
+def _with_file_numbers(spark: SparkSession, frame: DataFrame, keyed: list[tuple[str, int]]) -> tuple[DataFrame, Column]:
+    """Return the frame and the number of each row's file. An unknown file fails: no row is left without partition
+    values."""
     from pyspark.sql import functions as F
 
     path = F.regexp_replace(frame.metadataColumn("_metadata").getField("file_path"), "^[A-Za-z0-9+.-]+:/+", "/")
@@ -93,7 +93,7 @@ def _numbered(spark: SparkSession, frame: DataFrame, keyed: list[tuple[str, int]
     if len(keyed) <= FEW_FILES:
         number = F.element_at(F.create_map(*(F.lit(part) for pair in keyed for part in pair)), path)
         return frame, F.coalesce(number, missing)
-    key, column = _free(frame.columns, "_tidegate_key"), _free(frame.columns, "_tidegate_number")
+    key, column = _free_name(frame.columns, "_tidegate_key"), _free_name(frame.columns, "_tidegate_number")
     lookup = spark.createDataFrame(keyed, f"{key} string, {column} int")
     joined = frame.withColumn(key, path).join(F.broadcast(lookup), key, "left")
     return joined, F.coalesce(
@@ -101,47 +101,48 @@ def _numbered(spark: SparkSession, frame: DataFrame, keyed: list[tuple[str, int]
     )
 
 
-def _by_delta(spark: SparkSession, location: Location, splits: Json, schema: StructType) -> DataFrame:
-    """Version by version: each file is read as of the version that added it."""
+def _read_with_delta(spark: SparkSession, location: Location, splits: Json, schema: StructType) -> DataFrame:
+    """Read version by version: each file as of the version that added it."""
     from pyspark.sql import functions as F
 
     frames = []
     for version, files in groupby(splits["files"], key=lambda file: int(file["version"])):
         frame = spark.read.format("delta").option("versionAsOf", version).load(location.url)
         if not splits["whole_snapshot"]:
-            names = [_key(location.full(file["path"]), encoded=False) for file in files]
+            names = [_metadata_path(location.full(file["path"]), encoded=False) for file in files]
             path = F.col("_metadata.file_path")
             raw = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
             frame = frame.where(F.regexp_replace(raw, "^[A-Za-z0-9+.-]+:/+", "/").isin(names))
-        frames.append(_fitted(frame, schema))
-    return reduce(lambda left, right: left.unionAll(right), frames)
+        frames.append(_fit(frame, schema))
+    return reduce(lambda frame, other_frame: frame.unionAll(other_frame), frames)
 
 
-def _feed(
+def _read_feed(
     spark: SparkSession, location: Location, splits: Json, schema: StructType, context: SourceContext
 ) -> DataFrame:
-    """Delta's change feed. It is read with the table's schema of today, so that is compared with the plan's."""
+    """Read Delta's change feed. Delta uses the table's current schema for it, so that is compared with the plan's."""
     first, last = splits["feed"]
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     frame = reader.option("startingVersion", first).option("endingVersion", last).load(location.url)
-    found = {field.name: field.dataType for field in frame.schema.fields}
-    wrong = [
-        f"{field.name} {'is gone' if field.name not in found else f'is {found[field.name].simpleString()}'}"
-        for field in schema.fields
-        if field.name not in found or _bare(found[field.name]) != field.dataType
-    ]
-    if wrong:
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    changes = []
+    for field in schema.fields:
+        if field.name not in types:
+            changes.append(f"{field.name} is gone")
+        elif _bare(types[field.name]) != field.dataType:
+            changes.append(f"{field.name} is {types[field.name].simpleString()}")
+    if changes:
         raise Invalid(
-            f"source {context.source!r}: the schema of {location.url} has changed since the plan: {', '.join(wrong)}",
+            f"source {context.source!r}: the schema of {location.url} has changed since the plan: {', '.join(changes)}",
             expected=f"columns {schema.simpleString()}",
-            help="let this checkpoint be aborted: the next plan takes the schema as it is then",
+            help="let this checkpoint be aborted: the next plan uses the schema as it is then",
             reason="SCHEMA_CHANGED",
         )
     return frame.select(*(quoted(name) for name in [*schema.names, *(column.split()[0] for column in FEED_COLUMNS)]))
 
 
 def _as_inserts(frame: DataFrame, splits: Json) -> DataFrame:
-    """The table as it was at first, in the form of its change feed."""
+    """Return the table as it was at the first plan, in the form of its change feed."""
     from pyspark.sql import functions as F
 
     version = splits["files"][0]["version"] if splits["files"] else None
@@ -153,27 +154,24 @@ def _as_inserts(frame: DataFrame, splits: Json) -> DataFrame:
     return frame
 
 
-def _fitted(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Exactly these columns: those that an older version lacks are null."""
+def _fit(frame: DataFrame, schema: StructType) -> DataFrame:
+    """Select exactly these columns. Those that an older version lacks are null."""
     from pyspark.sql import functions as F
 
-    have = set(frame.columns)
-    return frame.select(
-        *(
-            (F.col(quoted(field.name)) if field.name in have else F.lit(None))
-            .cast(_bare(field.dataType))
-            .alias(field.name)
-            for field in schema.fields
-        )
-    )
+    existing = set(frame.columns)
+    columns = []
+    for field in schema.fields:
+        value = F.col(quoted(field.name)) if field.name in existing else F.lit(None)
+        columns.append(value.cast(_bare(field.dataType)).alias(field.name))
+    return frame.select(*columns)
 
 
-def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
-    return _fitted(spark.range(0).select(), schema)
+def _empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    return _fit(spark.range(0).select(), schema)
 
 
 def _bare(kind: Any) -> Any:
-    """A type without the metadata of its fields (column ids, comments), which two readers give differently."""
+    """Return a type without the metadata of its fields (column ids, comments), in which the two readers differ."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(kind, StructType):
@@ -185,20 +183,20 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _key(path: str, *, encoded: bool = True) -> str:
-    """A file's path without scheme, as in `_metadata.file_path`: encoded like java.net.URI does."""
-    _, found, rest = path.partition("://")
-    bare = f"/{rest.lstrip('/')}" if found else path
-    return "".join(_encoded(char) for char in bare) if encoded else bare
+def _metadata_path(path: str, *, encoded: bool = True) -> str:
+    """Return a file's path without scheme, as in `_metadata.file_path`: encoded like java.net.URI does."""
+    _, scheme_end, remainder = path.partition("://")
+    bare = f"/{remainder.lstrip('/')}" if scheme_end else path
+    return "".join(_encode(char) for char in bare) if encoded else bare
 
 
-def _encoded(char: str) -> str:
+def _encode(char: str) -> str:
     if char.isascii():
         return quote(char, safe="/_-!.~'()*,;:$&+=@")
     return quote(char) if char.isspace() or not char.isprintable() else char
 
 
-def _free(taken: list[str], name: str) -> str:
-    while name in taken:
+def _free_name(names: list[str], name: str) -> str:
+    while name in names:
         name += "_"
     return name

@@ -1,4 +1,4 @@
-"""New versions of a Delta table: the rows that each appends, or its change feed."""
+"""A source of new versions of a Delta table: the rows that each appends, or its change feed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["DeltaTable"]
 
 VERSIONS: Final = 1000
-"""Commits that one plan looks at: thousands of empty ones must not delay a trigger."""
+"""Commits that one plan reads: thousands of empty ones must not delay a trigger."""
 
 VERSIONS_BY_SPARK: Final = 16
 """The same for tables that delta-spark must read: each version costs a second."""
 
 
 class DeltaTable(Source):
-    """What other jobs commit to a Delta table, version by version.
+    """Read what other jobs commit to a Delta table, version by version.
 
     DeltaTable("tables/orders")                       rows that are appended
     DeltaTable("tables/orders", mode="changes")       every change of a row, from the table's change data feed
@@ -37,14 +37,14 @@ class DeltaTable(Source):
     path: the table, relative to the pipeline's place.
     mode: "append" refuses a version that updates or deletes rows; compaction and other rewrites that change no
         row are skipped. "changes" adds Delta's columns `_change_type`, `_commit_version`, `_commit_timestamp`.
-    start: "beginning": first the table as it is, then what comes; "latest": only what comes after the first look at
-        it, which is recorded; a number: that version and all after it.
+    start: "beginning": first the table as it is, then new versions; "latest": only versions after the current one at
+        the first plan, which is recorded; a number: that version and all after it.
     max_files, max_bytes: bounds of one checkpoint, also within a version; at least one file is always taken. A
         version of a change feed is never divided.
     ignore_deletes: skip versions that only delete rows. ignore_changes: skip versions that update or delete rows
-        altogether, also what they add. Both for mode "append".
+        completely, including the rows that they add. Both are for mode "append".
     by_interval: a date or timestamp column. Each run reads all rows with start <= column < end of its data interval,
-        from the version that the table has when the run is planned. The other arguments mean nothing then.
+        from the version that the table has when the run is planned. The other arguments then have no effect.
     """
 
     kind = "delta"
@@ -82,24 +82,24 @@ class DeltaTable(Source):
 
     def problems(self) -> list[str]:
         """See Source."""
-        found = []
+        problems = []
         if not isinstance(self.path, str) or not self.path.strip() or "\0" in self.path:
-            found.append(f"path is {self.path!r}; it must be a path or URL like 'tables/orders'")
+            problems.append(f"path is {self.path!r}; it must be a path or URL like 'tables/orders'")
         if self.mode not in ("append", "changes"):
-            found.append(f"mode is {self.mode!r}; it must be 'append' or 'changes'")
+            problems.append(f"mode is {self.mode!r}; it must be 'append' or 'changes'")
         is_version = isinstance(self.start, int) and not isinstance(self.start, bool) and self.start >= 0
         if self.start not in ("beginning", "latest") and not is_version:
-            found.append(f"start is {self.start!r}; it must be 'beginning', 'latest' or a version, at least 0")
+            problems.append(f"start is {self.start!r}; it must be 'beginning', 'latest' or a version, at least 0")
         for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
             wrong = isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
             if wrong and not (bound is None and name == "max_bytes"):
-                found.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
+                problems.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
         for name, flag in (("ignore_deletes", self.ignore_deletes), ("ignore_changes", self.ignore_changes)):
             if not isinstance(flag, bool):
-                found.append(f"{name} is {flag!r}; it must be True or False")
+                problems.append(f"{name} is {flag!r}; it must be True or False")
             elif flag and self.mode == "changes":
-                found.append(f"{name} is for mode='append': a change feed tells deletes and updates")
-        return found + self._interval_problems()
+                problems.append(f"{name} is for mode='append': a change feed contains deletes and updates")
+        return problems + self._interval_problems()
 
     def _interval_problems(self) -> list[str]:
         if self.time_column is None:
@@ -108,17 +108,17 @@ class DeltaTable(Source):
             return [f"by_interval is {self.time_column!r}; it must be the name of a date or timestamp column"]
         plain = {"path": self.path, "time_column": self.time_column}
         if vars(self) != vars(DeltaTable(self.path)) | plain:
-            return ["by_interval reads the table as it is: mode, start, bounds and ignore_* mean nothing with it"]
+            return ["by_interval reads the table as it is: mode, start, bounds and ignore_* have no effect with it"]
         return []
 
     def beginning(self, context: SourceContext) -> Json | None:
-        """See Source: "latest" is the version of the moment."""
+        """See Source: "latest" is the current version."""
         if self.start != "latest" or self.by_interval:
             return None
         return self._first(TableLog(locate(context.place, self.path)), context.source).json
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """The next files of the log, by name. Reads commit files, no data; no JVM, no delta-rs."""
+        """Plan the next files of the log, by name. Reads only commit files: no data, no JVM, no delta-rs."""
         log = TableLog(locate(context.place, self.path))
         if self.time_column is not None:
             assert context.interval is not None
@@ -127,7 +127,7 @@ class DeltaTable(Source):
             position = self._first(log, context.source)
         else:
             position = TablePosition.of(start, context.source)
-            _same_table(log, position, context.source)
+            _check_same_table(log, position, context.source)
         cut = Cut(self.max_files, least([self.max_bytes, context.at_most]), position)
         self._fill(cut, log, context.source)
         if cut.end == position and not cut.files and not cut.feed:
@@ -146,17 +146,17 @@ class DeltaTable(Source):
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """The commits are those that were planned, and their files are still there."""
+        """Check that the commits are those that were planned, and that their files still exist."""
         return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        """The rows of the planned files, or the change feed of the planned versions."""
+        """Return the rows of the planned files, or the change feed of the planned versions."""
         from tidegate.sources.delta.reading import read_delta
 
         return read_delta(spark, locate(context.place, self.path), splits, self._layout(splits, context), context)
 
     def _layout(self, splits: Json, context: SourceContext) -> Json:
-        """The schema to read with. A plan without news has none: that of the table now."""
+        """Return the schema to read with: the plan's, or the table's current one if the plan found nothing new."""
         if splits["schema"] is not None:
             return {"schema": splits["schema"], "partition_by": splits["partition_by"]}
         log = TableLog(locate(context.place, self.path))
@@ -166,30 +166,30 @@ class DeltaTable(Source):
         return {"schema": layout.schema, "partition_by": list(layout.partition_by)}
 
     def _first(self, log: TableLog, source: str) -> TablePosition:
-        """Where to begin when nothing was read yet."""
+        """Return the position before the first plan."""
         head = log.head
         if head is None:
             raise errors.no_table(source, log.location.url)
         if self.start == "beginning":
-            return TablePosition(log.layout(head).table, head, _sha(log, head), 0, True)
+            return TablePosition(log.layout(head).table, head, _commit_sha(log, head), 0, True)
         if self.start == "latest":
-            return TablePosition(log.layout(head).table, head, _sha(log, head), None, False)
+            return TablePosition(log.layout(head).table, head, _commit_sha(log, head), None, False)
         assert isinstance(self.start, int)
         if self.start > head + 1 or (self.start <= head and self.start not in log.commits):
             raise errors.no_version(source, log.location.url, self.start, log.commits, head)
         table = log.layout(min(self.start, head)).table
-        return TablePosition(table, self.start - 1, _sha(log, self.start - 1), None, False)
+        return TablePosition(table, self.start - 1, _commit_sha(log, self.start - 1), None, False)
 
     def _fill(self, cut: Cut, log: TableLog, source: str) -> None:
-        """Take from the log, version by version, until a bound is met or there is no more."""
+        """Take files from the log, version by version, until a bound is met or the log ends."""
         if cut.end.is_snapshot:
             self._fill_from_snapshot(cut, log)
             if cut.files:
-                return  # the log is the next plan's: a snapshot may need delta-spark, the versions after it not
-        began = cut.end.version
+                return  # the next plan reads on in the log: a snapshot may need delta-spark, the versions after it not
+        first = cut.end.version
         plain: bool | None = None
-        for at, commit in self._versions(log, cut.end, source):
-            if commit.version - began > VERSIONS:
+        for position, commit in self._versions(log, cut.end, source):
+            if commit.version - first > VERSIONS:
                 cut.more = True
                 return
             if self.mode == "append" and (plain is None or commit.changes_layout):
@@ -200,11 +200,11 @@ class DeltaTable(Source):
                 cut.more = True
                 return
             try:
-                fits = self._take(cut, at, commit, log, source)
+                fits = self._take(cut, position, commit, log, source)
             except Invalid:
                 if not cut.files and not cut.feed:
                     raise
-                fits, cut.more = False, True  # first what is good; the next plan begins with what is not
+                fits, cut.more = False, True  # take the good versions first; the next plan begins with the bad one
             if not fits:
                 return
 
@@ -217,18 +217,18 @@ class DeltaTable(Source):
         if cut.take_files(position, log.snapshot(position.version)):
             cut.more = log.commit(position.version + 1) is not None
 
-    def _take(self, cut: Cut, at: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
-        """Take one version, or what fits of it; False: a bound is met."""
+    def _take(self, cut: Cut, position: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
+        """Take one version, or the part that fits. False: a bound is met."""
         if self.mode == "append":
-            return cut.take_files(at, self._appended(commit, log, source))
-        if at.index:
-            raise errors.half_read(source, log.location.url, at.version)
+            return cut.take_files(position, self._appended(commit, log, source))
+        if position.index:
+            raise errors.half_read(source, log.location.url, position.version)
         if (not cut.feed or commit.changes_layout) and not log.layout(commit.version).has_change_feed:
             raise errors.no_change_feed(source, log.location.url, commit.version)
         return cut.take_feed(commit)
 
     def _versions(self, log: TableLog, position: TablePosition, source: str) -> Iterator[tuple[TablePosition, Commit]]:
-        """The commits to read, each with the position to begin at."""
+        """Yield the commits to read, each with the position to begin at."""
         if position.index is not None:
             commit = log.commit(position.version)
             if commit is None:
@@ -240,7 +240,8 @@ class DeltaTable(Source):
             number += 1
 
     def _appended(self, commit: Commit, log: TableLog, source: str) -> Sequence[DataFile]:
-        """The files of a version that appends rows; Invalid, or none by choice, if it does something else."""
+        """Return the files that a version adds. If it also removes rows: raise Invalid, or return none if such versions are
+        ignored."""
         if not commit.removed_files:
             return commit.added_files
         if self.ignore_changes or (self.ignore_deletes and not commit.added_files):
@@ -261,28 +262,28 @@ class Cut:
     more: bool = False
     whole_snapshot: bool = False
     millis: int | None = None
-    """When the version of the snapshot was made."""
+    """The commit time of the snapshot's version."""
     _count: int = 0
     _bytes: int = 0
 
-    def take_files(self, at: TablePosition, files: Sequence[DataFile]) -> bool:
-        """Take files from index `at.index` on; False: a bound is met."""
-        first = at.index or 0
+    def take_files(self, position: TablePosition, files: Sequence[DataFile]) -> bool:
+        """Take files from index `position.index` on. False: a bound is met."""
+        first = position.index or 0
         for index in range(first, len(files)):
             file = files[index]
             if self._is_full(1, file.size):
                 self.more = True
                 if index:  # else the range ends with the version before
-                    self.end = replace(at, index=index)
+                    self.end = replace(position, index=index)
                 return False
-            self.files.append((at.version, file))
-            self.commits[at.version] = at.sha
-        self.whole_snapshot = at.is_snapshot and first == 0
-        self.end = replace(at, index=None, is_snapshot=False)
+            self.files.append((position.version, file))
+            self.commits[position.version] = position.sha
+        self.whole_snapshot = position.is_snapshot and first == 0
+        self.end = replace(position, index=None, is_snapshot=False)
         return True
 
     def take_feed(self, commit: Commit) -> bool:
-        """Take a version's changes, whole; False: a bound is met."""
+        """Take all of a version's changes. False: a bound is met."""
         size = sum(file.size for file in commit.change_files)
         if commit.change_files and self._is_full(len(commit.change_files), size):
             self.more = True
@@ -294,7 +295,7 @@ class Cut:
         return True
 
     def _is_full(self, count: int, size: int) -> bool:
-        """Whether so much more is too much; otherwise it is counted. The first is never too much."""
+        """Return whether this addition would exceed a bound; if not, count it. The first addition always fits."""
         over_files = self._count + count > self.max_files
         over_bytes = self.max_bytes is not None and self._bytes + size > self.max_bytes
         if self._count and (over_files or over_bytes):
@@ -305,12 +306,12 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self._bytes
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The range in words, for display."""
         first, last = min(self.commits, default=0), max(self.commits, default=0)
         if not self.commits:
             return f"no new rows up to version {self.end.version}"
@@ -319,7 +320,7 @@ class Cut:
 
 
 def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:
-    """What to read and how; enough to read it again."""
+    """Return what to read and how, complete enough to read it again."""
     plain = layout is not None and layout.is_plain and not any(file.has_deletions for _, file in cut.files)
     return {
         "mode": mode,
@@ -338,13 +339,13 @@ def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:
     }
 
 
-def _sha(log: TableLog, number: int) -> str | None:
+def _commit_sha(log: TableLog, number: int) -> str | None:
     commit = log.commit(number)
     return None if commit is None else commit.sha
 
 
-def _same_table(log: TableLog, position: TablePosition, source: str) -> None:
-    """The table still has the version that was read last, and it is the same one."""
+def _check_same_table(log: TableLog, position: TablePosition, source: str) -> None:
+    """Raise Invalid unless the table still has the version that was read last, unchanged."""
     url = log.location.url
     commit = log.commit(position.version)
     if commit is not None:

@@ -1,4 +1,4 @@
-"""Before a range of a Delta table is read: are its commits still the same, are its files still there?"""
+"""Check a range of a Delta table before it is read: its commits are still the same, its files still exist."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ LOOKS_AT_ONCE: Final = 16
 
 
 def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
-    """Invalid names every version that was replaced and every file that is gone. Answers with how much it is."""
-    if (now := _table_now(log)) not in (None, splits["table"]):
-        raise errors.recreated(source, log.location.url, splits["table"], str(now))
+    """Raise Invalid, naming every version that was replaced and every missing file. Return the size of the range."""
+    table = _current_table(log)
+    if table not in (None, splits["table"]):
+        raise errors.recreated(source, log.location.url, splits["table"], str(table))
     needs_log = splits["reader"] == "delta" or splits["feed"] is not None
     problems: list[str] = []
     files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
@@ -29,7 +30,7 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
         if commit is None and sha is not None and needs_log:
             problems.append(f"version {number}: its commit file is gone (log retention, or the table was dropped)")
         elif commit is not None and sha is not None and commit.sha != sha:
-            problems.append(f"version {number}: its commit was written again (put back from a copy?)")
+            problems.append(f"version {number}: its commit was written again (restored from a copy?)")
         elif commit is not None and splits["feed"] is not None:
             files += _feed_files(commit, splits)
     if not problems:
@@ -37,12 +38,12 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
     if problems:
         more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise Invalid(
-            f"source {source!r}: {log.location.url} is not what it was when the checkpoint was planned:"
+            f"source {source!r}: {log.location.url} has changed since the checkpoint was planned:"
             + "".join(f"\n  {problem}" for problem in problems[:SHOWN])
             + more,
             expected="the planned versions and their files",
-            help="put back from a copy what is missing, and try again; or skip what is lost: give the source another "
-            "name and start it at a later version. VACUUM must keep files until this pipeline has read them: raise "
+            help="restore the missing files from a copy, and try again; or skip them: give the source another name and "
+            "start it at a later version. VACUUM must keep files until this pipeline has read them: raise "
             "delta.deletedFileRetentionDuration",
             reason="SOURCE_CHANGED",
         )
@@ -50,10 +51,11 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
 
 
 def _amount(files: list[DataFile], splits: Json) -> Amount:
-    """Of a change feed nobody knows how many rows it has, nor of an interval how many of the files' rows are in it."""
-    told = [file.get("rows") for file in splits["files"]]
+    """Return the size of a range. The number of rows is unknown for a change feed, and for an interval: not all rows of
+    its files are in it."""
+    row_counts = [file.get("rows") for file in splits["files"]]
     partial = splits["feed"] is not None or splits.get("interval") is not None
-    rows = None if (partial and files) or None in told else sum(told)
+    rows = None if (partial and files) or None in row_counts else sum(row_counts)
     return Amount(rows=rows, bytes=sum(file.size for file in files), files=len(files))
 
 
@@ -62,8 +64,8 @@ def _feed_files(commit: Commit, splits: Json) -> list[DataFile]:
     return commit.change_files if first <= commit.version <= last else []
 
 
-def _table_now(log: TableLog) -> str | None:
-    """The id of the table that is there now; None: none, or its log does not tell any more."""
+def _current_table(log: TableLog) -> str | None:
+    """Return the id of the table that exists now. None: there is none, or its log no longer shows the id."""
     try:
         return None if log.head is None else log.layout(log.head).table
     except Invalid:
@@ -71,7 +73,7 @@ def _table_now(log: TableLog) -> str | None:
 
 
 def _file_problems(location: Location, files: list[DataFile]) -> Iterator[str]:
-    """One line per file that is gone or has another size. Delta never writes a file twice: that is enough."""
+    """Yield a line per file that is missing or has another size. Delta never writes a file twice, so that is enough."""
     if location.is_local:
         sizes = [_size(location, file) for file in files]
     else:
@@ -85,5 +87,5 @@ def _file_problems(location: Location, files: list[DataFile]) -> Iterator[str]:
 
 
 def _size(location: Location, file: DataFile) -> int | None:
-    """The size now. A file of another store (a shallow clone) is left to Spark."""
+    """Return the current size. A file of another store (a shallow clone) is left to Spark."""
     return file.size if "://" in file.path else location.size(file.path)

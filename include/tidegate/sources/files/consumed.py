@@ -1,8 +1,8 @@
-"""Which files a source has consumed, as a position that stays small: sorted hashes in a few immutable blobs.
+"""The files that a source has consumed, as a position that stays small: sorted hashes in a few immutable blobs.
 
-Like an LSM tree: each checkpoint adds one segment with its own names only, and segments are merged
-geometrically, so that n names need O(log n) blobs and each name is rewritten O(log n) times. A name is
-16 bytes of its hash. Nothing is ever forgotten: a file that was archived and comes back is not read again.
+It works like an LSM tree: each checkpoint adds one segment with only its own names, and segments are merged
+geometrically, so that n names need O(log n) blobs and each name is rewritten O(log n) times. A name is stored
+as 16 bytes of its hash. No name is ever removed: a file that was archived and comes back is not read again.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ class ConsumedFiles:
         return sum(len(data) for data in self._loaded) // WIDTH
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are not in the set, in the order given."""
+        """Return the names that are not in the set, in the given order."""
         pending = {_digest(name): name for name in names}
         for data in self._loaded:
-            for digest in _common(pending, data):
+            for digest in _digests_in(pending, data):
                 del pending[digest]
         return list(pending.values())
 
     def with_added(self, names: Iterable[str]) -> list[Json]:
-        """The segments of a larger set. Writes one blob: the new names, merged with what is not much larger."""
-        kept = list(zip(self._segments, self._loaded, strict=True))
-        fresh = {_digest(name) for name in names}
-        while kept and len(kept[-1][1]) < RATIO * WIDTH * len(fresh):
-            fresh.update(_digests(kept.pop()[1]))
-        blob = self._blobs.put_blob(b"".join(sorted(fresh)))
-        return [{"path": blob.path, "sha": blob.sha, "size": blob.size} for blob in [*(blob for blob, _ in kept), blob]]
+        """Return the segments of the set with `names` added. Writes one blob: the new names, merged with the segments
+        that are not much larger."""
+        remaining = list(zip(self._segments, self._loaded, strict=True))
+        digests = {_digest(name) for name in names}
+        while remaining and len(remaining[-1][1]) < RATIO * WIDTH * len(digests):
+            digests.update(_digests(remaining.pop()[1]))
+        blob = self._blobs.put_blob(b"".join(sorted(digests)))
+        segments = [segment for segment, _ in remaining] + [blob]
+        return [{"path": segment.path, "sha": segment.sha, "size": segment.size} for segment in segments]
 
 
 def _digest(name: str) -> bytes:
@@ -55,17 +57,17 @@ def _digest(name: str) -> bytes:
 
 
 def _digests(data: bytes) -> Iterable[bytes]:
-    return (data[at : at + WIDTH] for at in range(0, len(data), WIDTH))
+    return (data[start : start + WIDTH] for start in range(0, len(data), WIDTH))
 
 
-def _common(pending: dict[bytes, str], data: bytes) -> list[bytes]:
-    """The digests of `pending` that are in a segment; cost follows the smaller of the two."""
+def _digests_in(pending: dict[bytes, str], data: bytes) -> list[bytes]:
+    """Return the digests of `pending` that are in a segment. The cost depends on the smaller of the two."""
     count = len(data) // WIDTH
     if len(pending) * count.bit_length() >= count:
         return [digest for digest in _digests(data) if digest in pending]
-    found = []
+    common = []
     for digest in pending:
-        at = bisect_left(range(count), digest, key=lambda i: data[i * WIDTH : (i + 1) * WIDTH])
-        if data[at * WIDTH : (at + 1) * WIDTH] == digest:
-            found.append(digest)
-    return found
+        index = bisect_left(range(count), digest, key=lambda i: data[i * WIDTH : (i + 1) * WIDTH])
+        if data[index * WIDTH : (index + 1) * WIDTH] == digest:
+            common.append(digest)
+    return common

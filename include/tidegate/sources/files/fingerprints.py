@@ -1,8 +1,9 @@
-"""Is it still the same file? A fingerprint of its size and content, never of its times.
+"""Fingerprints that show whether a file is still the same: of its size and content, never of its times.
 
-Up to WHOLE bytes all is hashed. Beyond, its size, its first and last EDGE bytes, and SAMPLES blocks spread
-evenly between: a planner must not read gigabytes. What that cannot see is an edit in place, of equal size,
-of a large file, between the samples and at neither edge. (Of a Parquet file the footer is at the edge.)
+A file of up to WHOLE bytes is hashed completely. Of a larger one the hash covers its size, its first and last
+EDGE bytes, and SAMPLES blocks spread evenly between: a planner must not read gigabytes. This misses only an edit
+in place that keeps the size of a large file and lies between the samples, at neither edge. (A Parquet file's
+footer is at the edge.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SAMPLE = 16 << 10
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a file held when it was looked at."""
+    """The content of a file at one moment."""
 
     size: int
     sha: str
@@ -37,8 +38,8 @@ def fingerprint(stream: BinaryIO) -> Fingerprint:
     size = stream.seek(0, 2)
     sha = hashlib.sha256(size.to_bytes(8, "big"))
     head = tail = b""
-    for at, length in _blocks(size):
-        stream.seek(at)
+    for offset, length in _blocks(size):
+        stream.seek(offset)
         block = stream.read(length)
         sha.update(block)
         head = head or block[:4]

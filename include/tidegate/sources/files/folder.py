@@ -1,7 +1,7 @@
-"""Folders of files as a source sees them: find by pattern, open for fingerprints. Local disks or object stores.
+"""Folders of files on local disks or object stores: find files by pattern, open them for fingerprints.
 
-Two rules keep a producer from making tidegate read what it should not: links are never followed out of
-the folder, and nothing but regular files is ever opened.
+Two rules keep a producer from making tidegate read files that it should not: links are never followed out of
+the folder, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.records.place import Place, is_url
 __all__ = ["Folder", "Found", "Pattern", "is_ignored", "open_folder"]
 
 TEMPORARY = (".tmp", ".crc", ".inprogress", "._copying_")
-"""What writers call a file that is not there yet, in lower case."""
+"""Suffixes that writers give to unfinished files, in lower case."""
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -38,71 +38,74 @@ class Found:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A path with globs, cut where the first glob stands: a fixed folder, and what must match below it."""
+    """A path with globs, split at the first glob: a fixed folder, and the parts that must match below it."""
 
     folder: str
     parts: tuple[str, ...]
 
     @staticmethod
     def of(text: str) -> Pattern:
-        """`landing/*/x-*.json` → folder `landing`, parts `*` and `x-*.json`."""
+        """Split `landing/*/x-*.json` into folder `landing` and parts `*` and `x-*.json`."""
         scheme, sep, path = text.rpartition("://")
         root = "/" if path.startswith("/") else ""
         parts = [part for part in path.split("/") if part not in ("", ".")]
-        fixed = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
-        globs = [part for at, part in enumerate(parts[fixed:]) if part != "**" or parts[fixed:][at - 1 : at] != ["**"]]
+        fixed = next((index for index, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
+        globs: list[str] = []
+        for part in parts[fixed:]:
+            if part != "**" or globs[-1:] != ["**"]:  # a second ** in a row adds nothing
+                globs.append(part)
         if globs and globs[-1] == "**":
             globs.append("*")
         return Pattern(f"{scheme}{sep}{root}{'/'.join(parts[:fixed])}" or ".", tuple(globs))
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """The parts as one regular expression over a relative name."""
-        rows = ["(?:[^/]+/)*" if part == "**" else _translate(part) + "/" for part in self.parts]
-        return re.compile("".join(rows).removesuffix("/") + r"\Z", re.DOTALL)
+        """The parts as one regular expression for a relative name."""
+        patterns = ["(?:[^/]+/)*" if part == "**" else _translate(part) + "/" for part in self.parts]
+        return re.compile("".join(patterns).removesuffix("/") + r"\Z", re.DOTALL)
 
     @property
     def deep(self) -> bool:
-        """Whether files may lie at any depth."""
+        """True: files may lie at any depth."""
         return "**" in self.parts
 
 
 def is_ignored(name: str) -> bool:
-    """Whether one part of a path is hidden or temporary: Spark's rule, and what common writers do."""
+    """Return whether one part of a path is hidden or temporary, by Spark's rule and the habits of common writers."""
     return name.startswith(("_", ".")) or name.lower().endswith(TEMPORARY)
 
 
 def open_folder(place: Place, path: str) -> Folder:
-    """The folder that the user calls `path`."""
+    """Open the folder that a user calls `path`."""
     url = place.url(path)
     return _ObjectFolder(Location(url, place.options)) if is_url(url) else _LocalFolder(os.path.realpath(url))
 
 
 class Folder(ABC):
-    """A folder to find files in. `url` is where it is, as Spark takes it."""
+    """A folder to find files in. `url` is its location, as Spark expects it."""
 
     url: str
     is_local: bool
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether the folder is there. An object store has no empty folders: always True."""
+        """Return whether the folder exists. Always True for an object store, which has no empty folders."""
 
     @abstractmethod
     def names(self, pattern: Pattern) -> list[str]:
-        """The names of all matching files, in their order. No file is looked at for that: there may be very many, of
-        which nearly all were read long ago."""
+        """Return the names of all matching files, sorted. This does not look at single files: there may be very many,
+        and nearly all of them were read long ago."""
 
     @abstractmethod
     def look(self, name: str) -> Found | None:
-        """One of the files that were found. None: it is gone."""
+        """Return details of a file that was found. None: it no longer exists."""
 
     @abstractmethod
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file's bytes; FileNotFoundError if it is gone."""
+        """Open a file for reading. Raise FileNotFoundError if it no longer exists."""
 
     def full(self, name: str) -> str:
-        """The file as Spark takes it: not escaped, not encoded."""
+        """Return the file's full path or URL, neither escaped nor encoded."""
         return f"{self.url.rstrip('/')}/{name}"
 
 
@@ -117,15 +120,15 @@ class _LocalFolder(Folder):
 
     def names(self, pattern: Pattern) -> list[str]:
         outside: list[str] = []
-        found: list[str] = []
+        matches: list[str] = []
         try:
-            self._walk("", pattern.parts, found, outside)
+            self._walk("", pattern.parts, matches, outside)
         except OSError as error:
             raise unavailable(str(error.filename or self.url), error) from error
         if outside:
-            raise _outside(self.url, sorted(set(outside)))
-        names = sorted(set(found))
-        _refuse_undecodable(self.url, names)
+            raise _link_outside(self.url, sorted(set(outside)))
+        names = sorted(set(matches))
+        _refuse_undecodable_names(self.url, names)
         return names
 
     def look(self, name: str) -> Found | None:
@@ -142,7 +145,7 @@ class _LocalFolder(Folder):
         path = self.full(name)
         real = os.path.realpath(path)
         if not self._contains(real):
-            raise _outside(self.url, [name])
+            raise _link_outside(self.url, [name])
         if not os.path.isfile(real):
             raise FileNotFoundError(path)
         return open(real, "rb")
@@ -150,28 +153,28 @@ class _LocalFolder(Folder):
     def _contains(self, real: str) -> bool:
         return Path(real).is_relative_to(self.url)
 
-    def _walk(self, below: str, parts: tuple[str, ...], found: list[str], outside: list[str]) -> None:
+    def _walk(self, below: str, parts: tuple[str, ...], matches: list[str], outside: list[str]) -> None:
         """Match `parts` below one folder, part by part: folders that cannot match are not listed.
 
-        It costs a microsecond or two per file, and a plan meets every file that ever landed: mind each line of it.
+        It costs a microsecond or two per file, and a plan meets every file that ever landed, so every line counts.
         """
-        head, rest = parts[0], parts[1:]
+        head, remaining = parts[0], parts[1:]
         if head == "**":
-            self._walk(below, rest, found, outside)
-        deeper, prefix = head == "**" or bool(rest), f"{below}/" if below else ""
-        matches = re.compile(_translate("*" if head == "**" else head) + r"\Z", re.DOTALL).match
+            self._walk(below, remaining, matches, outside)
+        deeper, prefix = head == "**" or bool(remaining), f"{below}/" if below else ""
+        is_match = re.compile(_translate("*" if head == "**" else head) + r"\Z", re.DOTALL).match
         with os.scandir(os.path.join(self.url, below)) as entries:
             for entry in entries:
-                if not matches(entry.name) or is_ignored(entry.name):
+                if not is_match(entry.name) or is_ignored(entry.name):
                     continue
                 name = prefix + entry.name
                 if entry.is_symlink() and not self._contains(os.path.realpath(entry.path)):
                     outside.append(name)
                 elif deeper:
                     if entry.is_dir(follow_symlinks=False):
-                        self._walk(name, parts if head == "**" else rest, found, outside)
-                elif entry.is_file():  # told by the listing; only a link is looked at
-                    found.append(name)
+                        self._walk(name, parts if head == "**" else remaining, matches, outside)
+                elif entry.is_file():  # known from the listing; only a link costs another call
+                    matches.append(name)
 
 
 class _ObjectFolder(Folder):
@@ -194,30 +197,30 @@ class _ObjectFolder(Folder):
             infos = self._system.get_file_info(FileSelector("", allow_not_found=True, recursive=True))
         except OSError as error:
             raise unavailable(self.url, error) from error
-        self._listed = {
-            name: Found(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
-            for info in infos
-            if info.type == FileType.File
-            and regex.match(name := info.path.lstrip("/"))
-            and not any(is_ignored(part) for part in info.path.split("/"))
-        }
+        self._listed = {}
+        for info in infos:
+            name = info.path.lstrip("/")
+            if info.type != FileType.File or not regex.match(name):
+                continue
+            if not any(is_ignored(part) for part in info.path.split("/")):
+                self._listed[name] = Found(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
         return sorted(self._listed)
 
     def look(self, name: str) -> Found | None:
-        return self._listed.get(name)  # an object store tells all of it with the name
+        return self._listed.get(name)  # an object store lists size and time with the name
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         return cast("AbstractContextManager[BinaryIO]", self._system.open_input_file(name))
 
 
 def _translate(part: str) -> str:
-    """One part of a glob as a regular expression that never matches across '/'."""
+    """Translate one part of a glob to a regular expression that never matches across '/'."""
     inner = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z")
     return inner.replace(".*", "[^/]*") if part in ("*", "**") else f"(?:{inner})"
 
 
-def _refuse_undecodable(folder: str, names: list[str]) -> None:
-    """A name that is no UTF-8 cannot be written to a record."""
+def _refuse_undecodable_names(folder: str, names: list[str]) -> None:
+    """Raise Invalid if a name is not valid UTF-8: it could not be written to a record."""
     try:
         "/".join(names).encode()
     except UnicodeEncodeError:
@@ -233,7 +236,7 @@ def _refuse_undecodable(folder: str, names: list[str]) -> None:
     )
 
 
-def _outside(folder: str, names: list[str]) -> Invalid:
+def _link_outside(folder: str, names: list[str]) -> Invalid:
     return Invalid(
         f"{len(names)} link(s) in {folder} lead out of the folder: {', '.join(repr(name) for name in names[:5])}",
         expected="files, or links to files inside the folder",
@@ -243,11 +246,11 @@ def _outside(folder: str, names: list[str]) -> Invalid:
 
 
 def missing_folder(source: str, url: str, started: bool) -> Invalid | Unavailable:
-    """The folder of a source is not there: a wrong path at first, a lost mount later."""
+    """Return the error for a missing folder: a wrong path before the first plan, a lost mount later."""
     if started:
         return Unavailable(
-            f"source {source!r}: folder {url} is gone; files were read from it before",
-            help="mount or restore it; it is tried again",
+            f"source {source!r}: folder {url} does not exist any more; files were read from it before",
+            help="mount or restore it; tidegate tries again",
             reason="NO_FOLDER",
         )
     return Invalid(

@@ -1,6 +1,7 @@
-"""Look into files before Spark does: the headers of CSV files, the columns of Parquet files.
+"""Check files before Spark reads them: the headers of CSV files, the columns of Parquet files.
 
-Spark would say as much, but later, of one file only, and in Java. Missing columns it would fill with nulls.
+Spark would report the same, but later, for one file only, and as a Java exception. It would fill missing columns with
+nulls.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["check_contents"]
 SHOWN: Final = 20
 HEADER_BYTES: Final = 256 << 10
 
-# What Spark reads a Parquet column as without loss, by the name of its Arrow type.
+# By the name of a Parquet column's Arrow type: the Spark types that it can be read as without loss.
 _FITS: Final[dict[str, tuple[str, ...]]] = {
     "bool": ("boolean",),
     "int8": ("tinyint", "smallint", "int", "bigint", "double"),
@@ -50,8 +51,8 @@ _DECIMAL: Final = re.compile(r"decimal(?:128|256|32|64)?\((\d+),\s*(-?\d+)\)")
 
 
 def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> int | None:
-    """Every file holds what the schema asks for, as far as can be told without reading its rows. Answers with how many
-    these are, if the files say so."""
+    """Raise Invalid unless every file has the columns of the schema, as far as this shows without reading its rows.
+    Return the number of rows, if the files record it."""
     columns = parse_ddl(source.schema)
     rows: int | None = None
     if source.format == "parquet":
@@ -81,7 +82,7 @@ def check_contents(source: Files, folder: Folder, names: list[str], context: Sou
 
 
 def _parquet_contents(source: Files, folder: Folder, names: list[str], columns: list[Column]) -> tuple[int, list[str]]:
-    """How many rows the files have, and what is wrong with them."""
+    """Return how many rows the files have, and all problems with them."""
     import pyarrow
     import pyarrow.parquet
 
@@ -99,29 +100,33 @@ def _parquet_contents(source: Files, folder: Folder, names: list[str], columns: 
 
 
 def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[str]:
-    found: dict[str, list[Any]] = {}
+    types_by_name: dict[str, list[Any]] = {}
     for field in schema:
-        found.setdefault(field.name.lower(), []).append(field.type)
+        types_by_name.setdefault(field.name.lower(), []).append(field.type)
     problems = []
     for column in columns:
-        kinds = found.get(column.name.lower(), [])
-        if not kinds:
+        types = types_by_name.get(column.name.lower(), [])
+        if not types:
             if source.missing_columns == "refuse":
                 problems.append(f"column {column.name!r} is missing (it has {', '.join(schema.names)})")
-        elif len(kinds) > 1:
-            problems.append(f"column {column.name!r} is there {len(kinds)} times")
-        elif not _fits(kinds[0], column.type):
-            problems.append(f"column {column.name!r} is {kinds[0]}, which Spark cannot read as {column.type}")
+        elif len(types) > 1:
+            problems.append(f"column {column.name!r} is there {len(types)} times")
+        elif not _fits(types[0], column.type):
+            problems.append(f"column {column.name!r} is {types[0]}, which Spark cannot read as {column.type}")
     return problems
 
 
 def _fits(arrow: Any, spark: str) -> bool:
-    """Whether Spark reads an Arrow type (of a Parquet file's footer) as `spark` without loss. Nested: the kind only."""
+    """Return whether Spark reads an Arrow type (of a Parquet file's footer) as `spark` without loss. Of nested types
+    only the outer type is compared."""
     text = str(arrow)
     if match := _DECIMAL.fullmatch(text):
-        wanted = _DECIMAL.fullmatch(spark)
+        declared = _DECIMAL.fullmatch(spark)
+        if declared is None:
+            return False
         precision, scale = int(match[1]), int(match[2])
-        return wanted is not None and int(wanted[2]) >= scale and int(wanted[1]) - int(wanted[2]) >= precision - scale
+        declared_precision, declared_scale = int(declared[1]), int(declared[2])
+        return declared_scale >= scale and declared_precision - declared_scale >= precision - scale
     if text.startswith("timestamp["):
         return not text.startswith("timestamp[ns") and (
             spark == "timestamp" or (spark == "timestamp_ntz" and "tz=" not in text)
@@ -143,20 +148,20 @@ def _fits(arrow: Any, spark: str) -> bool:
 
 
 def _header_problems(source: Files, folder: Folder, name: str, columns: list[Column]) -> list[str]:
-    """Spark's own rule: the header's names in the order of the schema, upper or lower case alike."""
+    """Apply Spark's own rule: the header has the schema's names in the same order, ignoring upper and lower case."""
     if _option(source, "enforceSchema").lower() == "true":
         return []
     header = _header(source, folder, name)
     if header is None:
         return []
-    wanted = [column.name for column in columns]
-    if [name.strip().lower() for name in header] == [name.lower() for name in wanted]:
+    expected = [column.name for column in columns]
+    if [name.strip().lower() for name in header] == [name.lower() for name in expected]:
         return []
     return [f"its header is {', '.join(header)}"]
 
 
 def _header(source: Files, folder: Folder, name: str) -> list[str] | None:
-    """The first line that is not empty, taken apart; None: the file is empty, or nothing that Python can tell."""
+    """Return the fields of the first line that is not empty. None: the file is empty, or Python cannot decode it."""
     encoding = _option(source, "encoding") or _option(source, "charset") or "utf-8"
     try:
         codecs.lookup(encoding)

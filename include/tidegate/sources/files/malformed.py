@@ -1,9 +1,9 @@
-"""Malformed records: found while Spark reads, told apart by file, line and text.
+"""Malformed records: found while Spark reads, and reported with file, line and text.
 
-Spark's own modes do not do. DROPMALFORMED loses rows. FAILFAST looks only at the columns that a query
-happens to need, after filters that it happened to push down, so that the same file is fine today and not
-tomorrow. Here every record is parsed whole and judged before anything downstream sees it, and the failure
-carries a note that `malformed_record` turns into an error for people.
+Spark's own modes are not enough. DROPMALFORMED loses rows. FAILFAST looks only at the columns that a query
+happens to need, after filters that it happened to push down, so that the same file passes today and fails
+tomorrow. Here every record is parsed whole and checked before anything downstream sees it, and the failure
+carries a note that `malformed_record` turns into an error message for users.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ __all__ = ["flagged", "free_name", "malformed_record", "note", "refused"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
-"""Characters of a record in an error; records may hold what nobody should read in a log."""
+"""Characters of a record in an error. Records may hold data that does not belong in a log."""
 
 LINES_SEARCHED: Final = 2_000_000
 
 MISFIT: Final = "misfit"
-WHYS: Final = {
+CAUSES: Final = {
     "": ("malformed record", "", "correct the file, or the schema and options of Files(…)"),
     "unread": (
         "malformed record",
-        "one record, and nothing behind it: Spark would read the first and lose the rest",
+        "one record, and nothing after it: Spark would read the first and lose the rest",
         "put each record on a line of its own, or all in one array; correct the file",
     ),
     "keys": (
         "record with keys that the schema lacks",
-        "keys spelled as in the schema, upper and lower case, too; and with unknown_keys='refuse' no others",
+        "keys spelled as in the schema, including upper and lower case; with unknown_keys='refuse' no others",
         "spell the column in the schema as the file does, or correct the file",
     ),
     "bytes": (
-        "record that is no UTF-8",
-        "text in the encoding of the source, else letters would be lost",
-        "say how the file is encoded, such as options={'encoding': 'ISO-8859-1'}, or convert it",
+        "record that is not UTF-8",
+        "text in the encoding of the source; otherwise characters would be lost",
+        "name the file's encoding, such as options={'encoding': 'ISO-8859-1'}, or convert it",
     ),
     MISFIT: (
         "a value that its column cannot hold",
-        "decimals with no more places than their column has, for they would be rounded; moments in the years 1 to "
-        "9999, for a number is taken for seconds since 1970",
+        "decimals with no more places than their column has, since they would be rounded; timestamps in the years 1 "
+        "to 9999, since a number is taken for seconds since 1970",
         "declare what the file holds, such as decimal(12,3), or long for milliseconds, and let a stage round it, or "
-        "make it a moment by timestamp_millis(…)",
+        "convert it with timestamp_millis(…)",
     ),
 }
-"""By what is wrong with a record: what it is, what was expected (else the schema), and what to do."""
+"""By the cause: the name of the problem, what was expected (empty: the schema), and what to do."""
 
 
 def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
-    """Fail at the first record that has a text in column `corrupt`, or a value that its column cannot hold; without
-    that column otherwise.
+    """Fail at the first record that has text in column `corrupt`, or a value that its column cannot hold. Good rows
+    lose column `corrupt`.
 
-    input_file_name() is not deterministic to Spark: nothing is pushed down through the filter. The note names
-    every column: none is pruned from what is parsed.
+    Spark treats input_file_name() as not deterministic, so it pushes nothing down through the filter. The note names
+    every column, so none is pruned from the parser.
     """
     from pyspark.sql import functions as F
 
@@ -79,45 +79,47 @@ def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -
 
 
 def flagged(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: bool) -> DataFrame:
-    """Keep all rows; `corrupt` is judged by all columns even if a query needs only some. replaced: bytes that are no
-    text have become U+FFFD."""
+    """Keep all rows. `corrupt` depends on all columns, even if a query needs only some. replaced: the reader has
+    replaced invalid bytes by U+FFFD."""
     from pyspark.sql import functions as F
 
-    text, name = _text(columns), quoted(corrupt)
-    lost = f" WHEN contains({text}, '\ufffd') THEN {text}" if replaced else ""
+    text, name = _rendered_row(columns), quoted(corrupt)
+    when_replaced = f" WHEN contains({text}, '\ufffd') THEN {text}" if replaced else ""
     judged = (
         f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) "
-        f"WHEN {doubt(columns)} THEN {text}{lost} END"
+        f"WHEN {doubt(columns)} THEN {text}{when_replaced} END"
     )
     return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*narrow(columns), name)
 
 
 def note(record: str, columns: list[Field], source: str, why: str = "") -> str:
-    """SQL for the message of a failure: who, where, what. why: one of WHYS; or SQL that gives one."""
+    """Return SQL for the message of a failure: source, file, cause and record. why: one of CAUSES, or SQL that returns
+    one."""
     cause = why if why.startswith("CASE ") else f"'{why}'"
+    parsed = _rendered_row(columns)
     return (
         f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), 'why', {cause}, "
-        f"'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), 'parsed', left({_text(columns)}, {SAMPLE}))))"
+        f"'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), 'parsed', left({parsed}, {SAMPLE}))))"
     )
 
 
-def malformed_record(said: str) -> Invalid | None:
-    """The error for people, if `said` (all that Spark reports of a failure) carries our note."""
-    at = said.find(MARK)
-    if at < 0:
+def malformed_record(report: str) -> Invalid | None:
+    """Return the error to show to users, if `report` (all that Spark says about a failure) contains our note."""
+    start = report.find(MARK)
+    if start < 0:
         return None
     try:
-        found = json.JSONDecoder().raw_decode(said, at + len(MARK))[0]
-        path = unquote(re.sub("^file:/+", "/", found["file"]))
-        record, sha, parsed = found["record"], found["sha"], found["parsed"]
+        fields = json.JSONDecoder().raw_decode(report, start + len(MARK))[0]
+        path = unquote(re.sub("^file:/+", "/", fields["file"]))
+        record, sha, parsed = fields["record"], fields["sha"], fields["parsed"]
     except (ValueError, KeyError, TypeError):
         return None  # cut short by whoever reported it
-    line = _line(path, sha)
+    line = _line_number(path, sha)
     cut = " …" if len(record) == SAMPLE else ""
-    where = f"in {path}{f', line {line}' if line else ''}: {record}{cut}"
-    what, expected, help = WHYS[found.get("why", "")]
+    place = f"in {path}{f', line {line}' if line else ''}: {record}{cut}"
+    problem, expected, help = CAUSES[fields.get("why", "")]
     return Invalid(
-        f"source {found['source']!r}: {what} {where}",
+        f"source {fields['source']!r}: {problem} {place}",
         expected=expected or f"a record that fits the schema; understood was {parsed}",
         help=f"{help}; or keep such records in a column of their own with on_corrupt='keep'",
         reason="MALFORMED_RECORD",
@@ -125,19 +127,19 @@ def malformed_record(said: str) -> Invalid | None:
 
 
 def free_name(name: str, columns: list[Field]) -> str:
-    """`name`, or one like it that no column has."""
-    taken = {column.name.lower() for column in columns}
-    while name in taken:
+    """Return `name`, with as many underscores as it takes to differ from every column."""
+    names = {column.name.lower() for column in columns}
+    while name in names:
         name += "_"
     return name
 
 
-def _text(columns: list[Field]) -> str:
+def _rendered_row(columns: list[Field]) -> str:
     return f"cast(struct({', '.join(quoted(column.name) for column in columns)}) AS string)"
 
 
-def _line(path: str, sha: str) -> int | None:
-    """The number of the line that hashes to `sha`, if the file is at hand."""
+def _line_number(path: str, sha: str) -> int | None:
+    """Return the number of the line that hashes to `sha`, if the file is local and readable."""
     if not os.path.isfile(path):
         return None
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path)[1], open)

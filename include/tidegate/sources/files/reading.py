@@ -1,7 +1,7 @@
-"""Files to DataFrames: exactly these files, no row dropped in silence.
+"""Files to DataFrames: exactly these files, and no row dropped silently.
 
-Options that tidegate sets itself, whatever the session says: folders like `a=b` add no columns, and nothing
-that is missing or damaged is skipped.
+tidegate sets some options itself, whatever the session says: folders like `a=b` add no columns, and no missing
+or damaged file is skipped.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CORRUPT: Final = "_corrupt_record"
 _SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
 
 _LINES: Final = ("encoding", "lineSep", "compression")
-"""Options that say what a line is."""
+"""Options that define what a line is."""
 
 _ABOUT_FILES: Final = ("encoding", "charset", "linesep", "compression", "multiline")
-"""Options that mean nothing to a parser of texts."""
+"""Options that a parser of single records does not know."""
 
 
 class Declared(Protocol):
-    """What a source of files says about how they are read: `Files`, say."""
+    """The options by which a source of files, such as `Files`, reads them."""
 
     @property
     def schema(self) -> str: ...
@@ -52,19 +52,19 @@ class Declared(Protocol):
 def read_files(
     spark: SparkSession, source: Declared, folder: Folder, names: list[str], context: SourceContext
 ) -> DataFrame:
-    """The rows of these files, lazily."""
+    """Return the rows of these files, lazily."""
     columns = parse_ddl(source.schema)
     keep = source.on_corrupt == "keep"
     if not names:
         return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if keep else columns)
     paths = [folder.full(name) for name in names]
-    options = {key: _text(value) for key, value in source.options.items()}
+    options = {key: _option_text(value) for key, value in source.options.items()}
     reader = exact_reader(spark, paths).options(**options)
     if source.format == "parquet":
-        return reader.schema(_ddl(columns)).format("parquet").load(escaped(paths))
+        return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
     corrupt = free_name(CORRUPT, columns)
     read = [*wide(columns), Column(corrupt, "string")]
-    reader = reader.schema(_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
+    reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
     if "enforceschema" not in {key.lower() for key in options}:
         reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
@@ -73,19 +73,19 @@ def read_files(
         judged = flagged(frame, columns, corrupt, replaced=replaced)
     else:
         judged = refused(frame, columns, corrupt, context.source)
-    passed_over = _passed_over(spark, source, paths, columns, options, context)
-    return judged if passed_over is None else judged.unionByName(passed_over)
+    overlooked = _overlooked(spark, source, paths, columns, options, context)
+    return judged if overlooked is None else judged.unionByName(overlooked)
 
 
 def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
-    """No rows, all columns."""
+    """Return a frame with all columns and no rows."""
     from pyspark.sql import functions as F
 
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
 def exact_reader(spark: SparkSession, paths: list[str]) -> DataFrameReader:
-    """A reader for exactly the files named. Load `escaped(paths)` with it."""
+    """Return a reader for exactly these files. Load `escaped(paths)` with it."""
     options = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
     if any(":" in path.rpartition("/")[2] for path in paths) and paths[0].startswith("/"):
         # Hadoop's checksumming file system cannot open a name with a colon; the plain one can.
@@ -94,16 +94,16 @@ def exact_reader(spark: SparkSession, paths: list[str]) -> DataFrameReader:
 
 
 def escaped(paths: list[str]) -> list[str]:
-    """Paths that Spark, which takes each for a glob, takes for nothing but themselves."""
+    """Escape paths so that Spark, which treats each as a glob, matches only the path itself."""
     return [_SPECIAL.sub(r"\\\g<0>", path) for path in paths]
 
 
 def unreadable(path: str) -> bool:
-    """Whether Spark cannot be told this local path: Hadoop's globs know no colon."""
+    """Return whether Spark cannot read this local path: Hadoop's globs cannot contain a colon."""
     return ":" in path and _SPECIAL.search(path) is not None
 
 
-def _passed_over(
+def _overlooked(
     spark: SparkSession,
     source: Declared,
     paths: list[str],
@@ -111,8 +111,9 @@ def _passed_over(
     options: dict[str, str],
     context: SourceContext,
 ) -> DataFrame | None:
-    """What Spark's reader would pass over: lines (or whole files) that hold more than it reads. None: there is no such
-    thing. Where it is to be kept, what the reader has found malformed itself is not told again."""
+    """Return the lines (or whole files) that hold more than Spark's reader reads, or a frame that fails at the first of
+    them. None: there cannot be any. With on_corrupt='keep', records that the reader already reported as malformed are
+    not reported again."""
     from pyspark.sql import functions as F
 
     keep = source.on_corrupt == "keep"
@@ -132,9 +133,9 @@ def _passed_over(
         lines = lines.withColumn("strange", F.lit(False)) if keep else lines.select("value", strange.alias("strange"))
         if keep:
             corrupt = free_name("_corrupt", columns)
-            fields = f"{_ddl(columns)}, {quoted(corrupt)} string"
+            fields = f"{_schema_ddl(columns)}, {quoted(corrupt)} string"
             read = F.from_json(text, fields, {**parser, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt})
-            rows = F.from_json(text, f"array<struct<{_ddl(columns)}>>", {**parser, "mode": "PERMISSIVE"})
+            rows = F.from_json(text, f"array<struct<{_schema_ddl(columns)}>>", {**parser, "mode": "PERMISSIVE"})
             is_array = F.btrim(text, F.lit(" \t\r\n")).startswith("[")
             joined = lines.where(bad & F.when(is_array, rows.isNotNull()).otherwise(read[corrupt].isNull()))
             nothing = (F.lit(None).cast(column.type).alias(column.name) for column in columns)
@@ -143,7 +144,7 @@ def _passed_over(
     joined = lines.where(bad)
     fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, why)})")
     # Not literal nulls: with those, a filter downstream proves that it needs no row of this branch.
-    parsed = F.from_json("value", _ddl(columns))
+    parsed = F.from_json("value", _schema_ddl(columns))
     return joined.where(fail.cast("boolean")).select(*(parsed[column.name].alias(column.name) for column in columns))
 
 
@@ -155,7 +156,7 @@ def _option(options: dict[str, str], name: str) -> str:
     return next((value for key, value in options.items() if key.lower() == name.lower()), "")
 
 
-def _ddl(columns: list[Column]) -> str:
+def _schema_ddl(columns: list[Column]) -> str:
     return ", ".join(column.ddl for column in columns)
 
 
@@ -163,5 +164,5 @@ def _is_true(options: dict[str, str], name: str) -> bool:
     return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())
 
 
-def _text(value: object) -> str:
+def _option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

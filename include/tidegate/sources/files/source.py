@@ -1,4 +1,4 @@
-"""Files that others put into a folder: each is read exactly once, whatever its name; by choice, in order of names."""
+"""A source of files in a folder: each is read exactly once, in any order or in order of names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.sources.files.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
 from tidegate.sources.files.reading import read_files, unreadable
 from tidegate.sources.highest import highest_micros
-from tidegate.sources.template import filled, fixed_folder, is_template, template_problems
+from tidegate.sources.template import fill_in, fixed_folder, is_template, template_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ SHOWN = 20
 """File names in one message."""
 
 LOOKS_AT_ONCE = 16
-"""An object store takes its time for each file."""
+"""Files of an object store that are opened at the same time: each takes a while to answer."""
 
 
 class Files(Source):
@@ -45,32 +45,32 @@ class Files(Source):
     pattern: a path, relative to the pipeline's place; `*`, `?`, `[abc]` within a name, `**` for folders at any
         depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored. With {start:…} or
         {end:…} in it (the interval's moments in UTC, as strftime writes them), each run reads all files of its
-        interval, however often it is made; order and bounds mean nothing then.
-    format: json, csv or parquet; None: told by the suffix.
-    schema: the columns as DDL. Parquet: a file that lacks one is refused, others are left out.
-    order: "arrival": whatever was not read before, whatever its name; smaller names first. "name": strictly in order
-        of names, for producers whose names rise: a file that turns up later with a smaller name than the last one
-        read is not read, and the pipeline is not well until it is gone or the order is "arrival". It may be changed
-        at any time: every position knows each file that was read, so none is read twice.
+        interval, however often the interval is processed; order and bounds then have no effect.
+    format: json, csv or parquet. None: the suffix decides.
+    schema: the columns as DDL. A Parquet file that lacks one is refused; columns that only the file has are left out.
+    order: "arrival": all files that were not read before, whatever their names, smaller names first. "name": strictly
+        in order of names, for producers whose names rise: a file that appears later with a smaller name than the last
+        one read is not read, and the pipeline is unhealthy until the file is removed or the order is "arrival". The
+        order may be changed at any time: every position knows each file that was read, so none is read twice.
     max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
     on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
-        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. Malformed is
-        also a decimal with more places than its column has, a moment beyond the year 9999 (a number is taken for
-        seconds), bytes that are no text, and whatever stands behind a JSON record on its line.
+        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. A record is also
+        malformed if it has a decimal with more places than its column, a time beyond the year 9999 (a number is taken
+        for seconds), bytes that are not text, or anything after a JSON record on its line.
     options: options of Spark's reader, such as {"header": "true"} for CSV.
-    min_age: seconds since a file's last change before it is taken, for producers that write in place. Only
-        with it is any clock looked at; it delays, and never decides what is read twice or not at all.
+    min_age: seconds since a file's last change before it is taken, for producers that write in place. It only delays:
+        it never causes a file to be read twice or skipped. Without it no clock is used.
     missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
-    unknown_keys: keys of JSON objects, nested ones, too, that the schema does not have are left out, or with "refuse"
-        make a record malformed (so does a key that was renamed). One that is a missing column but for upper and lower
-        case always does.
-    required: an interval without files is not ready yet: its run is tried again. Otherwise it has no rows; but one
-        that was made of files before is not made again of none, for these may have been archived.
-    moved_from: the folder before the first `*` in which these files were until now, if it was renamed: what was read
-        there is not read again here.
+    unknown_keys: "ignore" leaves out keys of JSON objects, also of nested ones, that the schema does not have; "refuse"
+        makes such a record malformed (and so one with a renamed key). A key that differs from a missing column only in
+        upper and lower case always does.
+    required: an interval without files is not ready yet, and its run is tried again. Otherwise it has no rows; but an
+        interval that had files before is not processed again without any, since these may have been archived.
+    moved_from: the former name of the folder before the first `*`, if it was renamed: files that were read there are
+        not read again here.
 
-    No clock or modification time matters otherwise: a file is what its name and its content are, and a name is read
-    once. What is put under a name that was read is not noticed.
+    Apart from min_age, no clock or modification time matters: a file is identified by its name and content, and a name
+    is read once. New content under a name that was read is not noticed.
     """
 
     kind = "files"
@@ -137,7 +137,7 @@ class Files(Source):
         return files_problems(self)
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """The next files, each with its fingerprint. Reads no file for more than that."""
+        """Plan the next files, each with its fingerprint. Files are read only for these fingerprints."""
         if self.by_interval:
             return self._plan_interval(context)
         pattern = Pattern.of(self.pattern)
@@ -145,71 +145,76 @@ class Files(Source):
         folder = open_folder(context.place, pattern.folder)
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
-        seen = ConsumedFiles(position.seen, context.blobs)
-        ahead, passed_by = self._in_order(seen.missing(folder.names(pattern)), position.after)
-        waiting = self._old_enough(folder, ahead)
-        cut, gone = self._cut(folder, waiting, least([self.max_bytes, context.at_most]))
-        more = len(cut) + gone < len(waiting)
-        looks, files = self._looked_at(folder, cut)
+        consumed = ConsumedFiles(position.seen, context.blobs)
+        readable, passed_by = self._split_by_order(consumed.missing(folder.names(pattern)), position.after)
+        waiting = self._old_enough(folder, readable)
+        chosen, deleted = self._choose(folder, waiting, least([self.max_bytes, context.at_most]))
+        more = len(chosen) + deleted < len(waiting)
+        fingerprints, files = self._fingerprint_files(folder, chosen)
         end = start
         if files:
-            end = _Position(pattern.folder, max(position.after, files[-1]["name"]), seen.with_added(looks)).json
+            after = max(position.after, files[-1]["name"])
+            end = _Position(pattern.folder, after, consumed.with_added(fingerprints)).json
         return Planned(
             end=end,
             splits={"folder": pattern.folder, "files": files},
             empty=not files,
-            more=more or len(waiting) < len(ahead),
-            summary=_summary(files, len(waiting) - gone if more else None),
+            more=more or len(waiting) < len(readable),
+            summary=_summary(files, len(waiting) - deleted if more else None),
             amount=sum(file["size"] for file in files),
-            unread=_passed_by(passed_by, position.after),
+            unread=_describe_passed(passed_by, position.after),
         )
 
     def _plan_interval(self, context: SourceContext) -> Planned:
-        """All files of the interval, as they are now."""
+        """Plan all files of the interval, as they are now."""
         assert context.interval is not None
         common = open_folder(context.place, fixed_folder(self.pattern))
         if not common.exists():
             raise missing_folder(context.source, common.url, started=False)
-        pattern = Pattern.of(filled(self.pattern, context.interval))
+        pattern = Pattern.of(fill_in(self.pattern, context.interval))
         folder = open_folder(context.place, pattern.folder)
-        found = folder.names(pattern) if folder.exists() else []
-        ready = self._old_enough(folder, found)
-        if len(ready) < len(found) or (self.required and not found):
-            what = f"{len(found) - len(ready)} files that are still young" if found else "no files yet"
+        names = folder.names(pattern) if folder.exists() else []
+        ready = self._old_enough(folder, names)
+        if len(ready) < len(names) or (self.required and not names):
+            shortage = f"{len(names) - len(ready)} files younger than min_age" if names else "no files yet"
             raise Unavailable(
-                f"source {context.source!r}: {folder.url} has {what} for interval {context.interval}",
-                expected="all files of an interval before it is made" + (" (required=True)" if not found else ""),
-                help="it is tried again; let the schedule begin later if files come later than that",
+                f"source {context.source!r}: {folder.url} has {shortage} for interval {context.interval}",
+                expected="all files of an interval before its run" + (" (required=True)" if not names else ""),
+                help="tidegate tries again; schedule the run later if files regularly arrive later than this",
                 reason="INTERVAL_NOT_READY",
             )
-        _, files = self._looked_at(folder, found)
+        _, files = self._fingerprint_files(folder, names)
         splits = {"folder": pattern.folder, "files": files}
         return Planned(end=None, splits=splits, empty=not files, summary=_summary(files))
 
-    def _looked_at(self, folder: Folder, names: list[str]) -> tuple[dict[str, Fingerprint], list[Json]]:
-        """Fingerprints of files that Spark can read. What was deleted since it was listed was never planned."""
-        looks = {name: look for name, look in _looks(folder, names).items() if look}
-        _refuse_unreadable(folder, looks)
+    def _fingerprint_files(self, folder: Folder, names: list[str]) -> tuple[dict[str, Fingerprint], list[Json]]:
+        """Return the fingerprints of files, and what a plan records of them. Raise Invalid if Spark cannot read one.
+
+        Files that were deleted since they were listed are left out, as they were never planned.
+        """
+        fingerprints = {name: content for name, content in _fingerprint_all(folder, names).items() if content}
+        _refuse_unreadable(folder, fingerprints)
         if self.format == "parquet":
-            _refuse_no_parquet(folder, looks)
-        return looks, [{"name": name, "size": look.size, "sha": look.sha} for name, look in looks.items()]
+            _refuse_no_parquet(folder, fingerprints)
+        files = [{"name": name, "size": content.size, "sha": content.sha} for name, content in fingerprints.items()]
+        return fingerprints, files
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """Every file is still what was planned, and holds the columns that the schema asks for. Parquet files tell how
-        many rows they have."""
+        """Check that every file is as planned and has the columns of the schema. Parquet files record their number of
+        rows."""
         from tidegate.sources.files.headers import check_contents
 
         folder = open_folder(context.place, splits["folder"])
-        looks = _looks(folder, [file["name"] for file in splits["files"]])
-        changes = [change for file in splits["files"] if (change := _change(file, looks[file["name"]]))]
+        fingerprints = _fingerprint_all(folder, [file["name"] for file in splits["files"]])
+        changes = [change for file in splits["files"] if (change := _change(file, fingerprints[file["name"]]))]
         if changes:
             more = f"\n  … and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
             raise Invalid(
                 f"source {context.source!r}: {len(changes)} of {len(splits['files'])} planned file(s) in "
                 f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:SHOWN]) + more,
                 expected="files that stay as they were when the checkpoint was planned",
-                help="put them back as they were and try again; or let this checkpoint be aborted: the next plan takes "
-                "the files as they are then, and skips those that are gone",
+                help="restore them and try again; or let this checkpoint be aborted: the next plan takes the files as "
+                "they are then, and skips those that no longer exist",
                 reason="SOURCE_CHANGED",
             )
         rows = check_contents(self, folder, [file["name"] for file in splits["files"]], context)
@@ -217,30 +222,30 @@ class Files(Source):
         return Amount(rows=rows if splits["files"] else 0, bytes=size, files=len(splits["files"]))
 
     def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
-        """Parquet files say so in their footers."""
-        kinds = {each.name: each.type for each in parse_ddl(self.schema)}
-        if self.format != "parquet" or kinds.get(column) != "timestamp":
+        """See Source: known from the footers of Parquet files."""
+        types = {field.name: field.type for field in parse_ddl(self.schema)}
+        if self.format != "parquet" or types.get(column) != "timestamp":
             return None
         folder = open_folder(context.place, splits["folder"])
         return highest_micros(folder, [file["name"] for file in splits["files"]], column)
 
     def files(self, splits: Json) -> list[str]:
-        """Below the pattern's folder."""
+        """See Source: names relative to the pattern's folder."""
         return [file["name"] for file in splits["files"]]
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        """The rows of exactly the planned files."""
+        """Return the rows of exactly the planned files."""
         folder = open_folder(context.place, splits["folder"])
         return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
 
-    def _in_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
-        """What may be read next, in order; and what the order by name has passed by."""
+    def _split_by_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
+        """Return the names that may be read next, in order, and those that the order by name has passed."""
         if self.order == "arrival" or not after:
             return unread, []
         return [name for name in unread if name > after], [name for name in unread if name <= after]
 
     def _old_enough(self, folder: Folder, names: list[str]) -> list[str]:
-        """Those that are not written to any more, as far as `min_age` tells. By name, none overtakes a young one."""
+        """Return the files that are at least `min_age` old. In order of names, no file overtakes a younger one."""
         if not self.min_age:
             return names
         now, old = seams.now().timestamp(), []
@@ -254,27 +259,27 @@ class Files(Source):
                 break
         return old
 
-    def _cut(self, folder: Folder, waiting: list[str], most: int | None) -> tuple[list[str], int]:
-        """As many as the bounds allow, at least one; and how many on the way were deleted. most: bytes."""
-        cut: list[str] = []
-        total = gone = 0
+    def _choose(self, folder: Folder, waiting: list[str], max_bytes: int | None) -> tuple[list[str], int]:
+        """Return as many files as the bounds allow, at least one, and how many were found deleted."""
+        chosen: list[str] = []
+        total = deleted = 0
         for name in waiting:
-            if len(cut) == self.max_files:
+            if len(chosen) == self.max_files:
                 break
             file = folder.look(name)
             if file is None:
-                gone += 1
+                deleted += 1
                 continue
             total += file.size
-            if cut and most is not None and total > most:
+            if chosen and max_bytes is not None and total > max_bytes:
                 break
-            cut.append(name)
-        return cut, gone
+            chosen.append(name)
+        return chosen, deleted
 
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a plan ended: the last of all names consumed so far, and their set."""
+    """The end of a plan: the last of all names consumed so far, and their set."""
 
     folder: str
     after: str
@@ -290,9 +295,9 @@ class _Position:
             return _Position(pattern.folder, "", [])
         if set(start) != {"folder", "after", "seen"}:
             raise Invalid(
-                f"source {context.source!r} cannot go on from position {start!r}",
+                f"source {context.source!r} cannot continue from position {start!r}",
                 expected="a position of a Files source",
-                help="give the source another name, so that it starts afresh, or put the former source back",
+                help="give the source another name, so that it starts from scratch, or put the former source back",
                 reason="FOREIGN_POSITION",
             )
         if moved_from is not None and start["folder"] == Pattern.of(f"{moved_from.rstrip('/')}/*").folder:
@@ -301,24 +306,24 @@ class _Position:
             raise Invalid(
                 f"source {context.source!r}: the pattern now starts from folder {pattern.folder!r}, but files were "
                 f"read from {start['folder']!r} so far",
-                expected="the same folder before the first glob: what was read is remembered by names relative to it",
-                help=f"put the pattern back; or, if the same files lie there now, say moved_from={start['folder']!r}: "
+                expected="the same folder before the first glob: files are remembered by names relative to it",
+                help=f"put the pattern back; or, if the same files are there now, set moved_from={start['folder']!r}: "
                 "those that were read are not read again; or, to read all of the new folder, give the source another "
-                "name, and let go of the old one with the setting allow_non_restored_state, once",
+                "name, and drop the old one's position with the setting allow_non_restored_state, once",
                 reason="FOLDER_CHANGED",
             )
         return _Position(**start)
 
 
-def _looks(folder: Folder, names: list[str]) -> dict[str, Fingerprint | None]:
-    """Fingerprints by name; None: there is no such file."""
+def _fingerprint_all(folder: Folder, names: list[str]) -> dict[str, Fingerprint | None]:
+    """Return fingerprints by name. None: there is no such file."""
     if folder.is_local:
-        return {name: _look(folder, name) for name in names}
+        return {name: _fingerprint_one(folder, name) for name in names}
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(lambda name: _look(folder, name), names), strict=True))
+        return dict(zip(names, pool.map(lambda name: _fingerprint_one(folder, name), names), strict=True))
 
 
-def _look(folder: Folder, name: str) -> Fingerprint | None:
+def _fingerprint_one(folder: Folder, name: str) -> Fingerprint | None:
     try:
         with folder.open(name) as stream:
             return fingerprint(stream)
@@ -328,15 +333,15 @@ def _look(folder: Folder, name: str) -> Fingerprint | None:
         raise unavailable(folder.full(name), error) from error
 
 
-def _change(file: Json, look: Fingerprint | None) -> str | None:
-    """What happened to a planned file, or None."""
-    if look is None:
+def _change(file: Json, current: Fingerprint | None) -> str | None:
+    """Describe how a planned file has changed. None: it has not."""
+    if current is None:
         return f"{file['name']!r} was deleted"
-    if look.size < file["size"]:
-        return f"{file['name']!r} was truncated: {look.size:,} bytes, {file['size']:,} planned"
-    if look.size > file["size"]:
-        return f"{file['name']!r} has grown: {look.size:,} bytes, {file['size']:,} planned"
-    return f"{file['name']!r} was rewritten with the same size" if look.sha != file["sha"] else None
+    if current.size < file["size"]:
+        return f"{file['name']!r} was truncated: {current.size:,} bytes, {file['size']:,} planned"
+    if current.size > file["size"]:
+        return f"{file['name']!r} has grown: {current.size:,} bytes, {file['size']:,} planned"
+    return f"{file['name']!r} was rewritten with the same size" if current.sha != file["sha"] else None
 
 
 def _refuse_unreadable(folder: Folder, names: Iterable[str]) -> None:
@@ -350,41 +355,40 @@ def _refuse_unreadable(folder: Folder, names: Iterable[str]) -> None:
         )
 
 
-def _refuse_no_parquet(folder: Folder, looks: Mapping[str, Fingerprint]) -> None:
-    bad = [
-        f"{name!r} is empty" if not look.size else f"{name!r} has no Parquet footer"
-        for name, look in looks.items()
-        if look.size < 12 or look.head not in (b"PAR1", b"PARE") or look.head != look.tail
-    ]
+def _refuse_no_parquet(folder: Folder, fingerprints: Mapping[str, Fingerprint]) -> None:
+    bad = []
+    for name, content in fingerprints.items():
+        if content.size < 12 or content.head not in (b"PAR1", b"PARE") or content.head != content.tail:
+            bad.append(f"{name!r} has no Parquet footer" if content.size else f"{name!r} is empty")
     if bad:
         raise Invalid(
-            f"{len(bad)} file(s) in {folder.url} are no complete Parquet files: {'; '.join(bad[:SHOWN])}",
+            f"{len(bad)} file(s) in {folder.url} are not complete Parquet files: {'; '.join(bad[:SHOWN])}",
             expected="files that begin and end with PAR1",
-            help="replace or remove them; let producers write names that end in .tmp, and rename when done",
+            help="replace or remove them; let producers write to names that end in .tmp, and rename when complete",
             reason="NOT_PARQUET",
         )
 
 
-def _summary(files: Iterable[Json], of: int | None = None) -> str:
+def _summary(files: Iterable[Json], waiting: int | None = None) -> str:
     sizes = [file["size"] for file in files]
-    count = f"{len(sizes):,} of {of:,} files" if of is not None else f"{len(sizes):,} files"
-    return f"{count}, {_bytes(sum(sizes))}" if sizes else "no new files"
+    count = f"{len(sizes):,} of {waiting:,} files" if waiting is not None else f"{len(sizes):,} files"
+    return f"{count}, {_readable_size(sum(sizes))}" if sizes else "no new files"
 
 
-def _passed_by(names: list[str], after: str) -> Unread | None:
+def _describe_passed(names: list[str], after: str) -> Unread | None:
     if not names:
         return None
-    shown = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
-    those = "file has a name" if len(names) == 1 else "files have names"
+    first_names = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    subject = "file has a name" if len(names) == 1 else "files have names"
     return Unread(
         count=len(names),
-        what=f'{len(names):,} {those} below the last one that was read, {after!r}, and order="name" never goes back: '
-        f"{shown}",
+        what=f'{len(names):,} {subject} below the last one that was read, {after!r}, and order="name" never goes back: '
+        f"{first_names}",
         help='to have them read, set order="arrival" (nothing is read twice); or move them out of the folder',
     )
 
 
-def _bytes(count: float) -> str:
+def _readable_size(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
@@ -411,7 +415,7 @@ KNOWN: Final[dict[str, tuple[str, ...]]] = {
     "parquet": ("datetimeRebaseMode", "int96RebaseMode"),
 }  # fmt: skip
 
-OURS: Final[dict[str, str]] = {
+RESERVED: Final[dict[str, str]] = {
     "mode": "use on_corrupt",
     "columnNameOfCorruptRecord": "it is always _corrupt_record",
     "badRecordsPath": "use on_corrupt",
@@ -435,30 +439,30 @@ OURS: Final[dict[str, str]] = {
 
 
 def option_problems(options: Mapping[Any, object], format: str | None) -> list[str]:
-    """What is wrong with the options: unknown, not for this format, ours to set, no plain value."""
-    found = []
-    known = {name.lower() for name in KNOWN.get(format or "", ())}
-    ours = {name.lower(): why for name, why in OURS.items()}
-    seen: set[str] = set()
+    """Return all problems of the options: unknown, not for this format, set by tidegate, or not a plain value."""
+    problems = []
+    allowed = {name.lower() for name in KNOWN.get(format or "", ())}
+    reserved = {name.lower(): why for name, why in RESERVED.items()}
+    keys: set[str] = set()
     for name, value in options.items():
         if not isinstance(name, str):
-            found.append(f"option {name!r} is no string")
+            problems.append(f"option {name!r} is not a string")
             continue
         key = name.lower()
-        if key in seen:
-            found.append(f"option {name!r} is there twice (upper and lower case are alike)")
-        seen.add(key)
-        if key in ours:
-            found.append(f"option {name!r} cannot be set: {ours[key]}")
-        elif format in KNOWN and key not in known:
-            found.append(f"option {name!r} is unknown for {format}{_similar_option(name, KNOWN[format])}")
+        if key in keys:
+            problems.append(f"option {name!r} is there twice (upper and lower case are ignored)")
+        keys.add(key)
+        if key in reserved:
+            problems.append(f"option {name!r} cannot be set: {reserved[key]}")
+        elif format in KNOWN and key not in allowed:
+            problems.append(f"option {name!r} is unknown for {format}{_similar_option(name, KNOWN[format])}")
         if not isinstance(value, str | bool | int | float):
-            found.append(f"option {name!r} is {value!r}; it must be text, a number or a boolean")
-    return found
+            problems.append(f"option {name!r} is {value!r}; it must be text, a number or a boolean")
+    return problems
 
 
-def _similar_option(name: str, known: tuple[str, ...]) -> str:
-    lowered = {option.lower(): option for option in known}
+def _similar_option(name: str, allowed: tuple[str, ...]) -> str:
+    lowered = {option.lower(): option for option in allowed}
     close = difflib.get_close_matches(name.lower(), lowered, n=1)
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
@@ -472,45 +476,47 @@ COMPRESSION: Final = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
 
 
 def format_of(pattern: object) -> str | None:
-    """The format that a suffix stands for, or None."""
+    """Return the format that the suffix stands for, or None."""
     if not isinstance(pattern, str):
         return None
     suffixes = pattern.rsplit("/", 1)[-1].lower().split(".")[1:]
     while suffixes and suffixes[-1] in COMPRESSION:
         suffixes.pop()
-    return next((name for name, known in FORMATS.items() if suffixes and suffixes[-1] in known), None)
+    return next((name for name, endings in FORMATS.items() if suffixes and suffixes[-1] in endings), None)
 
 
 def files_problems(source: Files) -> list[str]:
-    """Every problem of the declaration."""
-    found = _pattern_problems(source.pattern) + _interval_problems(source)
-    if source.format is None and not found:
-        found.append(f"the suffix of pattern {source.pattern!r} tells no format; say format='json', 'csv' or 'parquet'")
+    """Return all problems of the declaration."""
+    problems = _pattern_problems(source.pattern) + _interval_problems(source)
+    if source.format is None and not problems:
+        problems.append(
+            f"the suffix of pattern {source.pattern!r} stands for no format; set format to json, csv or parquet"
+        )
     elif source.format is not None and source.format not in FORMATS:
-        found.append(f"format {source.format!r} is unknown{_similar(str(source.format), FORMATS)}")
+        problems.append(f"format {source.format!r} is unknown{_similar(str(source.format), FORMATS)}")
     try:
         columns = {column.name.lower(): column.type for column in parse_ddl(source.schema)}
     except DdlError as error:
-        found.append(f"schema {error}")
+        problems.append(f"schema {error}")
         columns = {}
-    for name, value, known in (
+    for name, value, choices in (
         ("order", source.order, ("name", "arrival")),
         ("on_corrupt", source.on_corrupt, ("refuse", "keep")),
         ("missing_columns", source.missing_columns, ("refuse", "null")),
         ("unknown_keys", source.unknown_keys, ("ignore", "refuse")),
     ):
-        if value not in known:
-            found.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in known)}")
+        if value not in choices:
+            problems.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in choices)}")
     for name, bound in (("max_files", source.max_files), ("max_bytes", source.max_bytes)):
         if not (bound is None and name == "max_bytes") and (
             isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
         ):
-            found.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
+            problems.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
     if source.moved_from is not None and (not isinstance(source.moved_from, str) or not source.moved_from.strip("/ ")):
-        found.append(f"moved_from is {source.moved_from!r}; it must be the folder in which these files were before")
+        problems.append(f"moved_from is {source.moved_from!r}; it must be the former folder of these files")
     if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
-        found.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
-    return found + _corrupt_problems(source, columns) + _option_problems(source, columns)
+        problems.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
+    return problems + _corrupt_problems(source, columns) + _option_problems(source, columns)
 
 
 def _pattern_problems(pattern: object) -> list[str]:
@@ -520,16 +526,16 @@ def _pattern_problems(pattern: object) -> list[str]:
         return [f"pattern {pattern!r} names a folder; name the files in it, like '{pattern}*.json'"]
     if "://" in pattern and not is_url(pattern) and not pattern.startswith("file://"):
         return [f"pattern {pattern!r} has an unknown scheme; write a path, or a URL like s3://bucket/folder/*.json"]
-    found = []
+    problems = []
     parts = Pattern.of(pattern).parts
     if not parts or ".." in parts:
-        found.append(f"pattern {pattern!r} leads out of its folder: '..' may only stand before the first glob")
+        problems.append(f"pattern {pattern!r} leads out of its folder: '..' may only stand before the first glob")
     for part in parts:
         if "**" in part and part != "**":
-            found.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
+            problems.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
         if is_ignored(part) and part != "..":
-            found.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
-    return found
+            problems.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
+    return problems
 
 
 def _interval_problems(source: Files) -> list[str]:
@@ -537,10 +543,12 @@ def _interval_problems(source: Files) -> list[str]:
         return (
             ["required is for patterns with {start:…}: it says that an interval has files"] if source.required else []
         )
-    found = template_problems(source.pattern)
+    problems = template_problems(source.pattern)
     if source.max_bytes is not None or source.max_files != 1000:
-        found.append("max_files and max_bytes mean nothing in a pattern with {start:…}: an interval is read whole")
-    return found
+        problems.append(
+            "max_files and max_bytes have no effect with {start:…} in the pattern: an interval is read whole"
+        )
+    return problems
 
 
 def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
@@ -556,17 +564,17 @@ def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
 def _option_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
     if not isinstance(source.options, Mapping):
         return [f"options is {source.options!r}; it must be a mapping like {{'header': 'true'}}"]
-    found = option_problems(source.options, source.format)
+    problems = option_problems(source.options, source.format)
     if any(str(name).lower() == "locale" for name in source.options) and source.format != "parquet":
-        found += [
-            f"column {name!r} is {kind}, which option 'locale' does not go together with: decimals of 38 digits are "
-            f"read as text; declare 37 digits at most, or take the option out"
+        problems += [
+            f"column {name!r} is {kind}, which cannot be combined with option 'locale': decimals of 38 digits are "
+            f"read as text; declare 37 digits at most, or remove the option"
             for name, kind in columns.items()
             if is_read_as_text(kind)
         ]
-    return found
+    return problems
 
 
-def _similar(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+def _similar(word: str, names: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
