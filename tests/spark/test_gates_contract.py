@@ -20,7 +20,7 @@ from tidegate.gates.expectations.catalogue import CATALOGUE, How
 from tidegate.gates.expectations.library import compile_suite, warm
 from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.gates.judging.aggregates import Count
-from tidegate.gates.judging.judge import judge, plain, split, tell_of_files
+from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split
 from tidegate.gates.judging.samples import cast_to_string_like_spark, display_column, texts_of
 from tidegate.records.codec import decode_json, encode_json
 from tidegate.records.place import Place
@@ -427,7 +427,7 @@ def check_small_in_files(spark: Any, folder: Any) -> None:
     assert [finding.bad for finding in judged.findings] == [4, 1, 4, 2, None]
     taken = [(each.leaf, each.rule.name) for each in judged.findings if each.takes_rows]
     parts = list(judged.files.divide(taken, "broken"))
-    tell_of_files(frame, judged, ())
+    add_samples_from_files(frame, judged, ())
     assert between.result["result"]["partial_unexpected_list"] == ["1"]
     assert sorted(once.result["result"]["partial_unexpected_list"]) == ["2", "3"]
     assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]

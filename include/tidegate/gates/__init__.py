@@ -1,4 +1,4 @@
-"""Judge (4): gates decide what may become visible."""
+"""Gates judge rows, and so decide what may become visible."""
 
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume

@@ -1,7 +1,7 @@
-"""Gates that need no suite: how much came, how new it is, and whether it still has the same columns.
+"""Gates that need no suite: they check the number of rows, their age, and whether they still have the same columns.
 
-They go by what earlier checkpoints were like, which the gate remembers in the ack: so a checkpoint that was aborted, or
-rejected, is not gone by.
+They compare with earlier checkpoints, which the gate remembers in the ack. So an aborted or rejected checkpoint is not
+used for the comparison.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Freshness", "SchemaDrift", "Volume"]
 
 
 class Remembering(Gate):
-    """What they have in common: one policy, for no row by itself is to blame."""
+    """A gate with one policy, as no single row is to blame."""
 
     remembers = True
 
@@ -51,24 +51,24 @@ class Remembering(Gate):
 
     def problems(self) -> list[str]:
         if self.on_failure == "quarantine":
-            return ["on_failure is 'quarantine', but no row by itself is to blame: expected abort, hold, warn"]
+            return ["on_failure is 'quarantine', but no single row is to blame: expected abort, hold, warn"]
         return policy_problems({"on_failure": self.on_failure})
 
-    def judged(self, rows: int, rules: dict[str, str], found: Json, memory: Json) -> Judgement:
-        """rules: those that are broken, and why."""
+    def judgement(self, rows: int, rules: dict[str, str], results: Json, memory: Json) -> Judgement:
+        """Return the judgement. rules: the broken rules, each with the reason."""
         broken = tuple(BrokenRule(rule, self.on_failure, why=why) for rule, why in rules.items())
-        return Judgement(rows, broken, {"success": not broken, **found}, memory=memory)
+        return Judgement(rows, broken, {"success": not broken, **results}, memory=memory)
 
 
 class Volume(Remembering):
-    """The number of rows is about what it has been.
+    """Check that the number of rows is about the same as before.
 
         checked = clean.gate(Volume(within=0.5))
 
-    within: how far, as a share of it, it may be from the median of those of the last `of` checkpoints that had rows. No
-        rows at all are right if half of them had none.
-    of: how many are gone by. after: so many with rows there must be before it judges at all.
-    least: so many rows there must be in any case.
+    within: how far the number may be from the median of those of the last `of` checkpoints that had rows, as a share of
+        that median. No rows at all are fine if half of these checkpoints had none.
+    of: the number of checkpoints to compare with. after: the number of them with rows that it takes to judge at all.
+    least: the minimum number of rows in any case.
     """
 
     kind: ClassVar[str] = "volume"
@@ -88,45 +88,48 @@ class Volume(Remembering):
         self.within, self.of, self.after, self.least = within, of, after, least
 
     def describe(self) -> Json:
-        told = {"within": self.within, "of": self.of, "after": self.after, "least": self.least}
-        return super().describe() | told
+        settings = {"within": self.within, "of": self.of, "after": self.after, "least": self.least}
+        return super().describe() | settings
 
     def problems(self) -> list[str]:
-        found = super().problems()
-        right = isinstance(self.within, int | float) and not isinstance(self.within, bool)
-        if not right or not 0 <= self.within < float("inf"):
-            found.append(f"within is {self.within!r}: expected a share such as 0.5")
+        problems = super().problems()
+        is_number = isinstance(self.within, int | float) and not isinstance(self.within, bool)
+        if not is_number or not 0 <= self.within < float("inf"):
+            problems.append(f"within is {self.within!r}: expected a share such as 0.5")
         if not 1 <= self.after <= self.of <= 1000:
-            found.append(f"after is {self.after}, of is {self.of}: expected 1 <= after <= of <= 1000")
-        return found
+            problems.append(f"after is {self.after}, of is {self.of}: expected 1 <= after <= of <= 1000")
+        return problems
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         return self.judge_rows(frame.count(), context)
 
     def judge_rows(self, rows: int, context: GateContext) -> Judgement:
-        """By their number alone."""
+        """Judge rows by their number alone."""
         before: list[int] = context.memory.get("rows", [])[-self.of :]
-        had = [each for each in before if each]
-        usual = median(had) if len(had) >= self.after else None
-        often_none = len(had) * 2 <= len(before)
+        counts = [count for count in before if count]
+        usual = median(counts) if len(counts) >= self.after else None
+        often_none = len(counts) * 2 <= len(before)
         rules = {}
         if rows < self.least:
-            rules["least"] = f"{rows:,} rows, at least {self.least:,} must be there"
-        right = often_none and not rows
-        if usual is not None and not right and abs(rows - usual) > exact_share(self.within, usual):
-            which = f"{len(had)} checkpoints{' that had rows' if len(had) < len(before) else ''}"
-            rules["volume"] = f"{rows:,} rows; the median of the last {which} is {usual:,g}: {rows / usual:.0%} of it"
-        found: Json = {"rows": rows, "median": usual, "of": len(had)}
-        return self.judged(rows, rules, found, {"rows": [*before, rows][-self.of :]})
+            rules["least"] = f"{rows:,} rows, at least {self.least:,} are required"
+        normally_empty = often_none and not rows
+        if usual is not None and not normally_empty and abs(rows - usual) > exact_share(self.within, usual):
+            compared = f"{len(counts)} checkpoints{' that had rows' if len(counts) < len(before) else ''}"
+            rules["volume"] = (
+                f"{rows:,} rows; the median of the last {compared} is {usual:,g}: {rows / usual:.0%} of it"
+            )
+        results: Json = {"rows": rows, "median": usual, "of": len(counts)}
+        return self.judgement(rows, rules, results, {"rows": [*before, rows][-self.of :]})
 
 
 class Freshness(Remembering):
-    """The newest row is not too old when the checkpoint is planned.
+    """Check that the newest row is not too old when the checkpoint is planned.
 
         checked = clean.gate(Freshness("ordered_at", within="1 hour"))
 
-    column: a timestamp or date. within: how old the newest that was ever seen may be; so silence breaks it, too. A time
-        that lies further ahead than that says nothing of how new rows are: it is left out, and told if the rule breaks.
+    column: a timestamp or date. within: how old the newest time that was ever seen may be, so a lack of rows breaks the
+        rule, too. A time that is further in the future than that does not show how new the rows are: it is ignored, and
+        reported if the rule breaks.
     """
 
     kind: ClassVar[str] = "freshness"
@@ -147,48 +150,52 @@ class Freshness(Remembering):
         return super().describe() | {"column": self.column, "within": self.within}
 
     def problems(self) -> list[str]:
-        wrong = duration_problem("within", self.within)
-        return [*super().problems(), *([wrong] if wrong else [])]
+        problem = duration_problem("within", self.within)
+        return [*super().problems(), *([problem] if problem else [])]
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f
 
         timed = frame.select(time_micros(frame, self.column, f"gate {context.gate!r}").alias("_at"))
         ahead = f.col("_at") > f.expr(moment(self._latest(context), "_at"))
-        told = timed.agg(f.count(f.lit(1)), f.max(f.when(~ahead, f.col("_at"))), f.count_if(ahead)).collect()
-        rows, newest, later = told[0]
-        return self.judge_newest(rows, newest, later, context)
+        sums = timed.agg(f.count(f.lit(1)), f.max(f.when(~ahead, f.col("_at"))), f.count_if(ahead)).collect()
+        rows, newest, rows_ahead = sums[0]
+        return self.judge_newest(rows, newest, rows_ahead, context)
 
     def _latest(self, context: GateContext) -> int:
-        """Up to when times are believed: clocks may differ a little, but not by years."""
+        """Return the latest time that is believed: clocks may differ a little, but not by years."""
         return micros_of(datetime.fromisoformat(context.clock)) + micros_in(self.within)
 
     def judge_newest(self, rows: int, newest: int | None, ahead: int, context: GateContext) -> Judgement:
-        """By the newest time of these rows, in microseconds since 1970, but for those that lie too far ahead."""
+        """Judge rows by their newest time, in microseconds since 1970, without those that are too far in the future."""
         now, rules = datetime.fromisoformat(context.clock), {}
         before = context.memory.get("newest")
-        known = [each for each in (newest, before) if each is not None and each <= self._latest(context)]
-        newest = max(known, default=None)
-        at = at_micros(newest) if newest is not None else None
-        if at is None:
+        believed = [micros for micros in (newest, before) if micros is not None and micros <= self._latest(context)]
+        newest = max(believed, default=None)
+        newest_at = at_micros(newest) if newest is not None else None
+        if newest_at is None:
             rules["freshness"] = "there is no row yet"
-        elif micros_of(now) - micros_of(at) > micros_in(self.within):
+        elif micros_of(now) - micros_of(newest_at) > micros_in(self.within):
             rules["freshness"] = (
-                f"the newest row is of {at:%Y-%m-%d %H:%M:%S} UTC, older than {self.within} at {now:%H:%M:%S}"
+                f"the newest row is of {newest_at:%Y-%m-%d %H:%M:%S} UTC, older than {self.within} at {now:%H:%M:%S}"
             )
         if rules and ahead:
-            rules["freshness"] += f"; {ahead:,} rows of a time further ahead than {self.within} do not count"
-        found: Json = {"newest": at.isoformat() if at is not None else None, "rows": rows, "ahead": ahead}
-        return self.judged(rows, rules, found, {"newest": newest} if newest is not None else {})
+            rules["freshness"] += f"; {ahead:,} rows with a time further ahead than {self.within} do not count"
+        results: Json = {
+            "newest": newest_at.isoformat() if newest_at is not None else None,
+            "rows": rows,
+            "ahead": ahead,
+        }
+        return self.judgement(rows, rules, results, {"newest": newest} if newest is not None else {})
 
 
 class SchemaDrift(Remembering):
-    """The rows have the columns that they had in the last checkpoint.
+    """Check that the rows have the same columns as in the last checkpoint.
 
         checked = clean.gate(SchemaDrift(allow=["added"]))
 
-    allow: what may change: "added", "removed", "type". Whatever goes on, by this or by approval, is what the next
-    checkpoint is compared with.
+    allow: the changes that are accepted: "added", "removed", "type". The next checkpoint is compared with the columns
+    that passed, by this setting or by approval.
     """
 
     kind: ClassVar[str] = "schema-drift"
@@ -208,8 +215,8 @@ class SchemaDrift(Remembering):
         return super().describe() | {"allow": list(self.allow)}
 
     def problems(self) -> list[str]:
-        known = ("added", "removed", "type")
-        unknown = [f"allow names {each!r}: expected {', '.join(known)}" for each in self.allow if each not in known]
+        kinds = ("added", "removed", "type")
+        unknown = [f"allow names {name!r}: expected {', '.join(kinds)}" for name in self.allow if name not in kinds]
         return [*super().problems(), *unknown]
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
@@ -217,13 +224,13 @@ class SchemaDrift(Remembering):
         return self.judge_columns(frame.count(), now, context)
 
     def judge_columns(self, rows: int, now: dict[str, str], context: GateContext) -> Judgement:
-        """By their types, by name."""
+        """Judge rows by their columns' types, which are given by name."""
         before: dict[str, str] = context.memory.get("columns", now)
-        same = now.keys() & before.keys()
+        retyped = [name for name in now if name in before and now[name] != before[name]]
         changed = {
             "added": [f"{name} {now[name]}" for name in now if name not in before],
             "removed": [f"{name} {before[name]}" for name in before if name not in now],
-            "type": [f"{n}: {before[n]} was, {now[n]} is" for n in now if n in same and now[n] != before[n]],
+            "type": [f"{name}: {before[name]} was, {now[name]} is" for name in retyped],
         }
-        rules = {what: ", ".join(told)[:300] for what, told in changed.items() if told and what not in self.allow}
-        return self.judged(rows, rules, {"changed": changed}, {"columns": now})
+        rules = {kind: ", ".join(names)[:300] for kind, names in changed.items() if names and kind not in self.allow}
+        return self.judgement(rows, rules, {"changed": changed}, {"columns": now})

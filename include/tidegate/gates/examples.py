@@ -1,4 +1,4 @@
-"""A few of the values that broke a rule, as a verdict's results have them: for people who look for the cause."""
+"""A few of the values that broke a rule, taken from a verdict's results: they help to find the cause."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from tidegate.records.records import Json
 __all__ = ["examples_of", "examples_text"]
 
 SHOWN = 3
-"""So many different values are told of each rule."""
+"""Different values that are shown for each rule."""
 LONGEST = 60
 """Characters of each."""
 
 
 def examples_of(results: Json) -> dict[str, list[str]]:
-    """By rule, the first few different values that broke it. Results of other shapes have none."""
-    return {rule: values for rule, values in map(_example, _broken(results)) if values}
+    """Return the first few different values that broke each rule, by rule. Results of other shapes have none."""
+    return {rule: values for rule, values in map(_examples_of_rule, _failed_findings(results)) if values}
 
 
 def examples_text(values: list[str]) -> str:
-    """ " for example '-5.00', 'null'", to be put behind what is said of a rule."""
+    """Return the values as a text to append to a message: ", for example '-5.00', 'null'"."""
     return f", for example {', '.join(values)}" if values else ""
 
 
-def _broken(results: Json) -> Iterator[Json]:
-    each = results.get("results")
-    yield from (
-        (one for one in each if isinstance(one, dict) and not one.get("success")) if isinstance(each, list) else ()
-    )
+def _failed_findings(results: Json) -> Iterator[Json]:
+    findings = results.get("results")
+    for finding in findings if isinstance(findings, list) else ():
+        if isinstance(finding, dict) and not finding.get("success"):
+            yield finding
 
 
-def _example(one: Json) -> tuple[str, list[str]]:
-    config, result = one.get("expectation_config") or {}, one.get("result") or {}
-    found = result.get("partial_unexpected_list") or []
-    texts = list(dict.fromkeys(_short(value) for value in found))
+def _examples_of_rule(finding: Json) -> tuple[str, list[str]]:
+    config, result = finding.get("expectation_config") or {}, finding.get("result") or {}
+    values = result.get("partial_unexpected_list") or []
+    texts = list(dict.fromkeys(_short(value) for value in values))
     return str(config.get("id", "")), texts[:SHOWN]
 
 

@@ -1,4 +1,4 @@
-"""A gate against rows whose key has been there before: in the same batch, or in what an operator remembers."""
+"""A gate against rows whose key has occurred before: in the same batch, or in an operator's state."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ BROADCAST_KEYS = 500_000
 
 
 class Unseen(Gate):
-    """No key is there twice: neither among the rows that are judged, nor in what an operator knows already.
+    """Check that no key occurs twice, neither among the judged rows nor in an operator's state.
 
         checked = orders.gate(Unseen("order_id", against="unique", on_failure="quarantine"))
         unique = checked.deduplicate(by="order_id", uid="unique")
 
     by: the key columns. Rows in which one of them is null are not judged.
     against: the uid of an operator of the same job that never forgets a key: `deduplicate`, `latest` or `aggregate` by
-        the same columns. It is asked only for the keys that are judged, so a check costs what the batch costs.
-    on_failure: what follows. All rows with a key that is there more than once are bad, as none is the right one.
+        the same columns. Only the judged keys are looked up in it, so the cost of a check depends on the batch alone.
+    on_failure: what happens to bad rows. All rows with a key that occurs more than once are bad, as none of them is the
+        right one.
     """
 
     kind: ClassVar[str] = "unseen"
@@ -67,15 +68,21 @@ class Unseen(Gate):
         return frozenset([self.on_failure])
 
     def describe(self) -> Json:
-        told = {"by": self.by, "against": self.against, "on_failure": self.on_failure, "at_most": self.at_most}
-        return told | ({"hold_for": self.hold_for, "unanswered": self.unanswered} if self.on_failure == "hold" else {})
+        settings = {"by": self.by, "against": self.against, "on_failure": self.on_failure, "at_most": self.at_most}
+        if self.on_failure == "hold":
+            settings |= {"hold_for": self.hold_for, "unanswered": self.unanswered}
+        return settings
 
     def problems(self) -> list[str]:
-        found = [*key_problems(self.by), *policy_problems({"on_failure": self.on_failure})]
+        problems = [*key_problems(self.by), *policy_problems({"on_failure": self.on_failure})]
         if self.against is not None and not isinstance(self.against, str):
-            found.append(f"against is {self.against!r}: expected the uid of an operator")
-        right = isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
-        return found if right else [*found, f"at_most is {self.at_most!r}: expected a share from 0 to 1"]
+            problems.append(f"against is {self.against!r}: expected the uid of an operator")
+        is_share = (
+            isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
+        )
+        if not is_share:
+            problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
+        return problems
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f
@@ -88,44 +95,53 @@ class Unseen(Gate):
                 reason="BAD_GATE",
             )
         keys = materialize(frame.groupBy(*map(quoted, self.by)).agg(f.count(f.lit(1)).alias(_TIMES)))
-        bad = materialize(self._bad(keys, context))
+        bad_keys = materialize(self._find_bad_keys(keys, context))
         sums = [f.sum(f.when(f.array_contains(_BROKEN, rule), f.col(_TIMES))) for rule in ("seen", "repeated")]
-        seen, repeated, few = bad.agg(*sums, f.count(f.lit(1))).collect()[0]
+        seen_rows, repeated_rows, key_count = bad_keys.agg(*sums, f.count(f.lit(1))).collect()[0]
         rows = keys.agg(f.coalesce(f.sum(_TIMES), f.lit(0))).collect()[0][0]
-        whys = {
-            "seen": (seen, f"{seen} rows have a key that {self.against!r} holds already"),
-            "repeated": (repeated, f"{repeated} rows have the key of another one"),
+        broken = []
+        if seen_rows:
+            why = f"{seen_rows} rows have a key that {self.against!r} holds already"
+            broken.append(BrokenRule("seen", self.on_failure, rows=seen_rows, why=why))
+        if repeated_rows:
+            why = f"{repeated_rows} rows have the key of another one"
+            broken.append(BrokenRule("repeated", self.on_failure, rows=repeated_rows, why=why))
+        good_and_bad = None
+        if broken and self.on_failure == "quarantine":
+            good_and_bad = self._split(frame, bad_keys, key_count)
+        results: Json = {
+            "success": not broken,
+            "rows": rows,
+            "seen": seen_rows or 0,
+            "repeated": repeated_rows or 0,
         }
-        broken = tuple(BrokenRule(rule, self.on_failure, rows=n, why=why) for rule, (n, why) in whys.items() if n)
-        apart = self._apart(frame, bad, few) if broken and self.on_failure == "quarantine" else None
-        found: Json = {"success": not broken, "rows": rows, "seen": seen or 0, "repeated": repeated or 0}
-        return Judgement(rows, broken, found, apart, (keys, bad))
+        return Judgement(rows, tuple(broken), results, good_and_bad, (keys, bad_keys))
 
-    def _bad(self, keys: DataFrame, context: GateContext) -> DataFrame:
-        """The keys that are bad, how many rows have them, and which rules these break."""
+    def _find_bad_keys(self, keys: DataFrame, context: GateContext) -> DataFrame:
+        """Return the bad keys, each with its number of rows and the rules that these break."""
         from pyspark.sql import functions as f
 
-        by = list(map(quoted, self.by))
-        whole = reduce(lambda all, one: all & one, (f.col(name).isNotNull() for name in by))
-        asked = keys.where(whole)
-        held = context.held(asked.select(*by)) if context.held is not None else None
-        if held is None:
-            asked = asked.withColumn(_SEEN, f.lit(None).cast("boolean"))
+        columns = list(map(quoted, self.by))
+        no_nulls = reduce(lambda first, second: first & second, (f.col(name).isNotNull() for name in columns))
+        judged = keys.where(no_nulls)
+        state = context.held(judged.select(*columns)) if context.held is not None else None
+        if state is None:
+            judged = judged.withColumn(_SEEN, f.lit(None).cast("boolean"))
         else:
-            names = [f"{_KEY}{place}" for place in range(len(by))]
-            known = held.select(*by).distinct().toDF(*names).withColumn(_SEEN, f.lit(True))
-            asked = asked.join(known, same(self.by, names, nulls=False), "left").drop(*names)
+            names = [f"{_KEY}{place}" for place in range(len(columns))]
+            seen_keys = state.select(*columns).distinct().toDF(*names).withColumn(_SEEN, f.lit(True))
+            judged = judged.join(seen_keys, same(self.by, names, nulls=False), "left").drop(*names)
         rules = f.array(f.when(f.col(_SEEN), f.lit("seen")), f.when(f.col(_TIMES) > 1, f.lit("repeated")))
-        told = asked.select(*by, _TIMES, f.array_compact(rules).alias(_BROKEN))
-        return told.where(f.size(_BROKEN) > 0)
+        with_rules = judged.select(*columns, _TIMES, f.array_compact(rules).alias(_BROKEN))
+        return with_rules.where(f.size(_BROKEN) > 0)
 
-    def _apart(self, frame: DataFrame, bad: DataFrame, few: int) -> tuple[DataFrame, DataFrame]:
-        """The rows whose keys are all right; and the others, with the rules that they break."""
+    def _split(self, frame: DataFrame, bad_keys: DataFrame, key_count: int) -> tuple[DataFrame, DataFrame]:
+        """Return the rows with good keys, and the others with the rules that they break."""
         from pyspark.sql import functions as f
 
         names = [f"{_KEY}{place}" for place in range(len(self.by))]
-        keys = bad.select(*map(quoted, self.by), _BROKEN).toDF(*names, _BROKEN)
-        keys = f.broadcast(keys) if few <= BROADCAST_KEYS else keys
+        keys = bad_keys.select(*map(quoted, self.by), _BROKEN).toDF(*names, _BROKEN)
+        keys = f.broadcast(keys) if key_count <= BROADCAST_KEYS else keys
         marked = frame.join(keys, same(self.by, names, nulls=False), "left").drop(*names)
         good = marked.where(f.col(_BROKEN).isNull()).drop(_BROKEN)
         return good, marked.where(f.col(_BROKEN).isNotNull()).withColumnRenamed(_BROKEN, Judgement.RULES)

@@ -97,7 +97,7 @@ def test_a_row_of_the_far_future_does_not_silence_freshness():
     (broken,) = gate.judge_newest(5, MICROS - 2 * hour, 1, context()).broken
     assert broken.why == (
         "the newest row is of 2026-03-01 10:00:00 UTC, older than 1 hour at 12:00:00; "
-        "1 rows of a time further ahead than 1 hour do not count"
+        "1 rows with a time further ahead than 1 hour do not count"
     )
     assert gate.judge_newest(5, MICROS, 1, context()).results == {
         "success": True,
@@ -128,7 +128,7 @@ def test_a_schema_may_only_change_as_it_is_allowed_to():
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        (Volume(on_failure="quarantine"), "no row by itself is to blame"),
+        (Volume(on_failure="quarantine"), "no single row is to blame"),
         (Volume(-1), "within is -1"),
         (Volume(of=2, after=3), "expected 1 <= after <= of"),
         (Freshness("at", "soon"), "within='soon'"),
@@ -147,5 +147,5 @@ def test_a_wrong_declaration_is_told(gate: Gate, told: str):
 def test_intervals_know_nothing_of_each_other():
     pipeline = Pipeline("p")
     pipeline.source("in", ToyIntervals(ToyFeed())).gate(Volume(), name="g").sink("a", ToySink("a", None, 0))
-    with pytest.raises(Invalid, match="it goes by earlier checkpoints, and intervals come in any order"):
+    with pytest.raises(Invalid, match="it compares with earlier checkpoints, and intervals come in any order"):
         pipeline.graph()

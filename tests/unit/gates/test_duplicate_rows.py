@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.gates.judging.repeated import among, first_of_each, groups, mixed, numbered, twice
+from tidegate.gates.judging.repeated import (
+    find_repeated,
+    first_positions,
+    group_equal,
+    positions_among,
+    row_numbers,
+    scramble,
+)
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "text": (pa.string(), lambda n: "ä" * abs(5 * n) + "x" * (n < 0)),
@@ -42,7 +49,7 @@ def test_rows_with_equal_values_have_equal_numbers_and_are_in_one_group(kind):
         kinds = [kind, *dice.sample(sorted(KINDS), dice.randint(0, 2))]
         rows = pa.table({f"c{at}": column(dice, each, count) for at, each in enumerate(kinds)})
         values = list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
-        numbers, group = numbered(rows, rows.column_names), groups(rows)
+        numbers, group = row_numbers(rows, rows.column_names), group_equal(rows)
         times = Counter(values)
         assert len(numbers) == count
         for value in times:
@@ -57,14 +64,14 @@ def test_what_is_there_twice_is_found_wherever_it_is():
     dice = np.random.default_rng(7)
     numbers = dice.integers(0, 2**64, 10_000, np.uint64)
     parts = [numbers[:4_000], numbers[4_000:], numbers[::100], np.zeros(0, np.uint64)]
-    found = twice(parts)
+    found = find_repeated(parts)
     assert sorted(found) == sorted(numbers[::100])
-    assert list(among(parts[0], found)) == list(range(0, 4_000, 100))
-    assert list(among(parts[3], found)) == []
-    assert list(twice([])) == list(twice([numbers])) == []
-    assert list(first_of_each(np.array([5, 3, 5, 3, 9]))) == [1, 0, 4]
+    assert list(positions_among(parts[0], found)) == list(range(0, 4_000, 100))
+    assert list(positions_among(parts[3], found)) == []
+    assert list(find_repeated([])) == list(find_repeated([numbers])) == []
+    assert list(first_positions(np.array([5, 3, 5, 3, 9]))) == [1, 0, 4]
 
 
 def test_different_numbers_stay_different_when_they_are_mixed():
     near = np.concatenate([np.arange(100_000, dtype=np.uint64), np.arange(100_000, dtype=np.uint64) << np.uint64(40)])
-    assert len(np.unique(mixed(near))) == len(np.unique(near))
+    assert len(np.unique(scramble(near))) == len(np.unique(near))

@@ -86,8 +86,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     found = Read()
     found.real = module.open_parquet  # type: ignore[method-assign]
     monkeypatch.setattr(module, "open_parquet", found.parquet)
-    monkeypatch.setattr(module, "_known", type(module._known)())
-    monkeypatch.setattr(module, "_listed", type(module._listed)())
+    monkeypatch.setattr(module, "_counts_by_file", type(module._counts_by_file)())
+    monkeypatch.setattr(module, "_file_lists", type(module._file_lists)())
     return found
 
 

@@ -351,7 +351,7 @@ def test_a_folder_may_be_renamed_if_that_is_said(context: SourceContext, landing
 
 def test_a_folder_that_files_were_moved_from_is_a_folder() -> None:
     assert Files("a/*.json", schema="id long", moved_from=" ").problems() == [
-        "moved_from is ' '; it must be the folder in which these files were before"
+        "moved_from is ' '; it must be the former folder of these files"
     ]
 
 

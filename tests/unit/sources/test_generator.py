@@ -55,7 +55,7 @@ def test_a_foreign_position_is_refused(context: SourceContext, position: dict[st
         ({"partitions": 0}, "partitions is 0"),
         ({"columns": {}}, "at least one column"),
         ({"columns": "id"}, "at least one column"),
-        ({"columns": {"": "id"}}, "must be a string that is not empty"),
+        ({"columns": {"": "id"}}, "must be a string, and not empty"),
         ({"columns": {"a": ""}}, "is not an SQL expression"),
         ({"columns": {"a": 3}}, "is not an SQL expression"),
         ({"columns": {"a": "id", "A": "id"}}, "is there twice"),

@@ -1,7 +1,7 @@
-"""Every expectation of Great Expectations: what it takes, and how tidegate judges it.
+"""Every expectation of Great Expectations: its arguments, and how tidegate judges it.
 
-Great Expectations takes six seconds to import and drops an expectation that it does not know without a word. This
-table is known at once, so that a suite can be checked when it is read. A test compares it with the library.
+Great Expectations takes six seconds to import and silently drops an expectation that it does not know. This table is
+available at once, so that a suite can be checked when it is read. A test compares it with the library.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ __all__ = ["CATALOGUE", "How", "Kind", "table"]
 
 
 class How(Enum):
-    """Where the numbers of an expectation come from."""
+    """The origin of an expectation's numbers."""
 
     ROWS = "compiled, row by row"
-    """Its condition is counted together with all others; the bad rows are known."""
+    """Its condition is counted together with all others. The bad rows are known."""
     REPEATS = "compiled, by grouping"
-    """Its columns are grouped; the bad rows are known."""
+    """Its columns are grouped. The bad rows are known."""
     NUMBERS = "compiled, one aggregation"
-    """Its aggregates are computed together with all others; no row is to blame."""
+    """Its aggregates are computed together with all others. No single row is to blame."""
     SCHEMA = "from the schema"
     """No row is read."""
     THROUGH = "run by Great Expectations"
-    """It needs jobs of its own, and no row is to blame."""
+    """It needs Spark jobs of its own, and no single row is to blame."""
     REFUSED = "refused"
 
 
@@ -37,12 +37,12 @@ class Kind:
     arguments: tuple[str, ...]
     optional: tuple[str, ...] = ()
     conditional: bool = True
-    """Whether it takes `row_condition`."""
+    """True: it accepts `row_condition`."""
     why: str = ""
 
     @property
     def tells_rows(self) -> bool:
-        """Whether its bad rows are known, so that they can be quarantined."""
+        """True: its bad rows are known, so that they can be quarantined."""
         return self.how in (How.ROWS, How.REPEATS)
 
 
@@ -150,7 +150,7 @@ CATALOGUE: dict[str, Kind] = {
 
 
 def table() -> Iterator[str]:
-    """The catalogue as the lines of a Markdown table, for the documentation."""
+    """Yield the catalogue as lines of a Markdown table, for the documentation."""
     yield "| expectation | how it is judged | bad rows known | why |"
     yield "| --- | --- | --- | --- |"
     for name, kind in CATALOGUE.items():

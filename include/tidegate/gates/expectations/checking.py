@@ -1,4 +1,4 @@
-"""What can be wrong with one expectation of a suite, told without Great Expectations and without Spark."""
+"""Check one expectation of a suite, without Great Expectations and without Spark."""
 
 from __future__ import annotations
 
@@ -17,43 +17,45 @@ __all__ = ["Problems", "YamlLine", "check_rule"]
 
 
 class Problems:
-    """Everything that is wrong with one file."""
+    """The problems of one file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._found: list[tuple[int, str]] = []
+        self._messages: list[tuple[int, str]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._messages)
 
-    def add(self, line: int, what: str) -> None:
-        """Note a problem."""
-        self._found.append((line, what))
+    def add(self, line: int, message: str) -> None:
+        """Add a problem."""
+        self._messages.append((line, message))
 
-    def unknown(self, line: int, what: str, given: object, known: Iterable[str]) -> None:
-        """Note a name that is not known, with the nearest one that is."""
-        names = list(known)
-        close = difflib.get_close_matches(str(given), names, n=1)
-        rest = f"known are {', '.join(names[:20])}" if names else "none is known"
-        self.add(line, f"{what}; " + (f"did you mean {close[0]!r}?" if close else rest))
+    def unknown(self, line: int, message: str, name: object, names: Iterable[str]) -> None:
+        """Add the problem that a name is not one of `names`, and suggest the nearest one."""
+        names = list(names)
+        close = difflib.get_close_matches(str(name), names, n=1)
+        if close:
+            self.add(line, f"{message}; did you mean {close[0]!r}?")
+        else:
+            self.add(line, f"{message}; known are {', '.join(names[:20])}" if names else f"{message}; none is known")
 
-    def mapping(self, given: YamlLine, what: str, known: Iterable[str]) -> dict[str, YamlLine] | None:
-        """The value as a mapping with no other keys than these; None if it is none."""
-        if not isinstance(given.value, dict):
-            self.add(given.line, f"{what} is {_short(given.plain())}, not a mapping")
+    def mapping(self, item: YamlLine, subject: str, keys: Iterable[str]) -> dict[str, YamlLine] | None:
+        """Return the value as a mapping. Other keys than `keys` are problems. None: it is not a mapping."""
+        if not isinstance(item.value, dict):
+            self.add(item.line, f"{subject} is {_short(item.plain())}, not a mapping")
             return None
-        for key, value in given.value.items():
-            if key not in known:
-                self.unknown(value.line, f"{what} has no key {key!r}", key, known)
-        return given.value
+        for key, value in item.value.items():
+            if key not in keys:
+                self.unknown(value.line, f"{subject} has no key {key!r}", key, keys)
+        return item.value
 
     def raise_if_any(self) -> None:
-        """Invalid with all of them, in the file's order."""
-        if not self._found:
+        """Raise Invalid with all problems, in the file's order, if there are any."""
+        if not self._messages:
             return
-        found = sorted(self._found, key=lambda each: each[0])
+        messages = sorted(self._messages, key=lambda entry: entry[0])
         raise Invalid(
-            "\n".join(f"{self.path}:{line}: {what}" for line, what in found),
+            "\n".join(f"{self.path}:{line}: {message}" for line, message in messages),
             expected="a suite in Great Expectations' form, in which every word is understood",
             help="correct the file; `tidegate suite check` reads it alone",
             reason="BAD_SUITE",
@@ -61,94 +63,96 @@ class Problems:
 
 
 def check_rule(item: YamlLine, parts: Mapping[str, YamlLine], problems: Problems) -> tuple[str, dict[str, Any]] | None:
-    """An expectation's type and arguments, or None with its problems noted."""
+    """Return an expectation's type and arguments. None: it is wrong, and its problems are added."""
     if "type" not in parts:
-        problems.add(item.line, "an expectation has no type: say which one, with 'type: expect_…'")
+        problems.add(item.line, "an expectation has no type: add it, as in 'type: expect_…'")
         return None
     line, type = parts["type"].line, parts["type"].value
     if type not in CATALOGUE:
-        problems.unknown(line, f"expectation {type!r} is not known", _snake(str(type)), CATALOGUE)
+        problems.unknown(line, f"expectation {type!r} is not known", _snake_case(str(type)), CATALOGUE)
         return None
     kind = CATALOGUE[type]
     if kind.how is How.REFUSED:
         problems.add(line, f"{type} is not supported: {kind.why}")
         return None
-    given = parts.get("kwargs", YamlLine({}, item.line))
-    if not isinstance(given.value, dict):
-        problems.add(given.line, f"kwargs is {_short(given.plain())}, not a mapping")
+    arguments = parts.get("kwargs", YamlLine({}, item.line))
+    if not isinstance(arguments.value, dict):
+        problems.add(arguments.line, f"kwargs is {_short(arguments.plain())}, not a mapping")
         return None
-    before = len(problems._found)
-    _check_arguments(type, kind, given, problems)
-    if len(problems._found) > before:
+    before = len(problems._messages)
+    _check_arguments(type, kind, arguments, problems)
+    if len(problems._messages) > before:
         return None
-    return type, given.plain()
+    return type, arguments.plain()
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-_OURS = {
+_RESERVED = {
     "result_format": "tidegate chooses what results hold",
     "catch_exceptions": "an expectation that cannot be judged has failed",
     "batch_id": "a gate judges what its checkpoint staged",
-    "windows": "ranges over past results are no part of a suite",
+    "windows": "ranges over past results are not part of a suite",
 }
 
 
-def _check_arguments(type: str, kind: Kind, given: YamlLine, problems: Problems) -> None:
-    known = [*kind.arguments, *kind.optional, *(("row_condition", "condition_parser") if kind.conditional else ())]
-    arguments: dict[str, YamlLine] = given.value
+def _check_arguments(type: str, kind: Kind, kwargs: YamlLine, problems: Problems) -> None:
+    names = [*kind.arguments, *kind.optional]
+    if kind.conditional:
+        names += ["row_condition", "condition_parser"]
+    arguments: dict[str, YamlLine] = kwargs.value
     for name, value in arguments.items():
-        if name in _OURS:
-            problems.add(value.line, f"{type}: {name!r} cannot be set: {_OURS[name]}")
-        elif name not in known:
-            problems.unknown(value.line, f"{type} takes no {name!r}", name, known)
+        if name in _RESERVED:
+            problems.add(value.line, f"{type}: {name!r} cannot be set: {_RESERVED[name]}")
+        elif name not in names:
+            problems.unknown(value.line, f"{type} takes no {name!r}", name, names)
         elif isinstance(value.value, dict) and "$PARAMETER" in value.value:
-            problems.add(value.line, f"{type}: {name} is a parameter, which nobody fills in: write the value")
-        elif (wrong := _wrong(name, value.plain(), required=name in kind.arguments)) is not None:
-            problems.add(value.line, f"{type}: {name} {wrong}")
+            problems.add(value.line, f"{type}: {name} is a parameter, which is never filled in: write the value")
+        elif (problem := _value_problem(name, value.plain(), required=name in kind.arguments)) is not None:
+            problems.add(value.line, f"{type}: {name} {problem}")
     for name in kind.arguments:
         if name not in arguments:
-            problems.add(given.line, f"{type} lacks {name!r}")
-    _check_range(type, kind, given, problems)
-    _check_condition(type, given, problems)
+            problems.add(kwargs.line, f"{type} lacks {name!r}")
+    _check_range(type, kind, kwargs, problems)
+    _check_condition(type, kwargs, problems)
 
 
-def _check_range(type: str, kind: Kind, given: YamlLine, problems: Problems) -> None:
+def _check_range(type: str, kind: Kind, kwargs: YamlLine, problems: Problems) -> None:
     if "min_value" not in kind.optional:
         return
-    low, high = (given.value[name].plain() if name in given.value else None for name in ("min_value", "max_value"))
+    low, high = (kwargs.value[name].plain() if name in kwargs.value else None for name in ("min_value", "max_value"))
     if low is None and high is None:
-        problems.add(given.line, f"{type} has neither min_value nor max_value: it would say nothing")
-    elif _number(low) and _number(high) and low > high:  # type: ignore[operator]
-        problems.add(given.line, f"{type}: min_value {low} is above max_value {high}: nothing lies between")
+        problems.add(kwargs.line, f"{type} has neither min_value nor max_value: it would say nothing")
+    elif _is_a_number(low) and _is_a_number(high) and low > high:  # type: ignore[operator]
+        problems.add(kwargs.line, f"{type}: min_value {low} is above max_value {high}: nothing lies between")
 
 
-def _check_condition(type: str, given: YamlLine, problems: Problems) -> None:
-    condition, parser = given.value.get("row_condition"), given.value.get("condition_parser")
+def _check_condition(type: str, kwargs: YamlLine, problems: Problems) -> None:
+    condition, parser = kwargs.value.get("row_condition"), kwargs.value.get("condition_parser")
     if condition is not None and isinstance(condition.value, str) and parser is None:
-        problems.add(condition.line, f"{type}: row_condition is a text, so condition_parser: spark must say which kind")
+        problems.add(condition.line, f"{type}: row_condition is a text, so it needs condition_parser: spark")
     if parser is not None and condition is None:
         problems.add(parser.line, f"{type}: condition_parser without a row_condition")
 
 
-def _wrong(name: str, value: object, *, required: bool) -> str | None:
-    """What is wrong with an argument's value by itself."""
+def _value_problem(name: str, value: object, *, required: bool) -> str | None:
+    """Return the problem of an argument's value. None: it is fine."""
     if value is None:
         return "is empty" if required else None
     check = _CHECKS.get(name)
     return check(value) if check is not None else None
 
 
-def _number(value: object) -> bool:
+def _is_a_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_mostly(value: object) -> str | None:
-    if _number(value) and 0 <= value <= 1:  # type: ignore[operator]
+    if _is_a_number(value) and 0 <= value <= 1:  # type: ignore[operator]
         return None
-    percent = _number(value) and 1 < value <= 100  # type: ignore[operator]
+    percent = _is_a_number(value) and 1 < value <= 100  # type: ignore[operator]
     return f"is {_short(value)}, not a share from 0 to 1" + (f": did you mean {value / 100:g}?" if percent else "")  # type: ignore[operator]
 
 
@@ -168,7 +172,7 @@ def _is_list(value: object) -> str | None:
 
 def _is_texts(value: object) -> str | None:
     problem = _is_list(value)
-    if problem is None and not all(isinstance(each, str) for each in value):  # type: ignore[attr-defined]
+    if problem is None and not all(isinstance(item, str) for item in value):  # type: ignore[attr-defined]
         return f"is {_short(value)}, not a list of texts"
     return problem
 
@@ -182,7 +186,7 @@ def _is_columns(value: object) -> str | None:
 
 def _is_pairs(value: object) -> str | None:
     problem = _is_list(value)
-    if problem is None and not all(isinstance(each, list) and len(each) == 2 for each in value):  # type: ignore[attr-defined]
+    if problem is None and not all(isinstance(item, list) and len(item) == 2 for item in value):  # type: ignore[attr-defined]
         return f"is {_short(value)}, not a list of pairs"
     return problem
 
@@ -190,11 +194,15 @@ def _is_pairs(value: object) -> str | None:
 def _is_bound(value: object) -> str | None:
     if isinstance(value, float) and math.isnan(value):
         return "is not a number, which nothing can be compared with"
-    return None if _number(value) or isinstance(value, date | str) else f"is {_short(value)}, no value to compare with"
+    return (
+        None
+        if _is_a_number(value) or isinstance(value, date | str)
+        else f"is {_short(value)}, not a value to compare with"
+    )
 
 
 def _is_number(value: object) -> str | None:
-    return None if _number(value) else f"is {_short(value)}, not a number"
+    return None if _is_a_number(value) else f"is {_short(value)}, not a number"
 
 
 def _one_of(*words: str) -> Callable[[object], str | None]:
@@ -240,15 +248,15 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True)
 class YamlLine:
-    """A value and the line that it begins on. Mappings and lists hold Lines."""
+    """A value and the line on which it begins. Mappings and lists hold YamlLines."""
 
     value: Any
     line: int
 
     def plain(self) -> Any:
-        """The value as YAML means it, without lines."""
+        """Return the value without lines."""
         if isinstance(self.value, dict):
-            return {key: each.plain() for key, each in self.value.items()}
+            return {key: item.plain() for key, item in self.value.items()}
         if isinstance(self.value, list):
-            return [each.plain() for each in self.value]
+            return [item.plain() for item in self.value]
         return self.value

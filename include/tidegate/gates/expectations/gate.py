@@ -1,4 +1,4 @@
-"""A gate of expectations: a suite in Great Expectations' form, and what follows when one is broken."""
+"""A gate of expectations: a suite in Great Expectations' form, and the policy for broken rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tidegate.gates.judging.judge import RuleFinding
+    from tidegate.gates.judging.judge import Judged, RuleFinding
 
 __all__ = ["Expectations"]
 
@@ -32,20 +32,21 @@ _NEW = "_tidegate_new"
 
 
 class Expectations(Gate):
-    """Judges rows by a suite of expectations.
+    """Judge rows by a suite of expectations.
 
         checked = clean.gate(Expectations("orders", on_failure="quarantine", at_most=0.05))
 
     suite: the file include/expectations/<suite>.yaml; or a path that ends in .yaml.
-    on_failure: "abort" the checkpoint, "quarantine" the bad rows and go on with the others, or only "warn"; or one
-        of these for each severity, as {"critical": "abort", "warning": "quarantine"}; what is not named warns.
-        A broken rule that speaks of no single rows (a mean, say) cannot be quarantined: it aborts.
-    at_most: the share of rows that may go into quarantine; more abort the checkpoint.
-    private: columns of which no value is told in verdicts.
-    over: a Delta table's path: the suite is judged over its rows and the new ones together, as it will be once they are
-        published. keys: the new rows replace those with the same keys there, as DeltaUpsert(keys=…) does. Only new
-        rows can go into quarantine.
-    hold_for, unanswered: with "hold", how long to wait for a person, and whether to "approve" or "reject" then.
+    on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows and continue with the others,
+        or only "warn"; or one of these for each severity, as {"critical": "abort", "warning": "quarantine"}; severities
+        that are not named only warn. A broken rule that is not about single rows (a mean, for example) cannot
+        quarantine: it aborts.
+    at_most: the share of rows that may go into quarantine. More than that abort the checkpoint.
+    private: columns whose values never appear in verdicts.
+    over: a Delta table's path: the suite judges its rows and the new ones together, as they will be once published.
+        keys: the new rows replace those with the same keys in the table, as DeltaUpsert(keys=…) does. Only new rows can
+        go into quarantine.
+    hold_for, unanswered: with "hold", how long to wait for a person, and whether to "approve" or "reject" after that.
     """
 
     kind: ClassVar[str] = "expectations"
@@ -78,12 +79,17 @@ class Expectations(Gate):
 
     def describe(self) -> Json:
         policies = dict(self._policies())
-        told = {"suite": self.suite, "on_failure": policies, "at_most": self.at_most, "private": list(self.private)}
+        description = {
+            "suite": self.suite,
+            "on_failure": policies,
+            "at_most": self.at_most,
+            "private": list(self.private),
+        }
         if self.over is not None:
-            told |= {"over": self.over, "keys": list(self.keys)}
+            description |= {"over": self.over, "keys": list(self.keys)}
         if "hold" in policies.values():
-            told |= {"hold_for": self.hold_for, "unanswered": self.unanswered}
-        return told
+            description |= {"hold_for": self.hold_for, "unanswered": self.unanswered}
+        return description
 
     @property
     def quarantines(self) -> bool:
@@ -92,40 +98,42 @@ class Expectations(Gate):
     def problems(self) -> list[str]:
         problems = []
         if not isinstance(self.suite, str) or not self.suite.strip():
-            problems.append(f"suite {self.suite!r} is no name of a suite")
+            problems.append(f"suite {self.suite!r} is not a suite's name")
         if isinstance(self.on_failure, Mapping):
             unknown = [str(severity) for severity in self.on_failure if severity not in SEVERITIES]
-            problems += [f"on_failure names severity {each!r}: expected {', '.join(SEVERITIES)}" for each in unknown]
+            problems += [f"on_failure names severity {name!r}: expected {', '.join(SEVERITIES)}" for name in unknown]
         problems += policy_problems({f"severity {severity}": policy for severity, policy in self._policies().items()})
-        right = isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
-        if not right:
+        is_share = (
+            isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
+        )
+        if not is_share:
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         elif self.at_most < 1 and "quarantine" not in self._policies().values():
             problems.append("at_most limits what goes into quarantine, but on_failure quarantines nothing")
         if self.over is not None:
             problems += [f"over: {problem}" for problem in DeltaTable(self.over).problems()]
         elif self.keys:
-            problems.append("keys tell which rows of a table are replaced, but there is no over=…")
+            problems.append("keys say which rows of a table are replaced, but over=… is not set")
         return problems
 
     def interval_problems(self) -> list[str]:
         return [] if self.over is None else ["over: the table's rows of the same interval would be judged, too"]
 
     def path(self, place: Place) -> Path:
-        """The suite's file."""
+        """Return the path of the suite's file."""
         name = self.suite if self.suite.endswith((".yaml", ".yml")) else f"{FOLDER}/{self.suite}.yaml"
         url = place.of_project(name)
         if is_url(url):
             raise Invalid(
                 f"suite {self.suite!r} would be read from {url}",
-                expected="a file of this machine, as it belongs to the code",
+                expected="a local file, as it belongs to the code",
                 help="name it by its absolute path",
                 reason="BAD_SUITE",
             )
         return Path(url)
 
     def load(self, place: Place) -> Suite:
-        """The suite, as its file says now; Invalid tells everything that is wrong with it."""
+        """Load the suite from its file. Raise Invalid with all problems of it."""
         return load_suite(self.path(place))
 
     def check(self, context: GateContext) -> None:
@@ -137,7 +145,8 @@ class Expectations(Gate):
         warm()
 
     def pin(self, context: SourceContext) -> Json:
-        """The suite as its file says now, so that every attempt judges by the same; and the version of the table."""
+        """Return the suite's current text, so that every attempt judges by the same rules, and the version of the
+        table."""
         suite: Json = {"suite": read_text(self.path(context.place))}
         if self.over is None:
             return suite
@@ -146,28 +155,29 @@ class Expectations(Gate):
         except Invalid as error:
             if error.reason != "NO_TABLE":
                 raise
-            return suite  # the first checkpoint makes it
+            return suite  # the first checkpoint creates the table
 
     @property
     def pins_tables(self) -> bool:
         return self.over is not None
 
     def suite_for(self, context: GateContext) -> Suite:
-        """The suite that the plan has fixed. Plans of versions before 0.2 fixed none: then what its file says now."""
+        """Return the suite that the plan has fixed. Plans of versions before 0.2 fixed none: then load it from its
+        file."""
         if context.pinned is None or "suite" not in context.pinned[0]:
             return self.load(context.place)
         path = self.path(context.place)
         return read_suite(context.pinned[0]["suite"], str(path), path.stem)
 
     def _over(self, context: GateContext) -> Json | None:
-        """What is to be read of the table. None: there is none, or none yet."""
+        """Return what to read of the table. None: `over` is not set, or the table does not exist yet."""
         if context.pinned is None or self.over is None:
             return None
         pinned = context.pinned[0]
         return pinned.get("over") if "suite" in pinned else pinned
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        from tidegate.gates.judging.judge import judge, plain, split, tell_of_files
+        from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split
 
         over = self._over(context)
         if over is not None:
@@ -175,88 +185,91 @@ class Expectations(Gate):
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
         judged = judge(self.suite_for(context), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None
-        failed = [finding for finding in judged.findings if not finding.success]
-        broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
-        taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
-        if judged.files is not None:
-            named = [(each.leaf, each.rule.name) for each in taken if each.leaf is not None]
-            tell = partial(tell_of_files, frame, judged, self.private)
-            lost = None
-            if named:
-                lost = _then(judged.files.divide(named, Judgement.RULES), tell)
-            else:
-                tell()
-            draft = judged.files.draft_next
-            memory: Json = {"draft": draft} if draft is not None else {}
-            ahead = judged.files.ahead
-            return Judgement(judged.rows, broken, judged.record(), ahead=ahead, apart=lost, memory=memory)
-        apart = split(judged.frame, judged, taken, Judgement.RULES) if taken else None
-        return Judgement(judged.rows, broken, judged.record(), apart, judged.kept, plain(judged))
+        broken, quarantined = self._apply_policies(judged)
+        if judged.files is None:
+            good_and_bad = split(judged.frame, judged, quarantined, Judgement.RULES) if quarantined else None
+            return Judgement(judged.rows, broken, judged.record(), good_and_bad, judged.persisted, plain(judged))
+        named = [(finding.leaf, finding.rule.name) for finding in quarantined if finding.leaf is not None]
+        add_samples = partial(add_samples_from_files, frame, judged, self.private)
+        bad_rows = None
+        if named:
+            bad_rows = _with_samples_after(judged.files.divide(named, Judgement.RULES), add_samples)
+        else:
+            add_samples()
+        draft = judged.files.draft_next
+        memory: Json = {"draft": draft} if draft is not None else {}
+        return Judgement(judged.rows, broken, judged.record(), ahead=judged.files.ahead, apart=bad_rows, memory=memory)
 
     def _judge_over(self, frame: DataFrame, over: Json, context: GateContext) -> Judgement:
-        """The same over the table and the new rows. Of what is told apart only the new ones are anybody's to take."""
+        """Judge the table's rows and the new ones together. Only new rows are split into good and bad."""
         from pyspark.sql import functions as f
 
         from tidegate.gates.judging.judge import judge, split
 
         both = frame.withColumn(_NEW, f.lit(True)).unionByName(
-            self._held(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
+            self._table_rows(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
         )
         judged = judge(self.suite_for(context), both.drop(_NEW), self.private)
-        failed = [finding for finding in judged.findings if not finding.success]
-        broken = tuple(_broken(finding, self._policy(finding)) for finding in failed)
-        taken = [each for each in failed if each.takes_rows and self._policy(each) == "quarantine"]
-        apart = None
-        if taken:
-            good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, judged, taken, Judgement.RULES))
-            apart = (good.select(*map(quoted, frame.columns)), bad.select(*map(quoted, frame.columns), Judgement.RULES))
-        return Judgement(frame.count(), broken, judged.record(), apart, (frame, *judged.kept), frame)
+        broken, quarantined = self._apply_policies(judged)
+        good_and_bad = None
+        if quarantined:
+            good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, judged, quarantined, Judgement.RULES))
+            columns = list(map(quoted, frame.columns))
+            good_and_bad = good.select(*columns), bad.select(*columns, Judgement.RULES)
+        return Judgement(frame.count(), broken, judged.record(), good_and_bad, (frame, *judged.persisted), frame)
 
-    def _held(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
-        """The table's rows as the plan has fixed them, without those that the new ones replace."""
+    def _apply_policies(self, judged: Judged) -> tuple[tuple[BrokenRule, ...], list[RuleFinding]]:
+        """Return the broken rules, and the findings whose bad rows go into quarantine."""
+        failed = [finding for finding in judged.findings if not finding.success]
+        broken = tuple(_broken_rule(finding, self._policy(finding)) for finding in failed)
+        quarantined = [finding for finding in failed if finding.takes_rows and self._policy(finding) == "quarantine"]
+        return broken, quarantined
+
+    def _table_rows(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
+        """Return the table's rows as the plan has fixed them, without those that the new ones replace."""
         assert context.pinned is not None
         assert self.over is not None
-        where = context.pinned[1]
+        source_context = context.pinned[1]
         table = DeltaTable(self.over, max_files=EVERY_FILE)
-        table.verify(splits, where)
-        rows = table.read(frame.sparkSession, splits, where)
+        table.verify(splits, source_context)
+        rows = table.read(frame.sparkSession, splits, source_context)
         if not self.keys:
             return rows
-        asides = [f"_aside{number}" for number in range(len(self.keys))]
-        new = frame.selectExpr(*(f"{quoted(key)} AS {aside}" for key, aside in zip(self.keys, asides, strict=True)))
-        return rows.join(new, same(self.keys, asides, nulls=True), "left_anti")
+        names = [f"_new_key{number}" for number in range(len(self.keys))]
+        new = frame.selectExpr(*(f"{quoted(key)} AS {name}" for key, name in zip(self.keys, names, strict=True)))
+        return rows.join(new, same(self.keys, names, nulls=True), "left_anti")
 
     @property
     def policies(self) -> frozenset[Policy]:
         return frozenset(self._policies().values())
 
     def _policy(self, finding: RuleFinding) -> Policy:
-        """What follows from a broken rule."""
+        """Return the policy for a broken rule."""
         policy = self._policies()[finding.rule.severity]
         return "abort" if policy == "quarantine" and not finding.takes_rows else policy
 
     def _policies(self) -> dict[Severity, Policy]:
         if isinstance(self.on_failure, Mapping):
-            given = self.on_failure
-            return {severity: given.get(severity, "warn") for severity in SEVERITIES}
+            policies = self.on_failure
+            return {severity: policies.get(severity, "warn") for severity in SEVERITIES}
         return dict.fromkeys(SEVERITIES, self.on_failure)
 
 
-def _then(rows: Iterator[pa.Table], tell: Callable[[], None]) -> Iterator[pa.Table]:
-    """After the last rows, tell of bad values: some are at hand by then."""
+def _with_samples_after(rows: Iterator[pa.Table], add_samples: Callable[[], None]) -> Iterator[pa.Table]:
+    """Yield the rows, and then add samples of bad values: by then, some of them are in memory."""
     yield from rows
-    tell()
+    add_samples()
 
 
-def _broken(finding: RuleFinding, policy: Policy) -> BrokenRule:
-    said, info = finding.result["result"], finding.result["exception_info"]
+def _broken_rule(finding: RuleFinding, policy: Policy) -> BrokenRule:
+    details, info = finding.result["result"], finding.result["exception_info"]
     if info["raised_exception"]:
         why = f"could not be judged: {str(info['exception_message']).strip().splitlines()[0]}"
     elif finding.bad is not None:
-        why = f"{finding.bad} of {said.get('element_count')} rows break it"
+        why = f"{finding.bad} of {details.get('element_count')} rows break it"
         why += f", {finding.rule.mostly:g} must keep it" if finding.rule.mostly < 1 else ""
-    elif said.get("observed_value") is not None:
-        why = f"found {said['observed_value']!r}"
+    elif details.get("observed_value") is not None:
+        why = f"found {details['observed_value']!r}"
     else:
         why = "does not hold"
     return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300])

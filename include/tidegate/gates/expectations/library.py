@@ -1,10 +1,11 @@
-"""Great Expectations, asked for what it knows: conditions, aggregates, results. The only module that imports it.
+"""The adapter to Great Expectations, and the only module that imports it.
 
-Its metrics form a graph. Tidegate walks the graph itself: what only names a condition or an aggregate is taken from
-Great Expectations as it is; what would read rows becomes a leaf, and all leaves of a round are read at once; what is
-derived is computed by Great Expectations from these numbers, and so is the result. So the numbers are its own.
+Great Expectations' metrics form a graph, which tidegate walks itself. A metric that only names a condition or an
+aggregate is taken as it is. A metric that would read rows becomes a leaf, and all leaves of a round are read at the
+same time. Derived metrics and the result are computed by Great Expectations from these numbers, so the numbers are its
+own.
 
-What cannot be read so (a quantile, say) Great Expectations reads itself, with `persist=False`.
+Metrics that cannot be read in this way, such as a quantile, are left to Great Expectations, with `persist=False`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _IN_PYTHON = ("column_values.json_parseable", "column_values.match_json_schema",
 
 
 def warm() -> None:
-    """Import Great Expectations now: it takes seconds. In a parent of many jobs, or in a thread beside Spark's work."""
+    """Import Great Expectations now, as it takes seconds: in the parent process of many jobs, or in a thread while
+    Spark works."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -47,48 +49,48 @@ def warm() -> None:
 
 
 def expectations_of(suite: Suite) -> list[Any]:
-    """The suite as Great Expectations has it; Invalid tells, with lines, what it does not take."""
+    """Return the suite as Great Expectations' objects. Raise Invalid, with lines, for all that it does not accept."""
     warm()
     problems = Problems(suite.path)
-    made = [expectation_of(rule, problems) for rule in suite.rules]
+    expectations = [expectation_of(rule, problems) for rule in suite.rules]
     problems.raise_if_any()
-    return made
+    return expectations
 
 
 def expectation_of(rule: Rule, problems: Problems) -> Any:
-    """One rule as Great Expectations has it."""
+    """Return one rule as Great Expectations' object. None: it is not accepted, which is added to `problems`."""
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.expectations.registry import get_expectation_impl
 
     try:
         kwargs: dict[str, Any] = {**copy.deepcopy(dict(rule.kwargs)), "severity": rule.severity}
-        made = get_expectation_impl(rule.type)(**kwargs)
+        expectation = get_expectation_impl(rule.type)(**kwargs)
     except ValidationError as error:
-        for each in error.errors():
-            where = ".".join(str(part) for part in each["loc"] if part != "__root__")
-            problems.add(rule.line, f"{rule.type}: {where + ': ' if where else ''}{each['msg']}")
+        for detail in error.errors():
+            location = ".".join(str(part) for part in detail["loc"] if part != "__root__")
+            problems.add(rule.line, f"{rule.type}: {location + ': ' if location else ''}{detail['msg']}")
         return None
     except (Invalid, TypeError, ValueError) as error:
         problems.add(rule.line, f"{rule.type}: {error}")
         return None
-    made.id = rule.name
-    return made
+    expectation.id = rule.name
+    return expectation
 
 
 class _NeedsRows(Exception):
-    """A metric that is more than a condition, an aggregate or a fact of the schema."""
+    """Raised by a metric that is more than a condition, an aggregate or a fact of the schema."""
 
 
 class _NeedsCount(Exception):
-    """A metric that goes by how many rows there are."""
+    """Raised by a metric that depends on the number of rows."""
 
 
-def _how_many(*_: Any) -> Any:
+def _raise_needs_count(*_: Any) -> Any:
     raise _NeedsCount
 
 
 class _Unknown:
-    """Stands for how many rows there are, as long as nobody knows: nearly all metrics ask for it, few look at it."""
+    """Stands for the number of rows until it is known. Nearly all metrics request it, but few look at it."""
 
     __slots__ = ()
 
@@ -112,11 +114,11 @@ for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "float", "index", "hash", "str", "repr", "format", "iter"),
     *("getattr", "deepcopy", "reduce_ex"),
 ):
-    setattr(_Unknown, f"__{_name}__", _how_many)
+    setattr(_Unknown, f"__{_name}__", _raise_needs_count)
 
 
 class _Spy:
-    """Stands for the rows where only conditions are built: has their schema, and notes by what they are filtered."""
+    """Stands for the rows while conditions are built. It has their schema, and records the conditions of filters."""
 
     def __init__(self, frame: DataFrame, guards: Guards = ()) -> None:
         self.frame = frame
@@ -138,28 +140,30 @@ class _Spy:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A suite on rows of one schema: all that is known before a row is read."""
+    """A suite prepared for rows of one schema: all that is known before a row is read."""
 
     expectations: list[Any]
     metrics: dict[Any, Any]
     row_leaves: dict[Any, Leaf]
     first: dict[Any, Leaf]
-    """What is to be read first."""
+    """The leaves to read first."""
     edges: list[Any]
     through: frozenset[Any]
     session: object
-    """Conditions belong to the session that they were made in; while we hold it, no other has its id."""
-    wanted: dict[int, dict[str, Any]]
-    """The metrics that each result is made of, by the expectation's `id(…)`."""
-    beside: dict[Uniqueness, MarkColumns] = field(default_factory=dict)
-    """What is noted beside rows."""
+    """Conditions belong to the session in which they were made. While it is referenced here, no other session has its
+    id."""
+    result_metrics: dict[int, dict[str, Any]]
+    """The metrics that each result is computed from, by the expectation's `id(…)`."""
+    mark_columns: dict[Uniqueness, MarkColumns] = field(default_factory=dict)
+    """The mark columns of these rows, by how they mark uniqueness."""
 
     @property
-    def tells_all(self) -> bool:
-        """Whether it is known already how the rows that break a rule are told. Not so if a condition needs an aggregate
-        first, as that of a z-score does."""
-        counting = [each for wanted in self.wanted.values() for each in wanted.values()]
-        return all(each.id in self.row_leaves for each in counting if each.metric_name.endswith(".unexpected_count"))
+    def identifies_all(self) -> bool:
+        """True: the conditions of all rules that can identify rows are already known. That is not so if a condition
+        needs an aggregate first, such as that of a z-score."""
+        metrics = [metric for by_name in self.result_metrics.values() for metric in by_name.values()]
+        counts = [metric for metric in metrics if metric.metric_name.endswith(".unexpected_count")]
+        return all(count.id in self.row_leaves for count in counts)
 
 
 _compiled: dict[tuple[str, str, int], Compiled] = {}
@@ -167,19 +171,20 @@ _COMPILED_LIMIT = 64
 
 
 def compiled(suite: Suite, frame: DataFrame) -> Compiled:
-    """The suite's conditions for rows of this schema. Made once in a process for each suite and schema."""
+    """Return the suite's conditions for rows of this schema. They are made once per process for each suite and
+    schema."""
     key = (suite.fingerprint, frame.schema.json(), id(frame.sparkSession))
     if key not in _compiled:
         suite.check_columns(frame.columns)
-        made = compile_suite(suite, frame)
+        result = compile_suite(suite, frame)
         while len(_compiled) >= _COMPILED_LIMIT:
             _compiled.pop(next(iter(_compiled)))
-        _compiled[key] = made
+        _compiled[key] = result
     return _compiled[key]
 
 
 def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
-    """The suite's conditions and aggregates on rows of this schema; reads none of them."""
+    """Build the suite's conditions and aggregates for rows of this schema, without reading rows."""
     walk = Walk(expectations_of(suite), frame)
     first = walk.step(reading=False)
     counts = [id for id, leaf in first.items() if id.metric_name == "table.row_count" and isinstance(leaf, Count)]
@@ -195,60 +200,66 @@ def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
         walk.graph.edges,
         frozenset(walk.through),
         getattr(frame, "sparkSession", None),
-        walk.wanted,
+        walk.result_metrics,
     )
 
 
 class Walk:
     """The graph of metrics that some expectations need, resolved round by round.
 
-    metrics: what is known so far, by Great Expectations' ids. failed: what cannot be known, and why.
+    metrics: the values known so far, by Great Expectations' ids. failed: the errors of metrics without a value.
     """
 
     def __init__(
         self,
         expectations: list[Any],
         frame: DataFrame,
-        known: Compiled | None = None,
+        base: Compiled | None = None,
         rows: Callable[[], DataFrame] | None = None,
     ) -> None:
-        """known: of the same expectations on rows of the same schema. rows: what is read, if anything must be; else it
-        is `frame`."""
+        """base: the same expectations, compiled for rows of the same schema. rows: returns the rows to read, if any
+        must be read. By default these are `frame`."""
         from great_expectations.validator.validation_graph import ValidationGraph
 
         self.expectations = expectations
-        self.metrics: dict[Any, Any] = dict(known.metrics) if known else {}
+        self.metrics: dict[Any, Any] = dict(base.metrics) if base else {}
         self.failed: dict[Any, Exception] = {}
-        self.row_leaves: dict[Any, Leaf] = dict(known.row_leaves) if known else {}
-        """Those that count the rows that break a rule."""
-        self.through: set[Any] = set(known.through) if known else set()
-        """What Great Expectations must read itself."""
-        self._spied = _engine(frame, spied=True)
+        self.row_leaves: dict[Any, Leaf] = dict(base.row_leaves) if base else {}
+        """The leaves that count the rows that break a rule."""
+        self.through: set[Any] = set(base.through) if base else set()
+        """The metrics that Great Expectations must read itself."""
+        self._spied = _make_engine(frame, spied=True)
         self._rows = rows or (lambda: frame)
-        self.wanted = known.wanted if known else {id(each): _wanted(each) for each in expectations}
-        self.graph = ValidationGraph(self._spied, edges=known.edges if known else None)
-        if known is None:
+        if base is not None:
+            self.result_metrics = base.result_metrics
+        else:
+            self.result_metrics = {id(expectation): _metrics_of_result(expectation) for expectation in expectations}
+        self.graph = ValidationGraph(self._spied, edges=base.edges if base else None)
+        if base is None:
             for expectation in expectations:
-                for metric in self.wanted[id(expectation)].values():
+                for metric in self.result_metrics[id(expectation)].values():
                     self.graph.build_metric_dependency_graph(metric, {"result_format": dict(_FORMAT)})
 
     def step(self, *, reading: bool) -> dict[Any, Leaf]:
-        """Resolve all that needs no leaf; the leaves that are needed next. reading: run what must be run through.
+        """Resolve all metrics that need no leaf, and return the leaves that are needed next.
 
-        They come in the suite's order, so all processes ask Spark the same, and a server compiles it once.
+        reading: also run the metrics that Great Expectations must read itself. The leaves are in the suite's order, so
+        that all processes send Spark the same query, and a server compiles it once.
         """
         places = {edge.left.id: place for place, edge in enumerate(self.graph.edges)}
         leaves: dict[Any, Leaf] = {}
         waiting: set[Any] = set()
         while True:
-            pending = sorted(self.graph._parse(self.metrics)[0], key=lambda each: places[each.id])
-            ready = [each for each in pending if each.id not in self.failed and each.id not in waiting]
-            new = [each for each in ready if each.id not in leaves and (reading or each.id not in self.through)]
+            pending = sorted(self.graph._parse(self.metrics)[0], key=lambda metric: places[metric.id])
+            settled = self.failed.keys() | waiting | leaves.keys()
+            if not reading:
+                settled |= self.through
+            new = [metric for metric in pending if metric.id not in settled]
             if not new:
                 return leaves
             for metric in new:
                 try:
-                    found = self._resolve(metric)
+                    value = self._resolve(metric)
                 except _NeedsRows:
                     self.through.add(metric.id)
                 except _NeedsCount:
@@ -256,32 +267,32 @@ class Walk:
                 except Exception as error:  # as Great Expectations does: the rule has failed, not the suite
                     self.failed[metric.id] = error
                 else:
-                    if isinstance(found, Count | GuardedAggregate | Distinct | Repeats):
-                        leaves[metric.id] = found
+                    if isinstance(value, Count | GuardedAggregate | Distinct | Repeats):
+                        leaves[metric.id] = value
                     else:
-                        self.metrics[metric.id] = found
+                        self.metrics[metric.id] = value
 
     def take(self, id: Any, value: Any) -> None:
-        """What a leaf was found to be."""
+        """Record the value of a leaf."""
         from great_expectations.util import convert_to_json_serializable
 
         self.metrics[id] = convert_to_json_serializable(value)
 
     def row_leaf(self, expectation: Any) -> Leaf | None:
-        """The leaf that counts the rows that break an expectation; None if they cannot be told."""
+        """Return the leaf that counts the rows that break an expectation. None: these rows cannot be identified."""
         name = f"{getattr(expectation, 'map_metric', None)}.unexpected_count"
-        metric = self.wanted[id(expectation)].get(name)
+        metric = self.result_metrics[id(expectation)].get(name)
         leaf = self.row_leaves.get(metric.id) if metric is not None else None
         return None if isinstance(leaf, Count) and leaf.alone else leaf
 
     def result(self, expectation: Any) -> Json:
-        """Great Expectations' result from the metrics; if they could not be had, what it says itself."""
-        wanted = self.wanted[id(expectation)].values()
-        if all(metric.id in self.metrics for metric in wanted):
-            said = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
-            found: Json = _plain(said.to_json_dict())
-            return found
-        error = self._why_failed([metric.id for metric in wanted])
+        """Return Great Expectations' result, computed from the metrics. If a metric failed, the result says so."""
+        metrics = self.result_metrics[id(expectation)].values()
+        if all(metric.id in self.metrics for metric in metrics):
+            validation = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
+            result: Json = _to_json(validation.to_json_dict())
+            return result
+        error = self._find_failure([metric.id for metric in metrics])
         return {
             "success": False,
             "expectation_config": expectation.configuration.to_json_dict(),
@@ -290,34 +301,34 @@ class Walk:
             "exception_info": {"raised_exception": True, "exception_traceback": None, "exception_message": str(error)},
         }
 
-    def _why_failed(self, ids: list[Any]) -> Exception:
-        """The failure that the metrics with these ids lack their values for."""
-        seen: set[Any] = set()
+    def _find_failure(self, ids: list[Any]) -> Exception:
+        """Return the error because of which the metrics with these ids have no values."""
+        visited: set[Any] = set()
         while ids:
             id = ids.pop()
             if id in self.failed:
                 return self.failed[id]
-            if id not in seen and id not in self.metrics:
+            if id not in visited and id not in self.metrics:
                 ids += [edge.right.id for edge in self.graph.edges if edge.left.id == id and edge.right is not None]
-            seen.add(id)
+            visited.add(id)
         raise AssertionError("a metric is neither known nor failed")
 
     def _resolve(self, metric: Any) -> Any:
         name = metric.metric_name
         if name.endswith(".unexpected_values") or name == "unexpected_rows_query.table":
-            return []  # samples are taken apart, and few
+            return []  # samples are taken separately, and few
         if name.endswith(".filtered_row_count"):
             return Count(self._guards(metric.metric_domain_kwargs), None)
         if metric.id in self.through:
-            return self._computed(self._reading, metric)
+            return self._compute(self._reading_engine, metric)
         if name.endswith(".unexpected_count"):
-            return self._row_leaf(metric)
-        return self._computed(self._spied, metric)
+            return self._make_row_leaf(metric)
+        return self._compute(self._spied, metric)
 
-    def _row_leaf(self, metric: Any) -> Leaf:
+    def _make_row_leaf(self, metric: Any) -> Leaf:
         partial = metric.metric_dependencies.get("metric_partial_fn")
-        of = partial or metric
-        condition, compute, accessor = self.metrics[of.metric_dependencies["unexpected_condition"].id]
+        source = partial or metric
+        condition, compute, accessor = self.metrics[source.metric_dependencies["unexpected_condition"].id]
         guards = self._guards(compute if partial else {**compute, **accessor})
         alone = bool(guards) and metric.metric_name.startswith(_IN_PYTHON)
         leaf: Leaf = Count(guards, condition, none_of_none=partial is not None, alone=alone)
@@ -329,12 +340,12 @@ class Walk:
         return leaf
 
     @cached_property
-    def _reading(self) -> Any:
-        """For what Great Expectations must read itself."""
-        return _engine(self._rows())
+    def _reading_engine(self) -> Any:
+        """The engine for metrics that Great Expectations must read itself."""
+        return _make_engine(self._rows())
 
-    def _computed(self, engine: Any, metric: Any) -> Any:
-        """A metric as Great Expectations computes it; of an aggregate only what it is."""
+    def _compute(self, engine: Any, metric: Any) -> Any:
+        """Return a metric as Great Expectations computes it. For an aggregate, return a leaf that describes it."""
         plan = engine._build_direct_and_bundled_metric_computation_configurations
         direct, bundled = plan([metric], self.metrics, {"result_format": dict(_FORMAT)})
         if direct:
@@ -352,20 +363,23 @@ class Walk:
         return guards
 
 
-def _plain(told: Any) -> Any:
-    """What Great Expectations tells, as JSON can hold it: no numbers of numpy's; and what is not finite is a text."""
-    if isinstance(told, dict):
-        return {key: _plain(value) for key, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [_plain(each) for each in told]
-    if type(told).__module__ == "numpy":
-        return _plain(told.tolist())
-    if isinstance(told, float) and not math.isfinite(told):
-        return "NaN" if math.isnan(told) else "Infinity" if told > 0 else "-Infinity"
-    return told
+def _to_json(value: Any) -> Any:
+    """Convert a value of Great Expectations to JSON types: numpy's numbers to Python's, and those that are not finite
+    to text."""
+    if isinstance(value, dict):
+        return {key: _to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item) for item in value]
+    if type(value).__module__ == "numpy":
+        return _to_json(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return "NaN"
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
-def _engine(frame: DataFrame, *, spied: bool = False) -> Any:
+def _make_engine(frame: DataFrame, *, spied: bool = False) -> Any:
     from great_expectations.execution_engine.sparkdf_batch_data import SparkDFBatchData
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 
@@ -374,8 +388,8 @@ def _engine(frame: DataFrame, *, spied: bool = False) -> Any:
     return engine
 
 
-def _wanted(expectation: Any) -> dict[str, Any]:
-    """The metrics that an expectation's result is made of, by name."""
+def _metrics_of_result(expectation: Any) -> dict[str, Any]:
+    """Return the metrics that an expectation's result is computed from, by name."""
     needs = expectation.get_validation_dependencies(None, {"result_format": dict(_FORMAT)})
-    found: dict[str, Any] = needs.metric_configurations
-    return found
+    metrics: dict[str, Any] = needs.metric_configurations
+    return metrics

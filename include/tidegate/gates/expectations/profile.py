@@ -1,4 +1,4 @@
-"""Propose a suite from a sample: rules that the sample keeps and that a person would think of."""
+"""Propose a suite from a sample: rules that the sample satisfies and that a person would think of."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidegate.records.place import Place, is_url
 __all__ = ["profile", "read_sample"]
 
 FEW_VALUES = 12
-"""A text column with at most so many different values has a closed set of them, if each is there often."""
+"""A text column with at most this many different values is taken for a closed set, if each value is frequent."""
 ENOUGH = 50
-"""Fewer rows than this say nothing about sets and uniqueness."""
+"""With fewer rows, nothing is proposed about sets and uniqueness."""
 
 
 def read_sample(place: Place, path: str, rows: int) -> Any:
-    """The first rows of a Delta table, or of Parquet, CSV or JSON files, as an Arrow table."""
+    """Return the first rows of a Delta table, or of Parquet, CSV or JSON files, as an Arrow table."""
     import pyarrow as pa
 
-    where = Path(place.url(path))
-    if is_url(place.url(path)) or not where.exists():
+    sample_path = Path(place.url(path))
+    if is_url(place.url(path)) or not sample_path.exists():
         raise Invalid(
             f"there is no sample {place.url(path)} on this machine",
             expected="a file, a folder of files, or a Delta table",
@@ -32,10 +32,10 @@ def read_sample(place: Place, path: str, rows: int) -> Any:
             reason="BAD_SAMPLE",
         )
     try:
-        table = _read(where)
+        table = _read_table(sample_path)
     except (pa.ArrowInvalid, OSError, ValueError) as error:
         raise Invalid(
-            f"{where} cannot be read: {str(error).splitlines()[0]}",
+            f"{sample_path} cannot be read: {str(error).splitlines()[0]}",
             expected="a Delta table, or files that end in .parquet, .csv, .json or .jsonl",
             help="name one file, or a folder of files of one kind",
             reason="BAD_SAMPLE",
@@ -43,14 +43,14 @@ def read_sample(place: Place, path: str, rows: int) -> Any:
     return table.slice(0, rows)
 
 
-def _read(where: Path) -> Any:
+def _read_table(sample_path: Path) -> Any:
     import pyarrow as pa
 
-    if (where / "_delta_log").is_dir():
+    if (sample_path / "_delta_log").is_dir():
         from deltalake import DeltaTable
 
-        return DeltaTable(str(where)).to_pyarrow_table()
-    files = sorted(path for path in where.rglob("*") if path.is_file()) if where.is_dir() else [where]
+        return DeltaTable(str(sample_path)).to_pyarrow_table()
+    files = sorted(path for path in sample_path.rglob("*") if path.is_file()) if sample_path.is_dir() else [sample_path]
     tables = [_read_file(path) for path in files if not path.name.startswith((".", "_"))]
     if not tables:
         raise ValueError("no file is in it")
@@ -74,17 +74,17 @@ def _read_file(path: Path) -> Any:
 
 
 def profile(name: str, table: Any) -> str:
-    """The suite as YAML."""
+    """Return the proposed suite as YAML."""
     if not table.num_rows:
         raise Invalid("the sample has no rows", help="take one that has", reason="BAD_SAMPLE")
     rules = [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}, "severity": "warning"}]
     for column in table.column_names:
-        rules += _of_column(column, table[column])
-    head = f"# Proposed from a sample of {table.num_rows:,} rows, which keeps it. What must hold, you know better.\n"
+        rules += _column_rules(column, table[column])
+    head = f"# Proposed from a sample of {table.num_rows:,} rows, which it fits. You know better what must hold.\n"
     return head + dump_yaml({"name": name, "expectations": rules})
 
 
-def _of_column(name: str, values: Any) -> Iterator[dict[str, Any]]:
+def _column_rules(name: str, values: Any) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,23 +95,23 @@ def _of_column(name: str, values: Any) -> Iterator[dict[str, Any]]:
         yield _rule(
             "expect_column_values_to_not_be_null", column=name, mostly=math.floor(100 * (1 - nulls / rows)) / 100
         )
-    there = values.drop_null()
-    if not len(there) or pa.types.is_nested(values.type):
+    present = values.drop_null()
+    if not len(present) or pa.types.is_nested(values.type):
         return
     text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if rows >= ENOUGH and not nulls and (text or pa.types.is_integer(values.type)):
-        different = pc.count_distinct(there).as_py()
-        if different == rows:
+        distinct = pc.count_distinct(present).as_py()
+        if distinct == rows:
             yield _rule("expect_column_values_to_be_unique", column=name)
             return
-        if text and different <= FEW_VALUES and rows / different >= 10:
+        if text and distinct <= FEW_VALUES and rows / distinct >= 10:
             yield _rule(
-                "expect_column_values_to_be_in_set", column=name, value_set=sorted(pc.unique(there).to_pylist())
+                "expect_column_values_to_be_in_set", column=name, value_set=sorted(pc.unique(present).to_pylist())
             )
             return
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
-        least = pc.min_max(there).as_py()["min"]
-        if least is not None and least >= 0:
+        minimum = pc.min_max(present).as_py()["min"]
+        if minimum is not None and minimum >= 0:
             yield _rule("expect_column_values_to_be_between", column=name, min_value=0)
 
 

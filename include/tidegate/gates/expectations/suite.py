@@ -6,8 +6,8 @@
         kwargs: {column: order_id}
         severity: critical
 
-Great Expectations drops what it does not understand and passes what is left. Here everything that is wrong is an
-error that names the file and the line, and all of them are told at once.
+Great Expectations ignores keys that it does not understand. Here every mistake is an error that names the file and the
+line, and all of them are reported together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rule:
     """One expectation of a suite."""
 
     name: str
-    """Tells it from the suite's other rules, in verdicts and in quarantine: its `id`, or type and columns."""
+    """Its unique name in the suite, in verdicts and in quarantine: its `id`, or type and columns."""
     type: str
     kwargs: Mapping[str, Any]
     severity: Severity
@@ -44,19 +44,19 @@ class Rule:
 
     @property
     def kind(self) -> Kind:
-        """What the catalogue says of its type."""
+        """The catalogue's entry for its type."""
         return CATALOGUE[self.type]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
-        given = [self.kwargs.get(key) for key in ("column", "column_A", "column_B")]
-        listed = self.kwargs.get("column_list")
-        return tuple(name for name in [*given, *(listed or ())] if isinstance(name, str))
+        """The columns that it is about."""
+        names = [self.kwargs.get(key) for key in ("column", "column_A", "column_B")]
+        names += self.kwargs.get("column_list") or ()
+        return tuple(name for name in names if isinstance(name, str))
 
     @property
     def mostly(self) -> float:
-        """The share of rows that must keep it."""
+        """The share of rows that must satisfy it."""
         return float(self.kwargs.get("mostly", 1.0))
 
 
@@ -70,38 +70,38 @@ class Suite:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when what the suite says changes."""
+        """A hash of the suite's content."""
         return fingerprint(self.describe())
 
     def describe(self) -> Json:
-        """What it says, without where it is written."""
+        """Return its content, without path and lines."""
         rules = [[r.name, r.type, dict(r.kwargs), r.severity] for r in self.rules]
         return {"name": self.name, "rules": rules}
 
     def check_columns(self, columns: Iterable[str]) -> None:
-        """Invalid if a rule speaks of a column that is not there."""
-        known = list(columns)
+        """Raise Invalid if a rule is about a column that does not exist."""
+        names = list(columns)
         problems = Problems(self.path)
         for rule in self.rules:
             if rule.type in ("expect_column_to_exist", "expect_table_columns_to_match_ordered_list"):
-                continue  # whether it is there is what they ask
+                continue  # these rules check whether columns exist
             for column in rule.columns:
-                if column not in known and column.split(".")[0] not in known:
-                    problems.unknown(rule.line, f"{rule.type}: there is no column {column!r}", column, known)
+                if column not in names and column.split(".")[0] not in names:
+                    problems.unknown(rule.line, f"{rule.type}: there is no column {column!r}", column, names)
         problems.raise_if_any()
 
 
 def load_suite(path: Path) -> Suite:
-    """The suite in a file; Invalid with everything that is wrong with it."""
+    """Load the suite in a file. Raise Invalid with all problems of it."""
     return read_suite(read_text(path), str(path), path.stem)
 
 
 def read_text(path: Path) -> str:
-    """What a suite's file says; Invalid if it cannot be read."""
+    """Return the text of a suite's file. Raise Invalid if it cannot be read."""
     try:
         return path.read_bytes().decode()
     except FileNotFoundError:
-        near = sorted(other.name for other in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
+        near = sorted(file.name for file in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
         raise Invalid(
             f"there is no suite {path}",
             expected=f"one of {', '.join(near)}" if near else "a YAML file with expectations",
@@ -115,22 +115,22 @@ def read_text(path: Path) -> str:
 
 
 def read_suite(text: str, path: str, name: str) -> Suite:
-    """The suite in a text; `path` is what messages call it, `name` what it is called if it does not say."""
+    """Read a suite from a text. Messages call it by `path`; `name` is its name if the text has none."""
     problems = Problems(path)
     loaded = load_yaml(text, problems)
     rules: list[Rule] = []
     if not problems:
-        rules = _rules(loaded, problems)
+        rules = _read_rules(loaded, problems)
     problems.raise_if_any()
-    given = loaded.value.get("name") if isinstance(loaded.value, dict) else None
-    return Suite(given.value if given else name, path, tuple(rules))
+    own_name = loaded.value.get("name") if isinstance(loaded.value, dict) else None
+    return Suite(own_name.value if own_name else name, path, tuple(rules))
 
 
 _SUITE_KEYS = ("name", "expectations", "id", "meta", "notes")
 _RULE_KEYS = ("type", "kwargs", "severity", "id", "meta", "description", "notes", "rendered_content")
 
 
-def _rules(loaded: YamlLine, problems: Problems) -> list[Rule]:
+def _read_rules(loaded: YamlLine, problems: Problems) -> list[Rule]:
     suite = problems.mapping(loaded, "the suite", _SUITE_KEYS)
     if suite is None:
         return []
@@ -147,13 +147,13 @@ def _rules(loaded: YamlLine, problems: Problems) -> list[Rule]:
         problems.add(listed.line, "expectations is empty: the suite would pass everything")
     rules: list[Rule] = []
     for item in listed.value:
-        rule = _rule(item, problems, rules)
+        rule = _read_rule(item, problems, rules)
         if rule is not None:
             rules.append(rule)
     return rules
 
 
-def _rule(item: YamlLine, problems: Problems, before: list[Rule]) -> Rule | None:
+def _read_rule(item: YamlLine, problems: Problems, before: list[Rule]) -> Rule | None:
     parts = problems.mapping(item, "an expectation", _RULE_KEYS)
     if parts is None:
         return None
@@ -167,19 +167,19 @@ def _rule(item: YamlLine, problems: Problems, before: list[Rule]) -> Rule | None
     if checked is None or severity not in SEVERITIES:
         return None
     type, kwargs = checked
-    for other in before:
-        if (other.type, other.kwargs) == (type, kwargs):
-            problems.add(item.line, f"{type} says the same as line {other.line}: remove one")
+    for previous in before:
+        if (previous.type, previous.kwargs) == (type, kwargs):
+            problems.add(item.line, f"{type} says the same as line {previous.line}: remove one")
     rule = Rule("", type, kwargs, severity, meta or {}, item.line)
     id = parts["id"].plain() if "id" in parts else None
-    return Rule(_name(id, rule, before), type, kwargs, severity, meta or {}, item.line)
+    return Rule(_unique_name(id, rule, before), type, kwargs, severity, meta or {}, item.line)
 
 
-def _name(id: object, rule: Rule, before: list[Rule]) -> str:
+def _unique_name(id: object, rule: Rule, before: list[Rule]) -> str:
     name = str(id) if id else f"{rule.type}({', '.join(rule.columns)})"
-    taken = {other.name for other in before}
+    names = {previous.name for previous in before}
     number = 2
     unique = name
-    while unique in taken:
+    while unique in names:
         unique, number = f"{name}#{number}", number + 1
     return unique

@@ -1,7 +1,7 @@
-"""YAML in which every value knows its line, and nothing is guessed.
+"""YAML in which every value knows its line, and no value is reinterpreted.
 
-What is written is what is meant, as in YAML 1.2: true and false are the only truth values, so NO is Norway and on is a
-word; 12:30:00 is a text. A number that readers of YAML take for different ones (0123, 1_000, 0b11) is refused.
+As in YAML 1.2, true and false are the only booleans, so NO is Norway, on is a word, and 12:30:00 is a text. A number
+that YAML parsers read differently (0123, 1_000, 0b11) is refused.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _PLAIN: Final = {
     r"([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)?",
     _UNCLEAR: r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0[bBoOxX][0-9a-fA-F_]+",
 }
-"""What a value without quotes is, by its form: the first that fits. All else is text."""
+"""The type of a value without quotes: the first pattern that matches. Otherwise it is text."""
 
 
 def load_yaml(text: str, problems: Problems) -> YamlLine:
-    """The text's one document. What YAML itself would pass over in silence is a problem."""
+    """Load the text's only document. Errors that YAML itself ignores silently are added to `problems`."""
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=_loader())
+        node = yaml.compose(text, Loader=_loader_class())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.add(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem or error.context}")
@@ -49,28 +49,29 @@ def load_yaml(text: str, problems: Problems) -> YamlLine:
     if node is None:
         problems.add(1, "the file is empty")
         return YamlLine(None, 1)
-    return _line(node, _loader()(""), problems, ())
+    return _load_node(node, _loader_class()(""), problems, ())
 
 
 def dump_yaml(value: Any) -> str:
-    """YAML that is read as this value, here and by readers of YAML 1.1: what either takes for no text is in quotes."""
+    """Return YAML that is read as this value, here and by YAML 1.1 parsers. A text that either would not read as text
+    is quoted."""
     import yaml
 
-    known = {letter: list(each) for letter, each in yaml.SafeDumper.yaml_implicit_resolvers.items()}
-    dumper = _resolving(type("Dumper", (yaml.SafeDumper,), {"yaml_implicit_resolvers": known}))
+    resolvers = {letter: list(forms) for letter, forms in yaml.SafeDumper.yaml_implicit_resolvers.items()}
+    dumper = _with_plain_forms(type("Dumper", (yaml.SafeDumper,), {"yaml_implicit_resolvers": resolvers}))
     return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 @functools.cache
-def _loader() -> Any:
-    """PyYAML's loader of plain data, but for what values without quotes are."""
+def _loader_class() -> Any:
+    """Return PyYAML's loader of plain data, with our own types for values without quotes."""
     import yaml
 
-    return _resolving(type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}}))
+    return _with_plain_forms(type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}}))
 
 
-def _resolving(kind: Any) -> Any:
-    """The loader or dumper, with our forms behind those that it knows."""
+def _with_plain_forms(kind: Any) -> Any:
+    """Return the loader or dumper, with our patterns after its own."""
     import re
 
     for name, form in _PLAIN.items():
@@ -79,28 +80,28 @@ def _resolving(kind: Any) -> Any:
     return kind
 
 
-def _line(node: Node, loader: Any, problems: Problems, above: tuple[Node, ...]) -> YamlLine:
+def _load_node(node: Node, loader: Any, problems: Problems, parents: tuple[Node, ...]) -> YamlLine:
     import yaml
 
     line = node.start_mark.line + 1
-    if node in above:
+    if node in parents:
         problems.add(line, "an alias that contains itself")
         return YamlLine(None, line)
     if isinstance(node, yaml.SequenceNode):
-        return YamlLine([_line(each, loader, problems, (*above, node)) for each in node.value], line)
+        return YamlLine([_load_node(item, loader, problems, (*parents, node)) for item in node.value], line)
     if isinstance(node, yaml.MappingNode):
         mapping: dict[Any, YamlLine] = {}
         for key_node, value_node in node.value:
-            key = _line(key_node, loader, problems, (*above, node)).plain()
+            key = _load_node(key_node, loader, problems, (*parents, node)).plain()
             if not isinstance(key, str):
                 problems.add(key_node.start_mark.line + 1, f"key {key!r} is not a text: put it in quotes")
             elif key in mapping:
                 problems.add(key_node.start_mark.line + 1, f"key {key!r} is there twice")
             else:
-                mapping[key] = _line(value_node, loader, problems, (*above, node))
+                mapping[key] = _load_node(value_node, loader, problems, (*parents, node))
         return YamlLine(mapping, line)
     if node.tag == _UNCLEAR:
-        problems.add(line, f"{node.value} is another number to some readers of YAML: write it plainly, or in quotes")
+        problems.add(line, f"{node.value} is a different number to some YAML parsers: write it plainly, or in quotes")
         return YamlLine(None, line)
     try:
         return YamlLine(loader.construct_object(node), line)

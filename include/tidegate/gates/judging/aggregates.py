@@ -1,4 +1,4 @@
-"""The numbers that are read from the rows: as many as possible in one aggregation."""
+"""Read numbers from the rows: as many as possible in one aggregation."""
 
 from __future__ import annotations
 
@@ -12,24 +12,34 @@ from tidegate.spark.materialize import materialize
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["TIMES", "Count", "Distinct", "FailedAggregate", "GuardedAggregate", "Leaf", "Repeats", "evaluate", "kept"]
+__all__ = [
+    "TIMES",
+    "Count",
+    "Distinct",
+    "FailedAggregate",
+    "GuardedAggregate",
+    "Leaf",
+    "Repeats",
+    "apply_guards",
+    "evaluate",
+]
 
 TIMES = "_tidegate_times"
 
 Guards: TypeAlias = "tuple[Column | str, ...]"
-"""Conditions that a row must all meet to be looked at: a rule's `row_condition`, `ignore_row_if` and what else."""
+"""Conditions that a row must all meet to be judged: a rule's `row_condition`, `ignore_row_if` and the like."""
 
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """How many of the guarded rows meet the condition; all of them, if there is none."""
+    """The number of guarded rows that meet the condition, or of all of them if there is none."""
 
     guards: Guards
     condition: Column | None
     none_of_none: bool = False
-    """Whether it is None, not 0, if no row passes the guards."""
+    """True: the number is None, not 0, if no row passes the guards."""
     alone: bool = False
-    """Whether the condition runs in Python: Spark calls it for every row, also for those that the guards keep out."""
+    """True: the condition runs in Python. Spark calls it for every row, even for those that the guards exclude."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +53,7 @@ class GuardedAggregate:
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
-    """How many distinct values one column has in the guarded rows, null not counted."""
+    """The number of distinct values of one column in the guarded rows, without null."""
 
     guards: Guards
     name: str
@@ -51,7 +61,7 @@ class Distinct:
 
 @dataclass(frozen=True, eq=False)
 class Repeats:
-    """How many of the guarded rows have the same values in these columns as another one."""
+    """The number of guarded rows that have the same values in these columns as another row."""
 
     guards: Guards
     columns: tuple[str, ...]
@@ -62,79 +72,82 @@ Leaf: TypeAlias = Count | GuardedAggregate | Distinct | Repeats
 
 @dataclass(frozen=True)
 class FailedAggregate:
-    """Why a number could not be had."""
+    """The error that prevented a number from being read."""
 
     error: Exception
 
 
 def evaluate(frame: DataFrame, leaves: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
-    """The number for each leaf, or Failed. Raises only if the rows themselves cannot be read.
+    """Return the number for each leaf, or FailedAggregate. Raise only if the rows themselves cannot be read.
 
-    repeated: gets, for each Repeats, the values that are there more than once, kept in Spark: they are asked for again.
+    repeated: receives, for each Repeats, the values that occur more than once, persisted in Spark, since they are read
+    again.
     """
     groups: dict[Hashable, dict[Any, Leaf]] = {}
     for key, leaf in leaves.items():
-        groups.setdefault(_group(key, leaf), {})[key] = leaf
-    found: dict[Any, Any] = {}
+        groups.setdefault(_group_of(key, leaf), {})[key] = leaf
+    numbers: dict[Any, Any] = {}
     for group in groups.values():
-        found |= _together(frame, group, repeated)
-    return found
+        numbers |= _evaluate_group(frame, group, repeated)
+    return numbers
 
 
-def kept(frame: DataFrame, guards: Guards) -> DataFrame:
-    """The rows that pass the guards."""
+def apply_guards(frame: DataFrame, guards: Guards) -> DataFrame:
+    """Return the rows that pass the guards."""
     return reduce(lambda rows, guard: rows.filter(guard), guards, frame)
 
 
-def _group(key: Hashable, leaf: Leaf) -> Hashable:
-    """What can be computed in the same aggregation has the same group."""
+def _group_of(key: Hashable, leaf: Leaf) -> Hashable:
+    """Return the group of a leaf. All leaves of a group can be computed in one aggregation."""
     if isinstance(leaf, GuardedAggregate):
         return leaf.domain if leaf.guards else "all"
     return "all" if isinstance(leaf, Count) and not leaf.alone else key
 
 
-def _together(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
+def _evaluate_group(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
     try:
-        return _ask(frame, group, repeated)
+        return _compute(frame, group, repeated)
     except Exception as error:
         if len(group) == 1:
-            frame.limit(1).count()  # if even that fails, it is not the rule's fault
+            frame.limit(1).count()  # if even this fails, the rule is not at fault
             return dict.fromkeys(group, FailedAggregate(error))
     half = len(group) // 2  # one of them is at fault
     halves = list(group.items())[:half], list(group.items())[half:]
-    return _together(frame, dict(halves[0]), repeated) | _together(frame, dict(halves[1]), repeated)
+    return _evaluate_group(frame, dict(halves[0]), repeated) | _evaluate_group(frame, dict(halves[1]), repeated)
 
 
-def _ask(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
+def _compute(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, DataFrame]) -> dict[Any, Any]:
     from pyspark.sql import functions as f
 
     first = next(iter(group.values()))
     if isinstance(first, Repeats):
-        groups = kept(frame, first.guards).groupBy(*map(_named, first.columns)).agg(f.count(f.lit(1)).alias(TIMES))
+        groups = (
+            apply_guards(frame, first.guards).groupBy(*map(_column, first.columns)).agg(f.count(f.lit(1)).alias(TIMES))
+        )
         repeated[first] = materialize(groups.where(f.col(TIMES) > 1))
         rows = repeated[first].agg(f.coalesce(f.sum(TIMES), f.lit(0))).collect()
     elif isinstance(first, Distinct):
-        values = kept(frame, first.guards).select(_named(first.name).alias("value")).where("value is not null")
+        values = apply_guards(frame, first.guards).select(_column(first.name).alias("value")).where("value is not null")
         rows = values.distinct().agg(f.count(f.lit(1))).collect()
     elif isinstance(first, GuardedAggregate):
         columns = [leaf.column for leaf in group.values() if isinstance(leaf, GuardedAggregate)]
-        rows = kept(frame, first.guards).agg(*columns).collect() if first.guards else _ask_all(frame, group)
+        rows = apply_guards(frame, first.guards).agg(*columns).collect() if first.guards else _compute_all(frame, group)
     elif first.alone:
-        rows = kept(frame, first.guards).agg(_counted(replace(first, guards=()))).collect()
+        rows = apply_guards(frame, first.guards).agg(_count_column(replace(first, guards=()))).collect()
     else:
-        rows = _ask_all(frame, group)
+        rows = _compute_all(frame, group)
     return dict(zip(group, rows[0], strict=True))
 
 
-def _ask_all(frame: DataFrame, group: Mapping[Any, Leaf]) -> list[Any]:
+def _compute_all(frame: DataFrame, group: Mapping[Any, Leaf]) -> list[Any]:
     columns = [
-        (_counted(leaf) if isinstance(leaf, Count) else leaf.column).alias(f"n{number}")  # type: ignore[union-attr]
+        (_count_column(leaf) if isinstance(leaf, Count) else leaf.column).alias(f"n{number}")  # type: ignore[union-attr]
         for number, leaf in enumerate(group.values())
     ]
     return list(frame.agg(*columns).collect())
 
 
-def _counted(leaf: Count) -> Column:
+def _count_column(leaf: Count) -> Column:
     from pyspark.sql import functions as f
 
     if leaf.condition is None:
@@ -149,13 +162,13 @@ def _counted(leaf: Count) -> Column:
 
 
 def guarded(guards: Guards) -> Column:
-    """The guards as one condition."""
+    """Combine the guards into one condition."""
     from pyspark.sql import functions as f
 
-    return reduce(lambda all, one: all & one, (f.expr(g) if isinstance(g, str) else g for g in guards))
+    return reduce(lambda first, second: first & second, (f.expr(g) if isinstance(g, str) else g for g in guards))
 
 
-def _named(name: str) -> Column:
+def _column(name: str) -> Column:
     from pyspark.sql import functions as f
 
     return f.col(name)

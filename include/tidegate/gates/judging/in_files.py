@@ -1,8 +1,9 @@
-"""Judging rows that are staged already: the same counts as `noted`, taken from the files, and files without bad rows.
+"""Judge rows that are already staged: count as `row_marks` does, but from the files, and remove bad rows from the
+files.
 
-Spark has noted beside each row which conditions it meets. Here these are counted, rows that repeat another one are
-found, and bad rows are taken out, with Arrow, a part of a file at a time. So of a checkpoint with a gate Spark does
-what it does without one, and evaluates the conditions.
+Spark has written mark columns that say which conditions each row meets. Here these are counted, rows that repeat
+another one are found, and bad rows are removed, with Arrow, one part of a file at a time. So with a gate, Spark only
+does what it does without one, and evaluates the conditions.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.delta.rewrite import THREADS, RowGroup
 from tidegate.errors import TidegateError
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats
-from tidegate.gates.judging.repeated import among, first_of_each, groups, numbered, twice
-from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, MarkColumns, Uniqueness, beside
+from tidegate.gates.judging.repeated import find_repeated, first_positions, group_equal, positions_among, row_numbers
+from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, MarkColumns, Uniqueness, mark_columns_for
 from tidegate.gates.judging.samples import SAMPLES
 from tidegate.sinks.prestaged import PrestagedRows
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["InFiles", "NotNoted", "Stage", "note_in_files"]
 
 AT_ONCE = 32_000_000
-"""Of so many rows at most the keys are held in memory at once; of more they are read several times."""
+"""The keys of at most this many rows are in memory at the same time. With more rows they are read in several turns."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,13 @@ class _Repeated:
     """Rows that have the same values as another one."""
 
     rows: int
-    at: dict[RowGroup, np.ndarray]
-    """Where they are."""
+    positions: dict[RowGroup, np.ndarray]
     values: pa.Table | None
-    """A few of the values that are there more than once."""
+    """A few of the values that occur more than once."""
 
 
 Stage = Callable[["DataFrame", Mapping[str, "Column"]], PrestagedRows | None]
-"""Stages rows with what is noted beside each, or answers None: then nothing is staged."""
+"""Stages rows with their mark columns, or returns None if that is impossible: then nothing is staged."""
 
 
 class NotNoted(Exception):
@@ -52,200 +52,210 @@ class NotNoted(Exception):
 
 
 def note_in_files(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, MarkColumns], stage: Stage
+    frame: DataFrame, leaves: Mapping[Any, Leaf], mark_columns: dict[Uniqueness, MarkColumns], stage: Stage
 ) -> tuple[InFiles, dict[Leaf, int | None]] | None:
-    """Have the rows staged, and count. None: it cannot be done. NotNoted: some condition fails for some row."""
-    noted = beside(frame, leaves, made, "judged")
-    if not noted.complete:
+    """Stage the rows, and count. None: it cannot be done. Raise NotNoted if a condition fails for some row."""
+    marks = mark_columns_for(frame, leaves, mark_columns, "judged")
+    if not marks.complete:
         return None
     try:
-        ahead = stage(frame, noted.columns)
+        ahead = stage(frame, marks.columns)
     except TidegateError:
         raise
-    except Exception as error:  # whatever it is: asked one by one, the rules tell whose fault it is
+    except Exception as error:  # whatever it is: evaluated one by one, the rules show which is at fault
         raise NotNoted from error
     if ahead is None:
         return None
-    files = InFiles(ahead, noted)
+    files = InFiles(ahead, marks)
     return files, files.read()
 
 
 class InFiles:
-    """Rows that are staged, and what is noted beside them."""
+    """Staged rows with their mark columns."""
 
-    def __init__(self, ahead: PrestagedRows, beside: MarkColumns) -> None:
+    def __init__(self, ahead: PrestagedRows, marks: MarkColumns) -> None:
         self.ahead = ahead
-        self._beside = beside
-        self._words = [name for name in beside.names if name.startswith(BITS)]
+        self._marks = marks
+        self._words = [name for name in marks.names if name.startswith(BITS)]
         self._repeated: dict[Leaf, _Repeated] = {}
         self.draft_next: list[str] | None = None
-        """What `Ahead.draft_next` says of these files, once bad rows are taken out."""
-        self._at_hand: dict[RowGroup, dict[Leaf, pa.Table]] = {}
-        """Of rows that were taken out, a few that each leaf counts."""
+        """The result of `PrestagedRows.draft_next` for these files, once bad rows are removed."""
+        self._removed_samples: dict[RowGroup, dict[Leaf, pa.Table]] = {}
+        """A few of the removed rows that each leaf counts."""
 
     # -- counting ---------------------------------------------------------------------------------------
 
     def read(self) -> dict[Leaf, int | None]:
-        """What the leaves count, as far as it is noted."""
-        counts = [0] * len(self._beside.conditions)
+        """Return what the leaves count, as far as there are marks."""
+        counts = [0] * len(self._marks.conditions)
         for part in self.ahead.each(self._count):
             counts = [a + b for a, b in zip(counts, part, strict=True)]
         values: dict[Leaf, int | None] = {}
-        for leaf, bits in self._beside.bits.items():
+        for leaf, bits in self._marks.bits.items():
             met, passed = (self.ahead.rows if bit == EVERY_ROW else counts[bit] for bit in (bits.met, bits.passed))
             values[leaf] = None if leaf.none_of_none and not passed else met
+        rules = self._marks.rules
         with ThreadPoolExecutor(THREADS) as pool:
-            self._repeated = dict(zip(self._beside.rules, pool.map(self._find, self._beside.rules), strict=True))
-        return values | {rule: found.rows for rule, found in self._repeated.items()}
+            self._repeated = dict(zip(rules, pool.map(self._find_repeated, rules), strict=True))
+        return values | {rule: repeated.rows for rule, repeated in self._repeated.items()}
 
     def _count(self, part: RowGroup) -> list[int]:
-        """How many rows of a part have each bit. Few of the words are different from each other."""
+        """Return how many rows of a part have each bit. It counts different words, which are few."""
         import pyarrow.compute as pc
 
         counts: list[int] = []
-        noted = self.ahead.columns(part, self._words) if self._words else {}
+        columns = self.ahead.columns(part, self._words) if self._words else {}
         for number, name in enumerate(self._words):
-            found = pc.value_counts(noted[name])
-            words, times = (found.field(at).to_numpy(zero_copy_only=False) for at in ("values", "counts"))
-            bits = min(WORD, len(self._beside.conditions) - number * WORD)
+            tally = pc.value_counts(columns[name])
+            words, times = (tally.field(field).to_numpy(zero_copy_only=False) for field in ("values", "counts"))
+            bits = min(WORD, len(self._marks.conditions) - number * WORD)
             counts += [int(times[words & (1 << bit) != 0].sum()) for bit in range(bits)]
         return counts
 
-    def _find(self, rule: Repeats) -> _Repeated:
-        """The rows that repeat another one: first by numbers that equal values have in common, then by the values."""
+    def _find_repeated(self, rule: Repeats) -> _Repeated:
+        """Find the rows that repeat another one: first by numbers, which equal values share, then by the values."""
         import numpy as np
         import pyarrow as pa
 
-        at: dict[RowGroup, list[np.ndarray]] = {}
+        positions: dict[RowGroup, list[np.ndarray]] = {}
         values = []
         turns = -(-self.ahead.rows // AT_ONCE)
         for turn in range(turns):
-            seen = self.ahead.each(partial(self._numbers, rule, turn, turns))
-            few = twice([numbers for _, numbers in seen])
-            if not len(few):
+            row_numbers_of_parts = self.ahead.each(partial(self._numbers, rule, turn, turns))
+            shared_numbers = find_repeated([numbers for _, numbers in row_numbers_of_parts])
+            if not len(shared_numbers):
                 continue
-            places = {}
-            for part, (which, numbers) in zip(self.ahead.parts, seen, strict=True):
-                found = among(numbers, few)
-                places[part] = found if which is None else which[found]
-            suspects = [self.ahead.columns(part, rule.columns).take(each) for part, each in places.items() if len(each)]
-            same = groups(pa.concat_tables(suspects))
-            again = np.bincount(same)[same] > 1
-            values.append(pa.concat_tables(suspects).filter(again).take(first_of_each(same[again])[:SAMPLES]))
-            kept = np.split(again, np.cumsum([len(each) for each in places.values()])[:-1])
-            for (part, each), sure in zip(places.items(), kept, strict=True):
-                at.setdefault(part, []).append(each[sure])
+            candidates: dict[RowGroup, np.ndarray] = {}
+            for part, (selected, numbers) in zip(self.ahead.parts, row_numbers_of_parts, strict=True):
+                hits = positions_among(numbers, shared_numbers)
+                candidates[part] = hits if selected is None else selected[hits]
+            tables = [
+                self.ahead.columns(part, rule.columns).take(rows) for part, rows in candidates.items() if len(rows)
+            ]
+            equal = group_equal(pa.concat_tables(tables))
+            is_repeated = np.bincount(equal)[equal] > 1
+            repeated_rows = pa.concat_tables(tables).filter(is_repeated)
+            values.append(repeated_rows.take(first_positions(equal[is_repeated])[:SAMPLES]))
+            part_ends = np.cumsum([len(rows) for rows in candidates.values()])[:-1]
+            for (part, rows), mask in zip(candidates.items(), np.split(is_repeated, part_ends), strict=True):
+                positions.setdefault(part, []).append(rows[mask])
         return _Repeated(
-            sum(len(each) for parts in at.values() for each in parts),
-            {part: np.concatenate(each) for part, each in at.items()},
+            sum(len(rows) for turns_of_part in positions.values() for rows in turns_of_part),
+            {part: np.concatenate(turns_of_part) for part, turns_of_part in positions.items()},
             pa.concat_tables(values).slice(0, SAMPLES) if values else None,
         )
 
     def _numbers(self, rule: Repeats, turn: int, turns: int, part: RowGroup) -> tuple[np.ndarray | None, np.ndarray]:
-        """The rows of a part whose turn it is, if not all, and a number for each."""
+        """Return the positions of a part's rows that belong to this turn (None: all rows), and a number for each."""
         import numpy as np
 
-        bit = self._beside.judged[rule]
+        bit = self._marks.judged[rule]
         names = [] if bit == EVERY_ROW else [f"{BITS}{bit // WORD}"]
         rows = self.ahead.columns(part, [*rule.columns, *names])
-        found = numbered(rows, rule.columns)
-        wanted = _has(rows, bit) if names else None
+        numbers = row_numbers(rows, rule.columns)
+        mask = _has(rows, bit) if names else None
         if turns > 1:
-            its = found % np.uint64(turns) == turn
-            wanted = its if wanted is None else wanted & its
-        if wanted is None or wanted.all():
-            return None, found
-        which = np.flatnonzero(wanted)
-        return which, found[which]
+            of_turn = numbers % np.uint64(turns) == turn
+            mask = of_turn if mask is None else mask & of_turn
+        if mask is None or mask.all():
+            return None, numbers
+        selected = np.flatnonzero(mask)
+        return selected, numbers[selected]
 
     # -- telling rows apart -----------------------------------------------------------------------------
 
-    def marks(self, part: RowGroup, leaves: Collection[Leaf]) -> dict[Leaf, np.ndarray]:
-        """For each of these leaves, which rows of a part it counts."""
+    def masks(self, part: RowGroup, leaves: Collection[Leaf]) -> dict[Leaf, np.ndarray]:
+        """Return for each of these leaves a mask of the rows of a part that it counts."""
         import numpy as np
 
-        bits = {leaf: self._beside.bits[leaf].met for leaf in leaves if isinstance(leaf, Count)}
+        bits = {leaf: self._marks.bits[leaf].met for leaf in leaves if isinstance(leaf, Count)}
         names = {f"{BITS}{bit // WORD}" for bit in bits.values() if bit != EVERY_ROW}
         rows = self.ahead.columns(part, sorted(names)) if names else None
         every = np.full(part.rows, fill_value=True)
-        marks: dict[Leaf, np.ndarray] = {
-            leaf: _has(rows, bit) if bit != EVERY_ROW else every for leaf, bit in bits.items()
-        }
+        masks: dict[Leaf, np.ndarray] = {}
+        for count, bit in bits.items():
+            masks[count] = every if bit == EVERY_ROW else _has(rows, bit)
         for leaf in leaves:
             if isinstance(leaf, Repeats):
-                marks[leaf] = ~every
-                marks[leaf][self._repeated[leaf].at.get(part, [])] = True
-        return marks
+                masks[leaf] = ~every
+                masks[leaf][self._repeated[leaf].positions.get(part, [])] = True
+        return masks
 
     def divide(self, named: Sequence[tuple[Leaf, str]], column: str) -> Iterator[pa.Table]:
-        """Take the rows out of the files that these leaves count. By and by, these rows, with the names of theirs."""
+        """Remove the rows that these leaves count from the files. Yield these rows, with the leaves' names in
+        `column`."""
         import numpy as np
         import pyarrow as pa
 
         leaves = dict.fromkeys(leaf for leaf, _ in named)
 
-        def marked(part: RowGroup) -> tuple[np.ndarray, np.ndarray]:
-            marks = self.marks(part, leaves)
-            broken = reduce(np.logical_or, marks.values())
-            return broken, np.stack([marks[leaf][broken] for leaf, _ in named], axis=1)
+        def find_bad(part: RowGroup) -> tuple[np.ndarray, np.ndarray]:
+            """Return a mask of the bad rows of a part; and for each bad row, which of `named` count it."""
+            masks = self.masks(part, leaves)
+            is_bad = reduce(np.logical_or, masks.values())
+            return is_bad, np.stack([masks[leaf][is_bad] for leaf, _ in named], axis=1)
 
-        every = dict(zip(self.ahead.parts, self.ahead.each(marked), strict=True))
-        told = {part: marks for part, (_, marks) in every.items()}
+        bad: dict[RowGroup, pa.Array] = {}
+        broken: dict[RowGroup, np.ndarray] = {}
+        for part, (is_bad, broken_rules) in zip(self.ahead.parts, self.ahead.each(find_bad), strict=True):
+            bad[part], broken[part] = pa.array(is_bad), broken_rules
         names = pa.array([name for _, name in named], pa.string())
 
         def with_names(part: RowGroup, rows: pa.Table) -> pa.Table:
-            self._at_hand[part] = {
-                leaf: rows.take(_spread(told[part][:, at]))
-                for at, (leaf, _) in enumerate(named)
+            self._removed_samples[part] = {
+                leaf: rows.take(_spread(broken[part][:, number]))
+                for number, (leaf, _) in enumerate(named)
                 if isinstance(leaf, Count)
             }
-            ends = np.concatenate([[0], np.cumsum(told[part].sum(axis=1))]).astype(np.int32)
-            listed = pa.ListArray.from_arrays(pa.array(ends), names.take(pa.array(np.nonzero(told[part])[1])))
-            return rows.append_column(column, listed)
+            ends = np.concatenate([[0], np.cumsum(broken[part].sum(axis=1))]).astype(np.int32)
+            names_of_rows = names.take(pa.array(np.nonzero(broken[part])[1]))
+            return rows.append_column(column, pa.ListArray.from_arrays(pa.array(ends), names_of_rows))
 
-        bad = {part: pa.array(broken) for part, (broken, _) in every.items()}
         self.draft_next = self.ahead.draft_next(bad)
         return self.ahead.divide(bad, with_names)
 
-    # -- what is told of bad values ---------------------------------------------------------------------
+    # -- samples of bad values --------------------------------------------------------------------------
 
-    def samples(self, wanted: Mapping[int, tuple[Leaf, Sequence[str]]]) -> dict[int, pa.Table]:
-        """A few of the rows that each leaf counts, in some columns. Of repeated rows, values that are different."""
+    def samples(self, requested: Mapping[int, tuple[Leaf, Sequence[str]]]) -> dict[int, pa.Table]:
+        """Return a few of the rows that each leaf counts, in some columns. For repeated rows, different values.
+
+        requested: leaves and columns, by number.
+        """
         import pyarrow as pa
 
-        found: dict[int, list[pa.Table]] = {}
-        for number, (leaf, columns) in wanted.items():
+        tables: dict[int, list[pa.Table]] = {}
+        for number, (leaf, columns) in requested.items():
             if isinstance(leaf, Repeats):
-                found[number] = [self._repeated[leaf].values]
-            elif any(leaf in tables for tables in self._at_hand.values()):
-                parts = [part for part in self.ahead.parts if part in self._at_hand]
-                found[number] = [self._at_hand[part][leaf].select(columns) for part in parts]
-        left = dict.fromkeys((number for number in wanted if number not in found), SAMPLES)
+                tables[number] = [self._repeated[leaf].values]
+            elif any(leaf in samples for samples in self._removed_samples.values()):
+                parts = [part for part in self.ahead.parts if part in self._removed_samples]
+                tables[number] = [self._removed_samples[part][leaf].select(columns) for part in parts]
+        missing = {number: SAMPLES for number in requested if number not in tables}
         for part in self.ahead.parts:
-            if not left:
+            if not missing:
                 break
-            marks = self.marks(part, {wanted[number][0] for number in left})
-            places = {number: _spread(marks[wanted[number][0]]) for number in left}
-            names = {name for number, each in places.items() if len(each) for name in wanted[number][1]}
+            masks = self.masks(part, {requested[number][0] for number in missing})
+            positions = {number: _spread(masks[requested[number][0]]) for number in missing}
+            names = {name for number, hits in positions.items() if len(hits) for name in requested[number][1]}
             rows = self.ahead.columns(part, sorted(names)) if names else None
-            for number, each in places.items():
-                if rows is not None and len(each):
-                    found.setdefault(number, []).append(rows.select(wanted[number][1]).take(each))
-                    left[number] -= len(each)
-            left = {number: lacking for number, lacking in left.items() if lacking > 0}
-        return {number: pa.concat_tables(tables).slice(0, SAMPLES) for number, tables in found.items()}
+            for number, hits in positions.items():
+                if rows is not None and len(hits):
+                    tables.setdefault(number, []).append(rows.select(requested[number][1]).take(hits))
+                    missing[number] -= len(hits)
+            missing = {number: count for number, count in missing.items() if count > 0}
+        return {number: pa.concat_tables(parts).slice(0, SAMPLES) for number, parts in tables.items()}
 
 
 def _spread(mask: np.ndarray) -> np.ndarray:
-    """A few of the places where it is true."""
+    """Return a few positions at which the mask is true, spread evenly."""
     import numpy as np
 
-    every = np.flatnonzero(mask)
-    return every[:: max(1, len(every) // SAMPLES)][:SAMPLES]
+    positions = np.flatnonzero(mask)
+    return positions[:: max(1, len(positions) // SAMPLES)][:SAMPLES]
 
 
 def _has(rows: pa.Table, bit: int) -> np.ndarray:
-    """Which rows have a bit."""
+    """Return a mask of the rows that have a bit."""
     words: np.ndarray = rows[f"{BITS}{bit // WORD}"].to_numpy()
-    found: np.ndarray = (words & (1 << bit % WORD)) != 0
-    return found
+    mask: np.ndarray = (words & (1 << bit % WORD)) != 0
+    return mask

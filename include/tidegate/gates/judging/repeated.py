@@ -1,6 +1,6 @@
-"""Rows of Arrow tables that have the same values as another one, found by numbers.
+"""Find rows of Arrow tables that have the same values as another row, by hash numbers.
 
-Equal values have equal numbers. What has the number of another one is looked at again by its values, and few have.
+Equal values have equal numbers. The few rows that share a number with another row are compared again by their values.
 """
 
 from __future__ import annotations
@@ -12,68 +12,69 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["among", "first_of_each", "groups", "mixed", "numbered", "twice"]
+__all__ = ["find_repeated", "first_positions", "group_equal", "positions_among", "row_numbers", "scramble"]
 
 _ODD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-"""Odd numbers: multiplied by one, no two numbers become the same."""
+"""Odd factors: multiplication by one of them keeps different numbers different."""
 _NULL = 0x165667B19E3779F9
 _SIEVE = 1 << 20
 _WORD = 8
-_LOOKED_AT = 256
-"""Texts that begin with as many same bytes have the same number."""
+_HASHED_BYTES = 256
+"""Bytes of a text that are hashed: texts of the same length that agree in these have the same number."""
 
 
-def numbered(rows: pa.Table, names: Sequence[str]) -> np.ndarray:
-    """A number for each row, by its values in these columns."""
-    first, *others = names
-    found = _column(rows[first])
-    for name in others:
-        found = mixed(found) + _column(rows[name])
-    return found
+def row_numbers(rows: pa.Table, names: Sequence[str]) -> np.ndarray:
+    """Return a number for each row, computed from its values in these columns."""
+    first, *other_names = names
+    numbers = _column_numbers(rows[first])
+    for name in other_names:
+        numbers = scramble(numbers) + _column_numbers(rows[name])
+    return numbers
 
 
-def twice(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    """Those that are there more than once, in order."""
+def find_repeated(numbers: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the numbers that occur more than once, sorted."""
     import numpy as np
 
     every = np.sort(np.concatenate(numbers)) if numbers else np.zeros(0, np.uint64)
     return np.unique(every[1:][every[1:] == every[:-1]])
 
 
-def among(numbers: np.ndarray, few: np.ndarray) -> np.ndarray:
-    """Where those are that are among a few, which are in order."""
+def positions_among(numbers: np.ndarray, few: np.ndarray) -> np.ndarray:
+    """Return the positions of the numbers that are among `few`, which is sorted."""
     import numpy as np
 
     sieve = np.zeros(_SIEVE, np.bool_)
     sieve[few % _SIEVE] = True
-    at = np.flatnonzero(sieve[numbers % _SIEVE])
-    place = np.minimum(np.searchsorted(few, numbers[at]), len(few) - 1)
-    found: np.ndarray = at[few[place] == numbers[at]]
-    return found
+    candidates = np.flatnonzero(sieve[numbers % _SIEVE])
+    place = np.minimum(np.searchsorted(few, numbers[candidates]), len(few) - 1)
+    positions: np.ndarray = candidates[few[place] == numbers[candidates]]
+    return positions
 
 
-def groups(rows: pa.Table) -> np.ndarray:
-    """Which rows are the same in all columns: these have the same small number. Nulls are the same as each other."""
+def group_equal(rows: pa.Table) -> np.ndarray:
+    """Return a small number for each row, the same for rows that are equal in all columns. Nulls are equal to each
+    other."""
     import numpy as np
 
-    found = np.zeros(rows.num_rows, np.int64)
+    numbers = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         coded = column.dictionary_encode().unify_dictionaries()
-        places = [each.indices.fill_null(-1).to_numpy(zero_copy_only=False) + 1 for each in coded.chunks]
-        each = np.concatenate([np.zeros(0, np.int64), *places])
-        found = np.unique(found * (int(each.max(initial=0)) + 1) + each, return_inverse=True)[1]
-    return found
+        chunk_codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) + 1 for chunk in coded.chunks]
+        codes = np.concatenate([np.zeros(0, np.int64), *chunk_codes])
+        numbers = np.unique(numbers * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
+    return numbers
 
 
-def first_of_each(numbers: np.ndarray) -> np.ndarray:
-    """Where each number is for the first time."""
+def first_positions(numbers: np.ndarray) -> np.ndarray:
+    """Return the position at which each number occurs first."""
     import numpy as np
 
     return np.unique(numbers, return_index=True)[1]
 
 
-def mixed(numbers: np.ndarray) -> np.ndarray:
-    """Other numbers, as different from each other as these, with all bits in use."""
+def scramble(numbers: np.ndarray) -> np.ndarray:
+    """Scramble numbers so that all bits are in use. Different numbers stay different."""
     import numpy as np
 
     for odd in _ODD:
@@ -82,32 +83,32 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _column(column: pa.ChunkedArray) -> np.ndarray:
+def _column_numbers(column: pa.ChunkedArray) -> np.ndarray:
     import numpy as np
 
-    return np.concatenate([np.zeros(0, np.uint64), *map(_array, column.chunks)])
+    return np.concatenate([np.zeros(0, np.uint64), *map(_array_numbers, column.chunks)])
 
 
-def _array(array: Any) -> np.ndarray:
-    """A number for each value; nulls have one, too."""
+def _array_numbers(array: Any) -> np.ndarray:
+    """Return a number for each value; nulls have one, too."""
     import numpy as np
     import pyarrow as pa
 
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        found = _texts(array)
+        numbers = _text_numbers(array)
     elif pa.types.is_decimal128(kind):
         words = np.frombuffer(array.buffers()[1], np.uint64)[2 * array.offset : 2 * (array.offset + len(array))]
-        found = words[::2] + mixed(words[1::2])
+        numbers = words[::2] + scramble(words[1::2])
     else:
-        found = _whole(array).to_numpy(zero_copy_only=False).view(np.uint64)
-    return (
-        np.where(array.is_null().to_numpy(zero_copy_only=False), np.uint64(_NULL), found) if array.null_count else found
-    )
+        numbers = _as_int64(array).to_numpy(zero_copy_only=False).view(np.uint64)
+    if not array.null_count:
+        return numbers
+    return np.where(array.is_null().to_numpy(zero_copy_only=False), np.uint64(_NULL), numbers)
 
 
-def _whole(array: Any) -> Any:
-    """Booleans, whole numbers, dates and times as numbers of 64 bits."""
+def _as_int64(array: Any) -> Any:
+    """Cast booleans, integers, dates and times to 64-bit integers."""
     import pyarrow as pa
 
     if pa.types.is_date32(array.type) or pa.types.is_boolean(array.type):
@@ -115,8 +116,9 @@ def _whole(array: Any) -> Any:
     return array.cast(pa.int64()).fill_null(0)
 
 
-def _texts(array: Any) -> np.ndarray:
-    """By the length of each text and its bytes, eight at a time, of all texts that are long enough."""
+def _text_numbers(array: Any) -> np.ndarray:
+    """Return a number for each text, by its length and its bytes, eight at a time for all texts that are long
+    enough."""
     import numpy as np
 
     _, ends, data = array.buffers()
@@ -126,10 +128,10 @@ def _texts(array: Any) -> np.ndarray:
     padded = np.concatenate([np.frombuffer(data, np.uint8)[: begins[-1]], np.zeros(_WORD, np.uint8)])
     words = np.lib.stride_tricks.as_strided(padded, (len(padded) - _WORD + 1, _WORD), (1, 1))
     length = np.diff(begins)
-    found = length.astype(np.uint64)
-    for begin in range(0, min(int(length.max()), _LOOKED_AT), _WORD):
+    numbers = length.astype(np.uint64)
+    for begin in range(0, min(int(length.max()), _HASHED_BYTES), _WORD):
         long = np.flatnonzero(length > begin)
         word = words[begins[long] + begin].view(np.uint64)[:, 0]
         unused = np.maximum(_WORD - (length[long] - begin), 0).astype(np.uint64) * np.uint64(8)
-        found[long] = mixed(found[long]) + (word << unused)
-    return found
+        numbers[long] = scramble(numbers[long]) + (word << unused)
+    return numbers

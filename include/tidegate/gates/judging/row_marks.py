@@ -1,9 +1,9 @@
-"""Every condition of a suite, evaluated once for each row while it is kept: all counts follow from what is noted.
+"""Evaluate every condition of a suite once for each row while the rows are persisted, and derive all counts from that.
 
-Beside each row stand a bit for each condition that it meets, and a hash for each set of columns that is to be unique.
-Bits are counted, and hashes that are there twice are found, by Spark's Python workers: that takes a half of what
-grouping takes. Equal values have equal hashes, so no repeated row is missed; whether equal hashes come of equal values
-is looked at among the few rows that have them.
+Mark columns next to each row hold a bit for each condition that it meets, and a hash for each set of columns that must
+be unique. Spark's Python workers count the bits and find repeated hashes, in half the time that grouping takes. Equal
+values have equal hashes, so no repeated row is missed. Whether equal hashes stand for equal values is checked among the
+few rows that have them.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BITS", "EVERY_ROW", "WORD", "MarkColumns", "MarkedRows", "Uniqueness", "beside", "mark"]
+__all__ = ["BITS", "EVERY_ROW", "WORD", "MarkColumns", "MarkedRows", "Uniqueness", "mark", "mark_columns_for"]
 
 Uniqueness = Literal["hash", "judged", "none"]
 
 BITS, _HASH, _TWICE = "_tidegate_bits", "_tidegate_hash", "_tidegate_twice"
 WORD = 62
-"""So many bits are noted in one column."""
+"""Bits in one mark column."""
 _SURE = 200_000
-"""So many repeated rows are told by their hashes at most: their values are compared in one place."""
+"""Above this number of repeated rows, hashes are not used to find them: their values are compared in one process."""
 _HASHED = ("boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary")
 EVERY_ROW = -1
 _COUNTS = -1
-"""Where a scan tells of bits, not of a rule."""
+"""Marks the row of a scan that counts bits, instead of the number of a rule."""
 _FOUND = "rule int, rows long, numbers array<long>"
 
 
 @dataclass(frozen=True)
 class _Bits:
-    """Which bits are set for a row that a leaf counts, and for one that passes its guards."""
+    """The bits that are set for a row that a leaf counts, and for a row that passes its guards."""
 
     met: int
     passed: int
 
 
 class MarkColumns:
-    """What is noted beside each row of a suite's, as columns. The same for every checkpoint, so it is made once.
+    """The mark columns of a suite. They are the same for every checkpoint, so they are made once.
 
-    uniqueness: what is noted for each set of columns that is to be unique: their hash; only whether the row is to be
-    looked at, because whoever reads the files hashes their columns himself; or nothing.
+    uniqueness: the mark for each set of columns that must be unique: their hash; only whether the row is to be judged,
+    because the reader of the files hashes the columns itself; or nothing.
     """
 
     def __init__(self, leaves: Iterable[Leaf], types: Mapping[str, str], uniqueness: Uniqueness) -> None:
@@ -56,116 +56,131 @@ class MarkColumns:
 
         self.conditions: list[Column] = []
         leaves = list(leaves)
-        self.bits = {leaf: self._noted(leaf) for leaf in leaves if isinstance(leaf, Count) and not leaf.alone}
+        self.bits = {leaf: self._assign_bits(leaf) for leaf in leaves if isinstance(leaf, Count) and not leaf.alone}
         unique = [leaf for leaf in leaves if isinstance(leaf, Repeats) and uniqueness != "none"]
-        self.rules = [leaf for leaf in unique if all(_hashes(types.get(name)) for name in leaf.columns)]
+        self.rules = [leaf for leaf in unique if all(_is_hashable(types.get(name)) for name in leaf.columns)]
         self.complete = len(self.rules) == sum(isinstance(leaf, Repeats) for leaf in leaves)
-        """Whether that is noted for each."""
+        """True: every rule of uniqueness has its mark."""
         judged = self.rules if uniqueness == "judged" else []
-        self.judged = {leaf: self._bit(guarded(leaf.guards)) if leaf.guards else EVERY_ROW for leaf in judged}
-        """By which bit a row is told that a rule of uniqueness looks at."""
-        words = [self.conditions[at : at + WORD] for at in range(0, len(self.conditions), WORD)]
-        self.columns = {f"{BITS}{at}": _word(word) for at, word in enumerate(words)}
+        self.judged = {leaf: self._add_condition(guarded(leaf.guards)) if leaf.guards else EVERY_ROW for leaf in judged}
+        """The bit of the rows that a rule of uniqueness judges."""
+        words = [self.conditions[start : start + WORD] for start in range(0, len(self.conditions), WORD)]
+        self.columns = {f"{BITS}{number}": _word_column(word) for number, word in enumerate(words)}
         for number, leaf in enumerate(self.rules if uniqueness == "hash" else []):
-            hashed = _hash([f.col(name) for name in leaf.columns])
+            hashed = _hash_column([f.col(name) for name in leaf.columns])
             self.columns[f"{_HASH}{number}"] = f.when(guarded(leaf.guards), hashed) if leaf.guards else hashed
         self.names = list(self.columns)
 
-    def _noted(self, leaf: Count) -> _Bits:
-        """Give a leaf its bits."""
+    def _assign_bits(self, leaf: Count) -> _Bits:
+        """Assign bits to a leaf."""
         from pyspark.sql import functions as f
 
         passed = EVERY_ROW
         if leaf.guards and (leaf.none_of_none or leaf.condition is None):
-            passed = self._bit(guarded(leaf.guards))
+            passed = self._add_condition(guarded(leaf.guards))
         if leaf.condition is None:
             return _Bits(passed, passed)
         met = f.when(guarded(leaf.guards), leaf.condition) if leaf.guards else leaf.condition
-        return _Bits(self._bit(met), passed)
+        return _Bits(self._add_condition(met), passed)
 
-    def _bit(self, condition: Column) -> int:
+    def _add_condition(self, condition: Column) -> int:
         self.conditions.append(condition)
         return len(self.conditions) - 1
 
 
 class MarkedRows:
-    """Rows, kept with what is noted of each."""
+    """Rows that are persisted with their marks."""
 
-    def __init__(self, frame: DataFrame, beside: MarkColumns) -> None:
-        self._conditions, self._bits, self._rules = beside.conditions, beside.bits, beside.rules
-        self._found: DataFrame | None = None
+    def __init__(self, frame: DataFrame, mark_columns_for: MarkColumns) -> None:
+        self._conditions, self._bits, self._rules = (
+            mark_columns_for.conditions,
+            mark_columns_for.bits,
+            mark_columns_for.rules,
+        )
+        self._scanned: DataFrame | None = None
         self._repeated: dict[int, DataFrame] = {}
         self.twice: dict[Repeats, int] = {}
-        """The rules whose repeated rows are told by their hashes, and how many different hashes these have."""
-        self.names = beside.names
-        self.rows = materialize(frame.select("*", *(column.alias(name) for name, column in beside.columns.items())))
+        """The rules whose repeated rows are found by their hashes, with the number of different hashes of these
+        rows."""
+        self.names = mark_columns_for.names
+        self.rows = materialize(
+            frame.select("*", *(column.alias(name) for name, column in mark_columns_for.columns.items()))
+        )
 
     # -- counting ---------------------------------------------------------------------------------------
 
-    def read(self, most: int, share: float) -> dict[Leaf, int | None]:
-        """What the leaves count, as far as it is noted. Raises if a condition cannot be evaluated for some row.
+    def read(self, max_rows: int, share: float) -> dict[Leaf, int | None]:
+        """Return what the leaves count, as far as there are marks. Raise if a condition cannot be evaluated for some
+        row.
 
-        most, share: how many rows, or what share of all, may be repeated to be told by their hashes.
+        max_rows, share: the number of repeated rows, or their share of all, up to which hashes are used to find them.
         """
-        counts, found = self._scan() if self._rules else (self._sums(), {})
+        counts, repeats = self._count_and_find_repeats() if self._rules else (self._count_bits(), {})
         rows = counts[EVERY_ROW]
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._bits.items():
             empty = leaf.none_of_none and not counts[bits.passed]
             values[leaf] = None if empty else counts[bits.met]
-        few = {leaf: told for leaf, told in found.items() if told[0] <= min(max(most, share * rows), _SURE)}
-        self.twice = {leaf: hashes for leaf, (_, hashes) in few.items() if hashes}
-        return values | {leaf: repeated for leaf, (repeated, _) in few.items()}
+        limit = min(max(max_rows, share * rows), _SURE)
+        for rule, (repeated_rows, hashes) in repeats.items():
+            if repeated_rows <= limit:
+                values[rule] = repeated_rows
+                if hashes:
+                    self.twice[rule] = hashes
+        return values
 
-    def _sums(self) -> list[int]:
-        """How many rows have each bit; and, last, how many there are."""
+    def _count_bits(self) -> list[int]:
+        """Return the number of rows with each bit and, last, the number of all rows."""
         from pyspark.sql import functions as f
 
         bits = [f.count(f.when(self._has(number), 1)) for number in range(len(self._conditions))]
-        row = self.rows.agg(*(each.alias(f"n{at}") for at, each in enumerate([*bits, f.count(f.lit(1))]))).collect()[0]
-        return list(row)
+        counts = [*bits, f.count(f.lit(1))]
+        return list(self.rows.agg(*(count.alias(f"n{n}") for n, count in enumerate(counts))).collect()[0])
 
-    def _scan(self) -> tuple[list[int], dict[Repeats, tuple[int, int]]]:
-        """The same; and for each rule of uniqueness how many rows have a hash that another one has, too, and how many
-        different ones they have."""
+    def _count_and_find_repeats(self) -> tuple[list[int], dict[Repeats, tuple[int, int]]]:
+        """Return the same, and for each rule of uniqueness the number of rows that share a hash with another row, and
+        the number of different hashes that these have."""
         from pyspark.sql import functions as f
 
         spark = self.rows.sparkSession
         split = max(int(spark.conf.get("spark.sql.shuffle.partitions", "") or 1), 1)
-        sort = _sorter(len(self._conditions), len(self._rules), split)
+        sort = _make_sorter(len(self._conditions), len(self._rules), split)
         parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
-        self._found = materialize(parts.repartitionById(split, f.col("bucket")).mapInArrow(_finder(), _FOUND))
-        counts, found = [0] * (len(self._conditions) + 1), [(0, 0)] * len(self._rules)
-        told = self._found.select("rule", "rows", f.size("numbers"), f.when(f.col("rule") == _COUNTS, f.col("numbers")))
-        for rule, repeated, hashes, numbers in told.collect():
+        self._scanned = materialize(parts.repartitionById(split, f.col("bucket")).mapInArrow(_make_finder(), _FOUND))
+        counts, repeats = [0] * (len(self._conditions) + 1), [(0, 0)] * len(self._rules)
+        bit_counts = f.when(f.col("rule") == _COUNTS, f.col("numbers"))
+        for rule, rows, hashes, numbers in self._scanned.select(
+            "rule", "rows", f.size("numbers"), bit_counts
+        ).collect():
             if rule == _COUNTS:
                 counts = [a + b for a, b in zip(counts, numbers, strict=True)]
             else:
-                found[rule] = (found[rule][0] + repeated, found[rule][1] + hashes)
-        return counts, dict(zip(self._rules, found, strict=True))
+                repeats[rule] = (repeats[rule][0] + rows, repeats[rule][1] + hashes)
+        return counts, dict(zip(self._rules, repeats, strict=True))
 
     # -- telling rows apart -----------------------------------------------------------------------------
 
     def marked(self, rows: DataFrame, leaf: Leaf) -> tuple[DataFrame, Column] | None:
-        """`rows`, which are of these, maybe with a column more; and whether a leaf counts them. None: not noted.
+        """Return `rows`, which are some of these rows, possibly with one more column, and whether a leaf counts each.
+        None: there is no mark for it.
 
-        Each leaf is to be asked for once: its column is added each time.
+        Call it once for each leaf: it adds the leaf's column each time.
         """
         from pyspark.sql import functions as f
 
         if leaf in self._bits:
             met = self._bits[leaf].met
             return rows, self._has(met) if met != EVERY_ROW else f.lit(True)
-        return self._joined(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
+        return self._join_repeated(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
 
-    def _joined(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
+    def _join_repeated(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
         from pyspark.sql import functions as f
 
-        assert self._found is not None
+        assert self._scanned is not None
         number = self._rules.index(leaf)
         name = f"{_TWICE}{number}"
         if number not in self._repeated:
-            hashes = self._found.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
+            hashes = self._scanned.where(f.col("rule") == number).select(f.explode("numbers").alias(name))
             self._repeated[number] = f.broadcast(hashes)
         rows = rows.join(self._repeated[number], f.col(f"{_HASH}{number}") == f.col(name), "left")
         return rows, f.col(name).isNotNull()
@@ -176,71 +191,73 @@ class MarkedRows:
         return f.col(f"{BITS}{bit // WORD}").bitwiseAND(f.lit(1 << bit % WORD)) != 0
 
     @property
-    def kept(self) -> tuple[DataFrame, ...]:
-        """What is kept in Spark."""
-        return (self.rows, *([self._found] if self._found is not None else ()))
+    def persisted(self) -> tuple[DataFrame, ...]:
+        """The frames that are persisted in Spark."""
+        return (self.rows, *([self._scanned] if self._scanned is not None else ()))
 
 
 def mark(
     frame: DataFrame,
     leaves: Mapping[Any, Leaf],
-    made: dict[Uniqueness, MarkColumns],
-    most: int,
+    mark_columns: dict[Uniqueness, MarkColumns],
+    max_rows: int,
     share: float,
     *,
     hashing: bool = True,
 ) -> tuple[MarkedRows, dict[Leaf, int | None]] | None:
-    """Keep the rows and count. None: some condition fails for some row, so each rule must be asked by itself.
+    """Persist the rows and count. None: a condition fails for some row, so each rule must be evaluated by itself.
 
-    made: what was made before for these leaves. hashing: find repeated rows by hashes, too.
+    mark_columns: those that were made before for these leaves. hashing: find repeated rows by hashes, too.
     """
     noted = None
     try:
-        noted = MarkedRows(frame, beside(frame, leaves, made, "hash" if hashing else "none"))
-        return noted, noted.read(most, share)
-    except Exception:  # whatever it is: asked one by one, the rules tell whose fault it is
-        for each in noted.kept if noted is not None else ():
-            release(each)
+        noted = MarkedRows(frame, mark_columns_for(frame, leaves, mark_columns, "hash" if hashing else "none"))
+        return noted, noted.read(max_rows, share)
+    except Exception:  # whatever it is: evaluated one by one, the rules show which is at fault
+        for rows in noted.persisted if noted is not None else ():
+            release(rows)
         return None
 
 
-def beside(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], made: dict[Uniqueness, MarkColumns], how: Uniqueness
+def mark_columns_for(
+    frame: DataFrame, leaves: Mapping[Any, Leaf], mark_columns: dict[Uniqueness, MarkColumns], uniqueness: Uniqueness
 ) -> MarkColumns:
-    """What is noted beside these rows, made once."""
-    if how not in made:
-        made[how] = MarkColumns(leaves.values(), dict(frame.dtypes), how)
-    return made[how]
+    """Return the mark columns for these rows. They are made once."""
+    if uniqueness not in mark_columns:
+        mark_columns[uniqueness] = MarkColumns(leaves.values(), dict(frame.dtypes), uniqueness)
+    return mark_columns[uniqueness]
 
 
-def _hashes(kind: str | None) -> bool:
-    """Whether equal values of this type have equal hashes, and `groupBy` takes the same values for equal."""
+def _is_hashable(kind: str | None) -> bool:
+    """Return whether equal values of this type have equal hashes, and `groupBy` considers the same values equal."""
     return kind is not None and (kind in _HASHED or kind.startswith("decimal("))
 
 
-def _hash(columns: list[Column]) -> Column:
-    """One number for the values of a row. A null leaves a hash as it is, so of several columns it is told beside."""
+def _hash_column(columns: list[Column]) -> Column:
+    """Return one number for the values of a row. A null does not change a hash, so with several columns the nulls are
+    hashed, too."""
     from pyspark.sql import functions as f
 
     nulls = [column.isNull() for column in columns] if len(columns) > 1 else []
     return f.xxhash64(*columns, *nulls)
 
 
-def _word(conditions: list[Column]) -> Column:
-    """The bits as one number."""
+def _word_column(conditions: list[Column]) -> Column:
+    """Combine the bits into one number."""
     from pyspark.sql import functions as f
 
-    bits = (f.when(condition, f.lit(1 << at)).otherwise(f.lit(0)) for at, condition in enumerate(conditions))
-    return reduce(lambda all, one: all.bitwiseOR(one), bits).cast("long")
+    bits = (f.when(condition, f.lit(1 << bit)).otherwise(f.lit(0)) for bit, condition in enumerate(conditions))
+    return reduce(lambda word, bit: word.bitwiseOR(bit), bits).cast("long")
 
 
-# What Spark's Python workers do. They get whole arrays, never a row; and these functions bring all that they need, for
-# workers need not have tidegate: so nothing of this module is called in them.
+# The functions below run in Spark's Python workers. They get whole arrays, never single rows. Workers may not have
+# tidegate installed, so these functions contain all that they need and call nothing of this module.
 
 
-def _sorter(bits: int, rules: int, split: int) -> Any:
-    """Count the bits of a partition's rows; and sort the hashes of each rule, cut into `split` ranges."""
-    words, size, told = -(-bits // WORD), WORD, _COUNTS
+def _make_sorter(bits: int, rules: int, split: int) -> Any:
+    """Return a function that counts the bits of a partition's rows, and sorts the hashes of each rule into `split`
+    ranges."""
+    words, size, counts_rule = -(-bits // WORD), WORD, _COUNTS
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
@@ -256,22 +273,22 @@ def _sorter(bits: int, rules: int, split: int) -> Any:
                     counts[bit] += np.count_nonzero(noted & np.int64(1 << bit % size))
             for rule in range(rules):
                 hashes[rule].append(batch.column(words + rule).drop_null().to_numpy(zero_copy_only=False))
-        done = [(told, 0, counts.tobytes())]
+        output = [(counts_rule, 0, counts.tobytes())]
         ends = np.array([-(2**63) + bucket * (2**64 // split) for bucket in range(1, split)], np.int64)
         for rule, parts in enumerate(hashes):
             values = np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
             cut = np.split(values, np.searchsorted(values, ends))
-            done += [(rule, bucket, part.tobytes()) for bucket, part in enumerate(cut)]
+            output += [(rule, bucket, part.tobytes()) for bucket, part in enumerate(cut)]
         kinds = (pa.int32(), pa.int32(), pa.binary())
-        columns = [pa.array(column, kind) for column, kind in zip(zip(*done, strict=True), kinds, strict=True)]
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*output, strict=True), kinds, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, names=["rule", "bucket", "numbers"])
 
     return work
 
 
-def _finder() -> Any:
-    """Add up the bits of all partitions; and find the hashes of a range that are there twice."""
-    told = _COUNTS
+def _make_finder() -> Any:
+    """Return a function that adds up the bits of all partitions, and finds the repeated hashes of a range."""
+    counts_rule = _COUNTS
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import numpy as np
@@ -281,18 +298,18 @@ def _finder() -> Any:
         for batch in batches:
             for rule, numbers in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True):
                 parts.setdefault(rule, []).append(np.frombuffer(numbers, np.int64))
-        done: list[tuple[int, int, Any]] = []
+        output: list[tuple[int, int, Any]] = []
         for rule, arrays in parts.items():
-            if rule == told:
-                done.append((rule, 0, np.sum(arrays, axis=0)))
+            if rule == counts_rule:
+                output.append((rule, 0, np.sum(arrays, axis=0)))
                 continue
             values = np.sort(np.concatenate(arrays), kind="stable")  # runs that are sorted are merged
             first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.zeros(0, np.int64)
             times = np.diff(np.append(first, len(values)))
-            done.append((rule, int(times[times > 1].sum()), values[first[times > 1]]))
+            output.append((rule, int(times[times > 1].sum()), values[first[times > 1]]))
         kinds = (pa.int32(), pa.int64(), pa.list_(pa.int64()))
-        columns = [pa.array(column, kind) for column, kind in zip(zip(*done, strict=True), kinds, strict=True)]
-        if done:
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*output, strict=True), kinds, strict=True)]
+        if output:
             yield pa.RecordBatch.from_arrays(columns, names=["rule", "rows", "numbers"])
 
     return work

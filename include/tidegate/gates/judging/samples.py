@@ -1,4 +1,4 @@
-"""What is told of bad values: a few of them, as short texts; of private columns none."""
+"""Samples of bad values: a few for each rule, as short texts, and none of private columns."""
 
 from __future__ import annotations
 
@@ -28,107 +28,110 @@ __all__ = [
 ]
 
 
-def cast_to_string_like_spark(values: pa.ChunkedArray, zone: Callable[[], str], most: int) -> list[str | None]:
-    """Of each value at most so many letters. ValueError: Spark must be asked, for nobody else knows its word for them.
+def cast_to_string_like_spark(values: pa.ChunkedArray, zone: Callable[[], str], length: int) -> list[str | None]:
+    """Cast values to strings as Spark does, each cut to `length` characters. Raise ValueError if only Spark can do it.
 
-    zone: the session's, in which times are shown.
+    zone: the session's time zone, in which times are shown.
     """
     import pyarrow as pa
 
     kind = values.type
     if pa.types.is_timestamp(kind):
-        text: Callable[[Any], str] = partial(_time, zone=ZoneInfo(zone()) if kind.tz else None)
+        text: Callable[[Any], str] = partial(_time_text, zone=ZoneInfo(zone()) if kind.tz else None)
     else:
-        text = next((made for fits, made in _TEXTS if getattr(pa.types, f"is_{fits}")(kind)), _unknown)
+        casts = (cast for name, cast in _CASTS if getattr(pa.types, f"is_{name}")(kind))
+        text = next(casts, _refuse_type)
     try:
-        return [None if value is None else text(value)[:most] for value in values.to_pylist()]
+        return [None if value is None else text(value)[:length] for value in values.to_pylist()]
     except (OverflowError, LookupError, OSError) as error:
         raise ValueError(str(error)) from error
 
 
-def _unknown(value: object) -> str:
+def _refuse_type(value: object) -> str:
     raise ValueError(f"{type(value).__name__} is shown by Spark")
 
 
-def _time(value: datetime, zone: ZoneInfo | None) -> str:
+def _time_text(value: datetime, zone: ZoneInfo | None) -> str:
     local = value.astimezone(zone) if zone is not None else value
     whole, _, part = local.replace(tzinfo=None).isoformat(" ", "microseconds").partition(".")
     return f"{whole}.{part.rstrip('0')}" if part.strip("0") else whole
 
 
-def _single(value: float) -> str:
+def _float32_text(value: float) -> str:
     import numpy as np
 
-    return _float(value, str(np.float32(value)))
+    return _float_text(value, str(np.float32(value)))
 
 
-def _float(value: float, digits: str) -> str:
-    """As Java does: with a point, and with an exponent if it is very large or small."""
+def _float_text(value: float, digits: str) -> str:
+    """Format a float as Java does: with a point, and with an exponent if it is very large or small."""
     if value != value or value in (float("inf"), float("-inf")):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        if value != value:
+            return "NaN"
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         plain = f"{Decimal(digits):f}"
         return plain if "." in plain else f"{plain}.0"
     sign, figures, exponent = Decimal(digits).normalize().as_tuple()
-    first, *rest = map(str, figures)
-    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{len(rest) + int(exponent)}"
+    first, *decimals = map(str, figures)
+    return f"{'-' if sign else ''}{first}.{''.join(decimals) or '0'}E{len(decimals) + int(exponent)}"
 
 
-_TEXTS: list[tuple[str, Callable[[Any], str]]] = [
+_CASTS: list[tuple[str, Callable[[Any], str]]] = [
     ("string", str),
     ("boolean", lambda value: "true" if value else "false"),
     ("integer", str),
     ("date", date.isoformat),
     ("decimal", lambda value: f"{value:f}"),
-    ("float32", _single),
-    ("float64", lambda value: _float(value, repr(value))),
+    ("float32", _float32_text),
+    ("float64", lambda value: _float_text(value, repr(value))),
     ("binary", lambda value: value.hex().upper()),
 ]
 
 
 SAMPLES = 20
-"""So many are told of each rule."""
+"""Samples for each rule."""
 SAMPLE_LENGTH = 256
-_TELLS_NO_VALUE = ("unique_value_count", "proportion", "row_count", "column_count", "to_exist", "type")
+_WITHOUT_VALUES = ("unique_value_count", "proportion", "row_count", "column_count", "to_exist", "type")
 
 
 def private_of(rule: Rule, private: Collection[str]) -> bool:
-    """Whether a rule speaks of a private column."""
-    spoken_of = {column.split(".")[0] for column in rule.columns}
-    return bool(private) and (rule.type == "unexpected_rows_expectation" or not spoken_of.isdisjoint(private))
+    """Return whether a rule is about a private column."""
+    columns = {column.split(".")[0] for column in rule.columns}
+    return bool(private) and (rule.type == "unexpected_rows_expectation" or not columns.isdisjoint(private))
 
 
 def redact(result: Json, rule: Rule, private: Collection[str]) -> None:
-    """Take values of private columns out of a result."""
+    """Remove values of private columns from a result."""
     if not private_of(rule, private):
         return
-    said = result["result"]
-    if not any(word in rule.type for word in _TELLS_NO_VALUE):
+    details = result["result"]
+    if not any(word in rule.type for word in _WITHOUT_VALUES):
         for key in ("observed_value", "details"):
-            if key in said:
-                said[key] = None
-        said |= {key: [] for key in said if key.startswith("partial_")}
+            if key in details:
+                details[key] = None
+        details |= {key: [] for key in details if key.startswith("partial_")}
     if result["exception_info"]["raised_exception"]:
-        result["exception_info"]["exception_message"] = "not told: the column is private"  # it may hold a value
+        result["exception_info"]["exception_message"] = "not shown: the column is private"  # it may hold a value
 
 
 def truncate(value: Any) -> Any:
-    """A result without long lists and long texts."""
+    """Return a result with long lists and long texts cut."""
     if isinstance(value, dict):
-        return {key: truncate(each) for key, each in list(value.items())[:100]}
+        return {key: truncate(item) for key, item in list(value.items())[:100]}
     if isinstance(value, list | tuple):
-        return [truncate(each) for each in value[:SAMPLES]]
+        return [truncate(item) for item in value[:SAMPLES]]
     return value[:SAMPLE_LENGTH] if isinstance(value, str) and len(value) > SAMPLE_LENGTH else value
 
 
 def add_samples(result: Json, rule: Rule, samples: Sequence[Sequence[str | None]]) -> None:
-    """Put samples into a result: of each the values of the rule's columns."""
-    told = result["result"]["partial_unexpected_list"]
-    told += [_shaped(rule, list(sample)) for sample in samples]
+    """Add samples to a result. Each has the values of the rule's columns."""
+    values = result["result"]["partial_unexpected_list"]
+    values += [_shape_like_gx(rule, list(sample)) for sample in samples]
 
 
 def display_column(frame: DataFrame, name: str) -> Column:
-    """A column's values as short texts."""
+    """Return a column's values as short texts."""
     from pyspark.sql import functions as f
 
     kind = dict(frame.dtypes).get(name, "string")
@@ -140,8 +143,8 @@ def display_column(frame: DataFrame, name: str) -> Column:
     return f.left(column.cast("string"), f.lit(SAMPLE_LENGTH))
 
 
-def _shaped(rule: Rule, values: list[str | None]) -> Any:
-    """As Great Expectations shapes them: a value, a pair, or values by column."""
+def _shape_like_gx(rule: Rule, values: list[str | None]) -> Any:
+    """Shape values as Great Expectations does: a value, a pair, or values by column."""
     if "column" in rule.kwargs:
         return values[0]
     return values if "column_A" in rule.kwargs else dict(zip(rule.columns, values, strict=True))
@@ -150,25 +153,27 @@ def _shaped(rule: Rule, values: list[str | None]) -> Any:
 def texts_of(
     rows: Mapping[int, pa.Table], columns: Mapping[int, Sequence[str]], like: DataFrame
 ) -> dict[int, list[list[str | None]]]:
-    """A few rows that are in this process, as Spark shows them.
+    """Return a few rows of this process as Spark displays them.
 
-    rows, columns: by number, rows of `like`, and the columns of them that are shown.
+    rows, columns: rows of `like` by number, and the columns of them to show.
     """
     conf = like.sparkSession.conf
     zone = cache(lambda: str(conf.get("spark.sql.session.timeZone", "UTC")))
-    told: dict[int, list[list[str | None]]] = {}
-    asked: dict[int, pa.Table] = {}
+    texts_by_number: dict[int, list[list[str | None]]] = {}
+    for_spark: dict[int, pa.Table] = {}
     for number, table in rows.items():
         try:
             texts = [cast_to_string_like_spark(table[name], zone, SAMPLE_LENGTH) for name in columns[number]]
-        except (KeyError, ValueError):  # a field of an object, an object, or a time that Python has no word for
-            asked[number] = table
+        except (KeyError, ValueError):  # a field of an object, an object, or a time that Python cannot represent
+            for_spark[number] = table
         else:
-            told[number] = [list(row) for row in zip(*texts, strict=True)]
-    return told | {number: _by_spark(table, columns[number], like) for number, table in asked.items()}
+            texts_by_number[number] = [list(row) for row in zip(*texts, strict=True)]
+    return texts_by_number | {
+        number: _display_by_spark(table, columns[number], like) for number, table in for_spark.items()
+    }
 
 
-def _by_spark(rows: pa.Table, columns: Sequence[str], like: DataFrame) -> list[list[str | None]]:
+def _display_by_spark(rows: pa.Table, columns: Sequence[str], like: DataFrame) -> list[list[str | None]]:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 

@@ -1,8 +1,9 @@
-"""A gate's quarantine as people look at it: through delta-rs and Arrow, no JVM.
+"""Read a gate's quarantine for display: through delta-rs and Arrow, without a JVM.
 
-However large it is, looking costs what is shown. How many rows wait is told by the log's statistics; which rules they
-broke is counted once per file, since files never change, and a bounded number of rows at a time; a page reads the files
-that its rows are in. No more than a batch of rows is in memory, and only what is shown is made Python objects.
+The cost depends on what is shown, not on the size of the quarantine. The number of waiting rows comes from the log's
+statistics. The rules that they broke are counted once per file, since files never change, for a bounded number of rows
+at a time. A page reads only the files that hold its rows. At most one batch of rows is in memory, and only rows that
+are shown become Python objects.
 """
 
 from __future__ import annotations
@@ -29,43 +30,43 @@ if TYPE_CHECKING:
 __all__ = ["QuarantineCounts", "QuarantinePage", "SetAside", "open_quarantine"]
 
 BUDGET = 1_000_000
-"""So many rows are counted in one look. What is left is counted by the next one."""
+"""Rows that one call counts. The next call counts the rest."""
 _BATCH = 65_536
 _WIDE = 4_096
 _CAPACITY, _TABLES = 50_000, 32
 
 
 def open_quarantine(home: str, gate: str, options: Mapping[str, str]) -> SetAside | None:
-    """The quarantine of a gate in a pipeline's folder; None: it has set no rows aside."""
+    """Open the quarantine of a gate in a pipeline's folder. None: the gate has quarantined no rows."""
     snapshot = open_table(Location(QuarantineSink(gate).path(home), dict(options)))
     return SetAside(gate, snapshot) if snapshot is not None else None
 
 
 @dataclass
 class QuarantineCounts:
-    """How many rows wait, what became of the others, which rules those that wait broke."""
+    """The number of waiting rows, the outcomes of the others, and the rules that the waiting ones broke."""
 
     waiting: int = 0
     settled: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     complete: bool = True
-    """Whether all of it was counted. If not, `rules` and `settled` are those of the files counted so far."""
+    """True: everything was counted. Otherwise `rules` and `settled` are those of the files counted so far."""
 
 
 @dataclass(frozen=True)
 class QuarantinePage:
-    """Some rows that wait, as they were when they were set aside, and how many there are."""
+    """Some waiting rows, as they were when they were quarantined, and the total number of them."""
 
     total: int
     complete: bool
-    """Whether all of it was counted. If not, there may be more than `total`."""
+    """True: everything was counted. Otherwise there may be more than `total`."""
     columns: list[str]
     rows: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which rows are meant."""
+    """A selection of rows."""
 
     seen: int | None = None
     ids: tuple[str, ...] = ()
@@ -79,41 +80,41 @@ class _Choice:
 
     @property
     def columns(self) -> list[str]:
-        """What must be read to tell."""
-        wanted = {q.SETTLED: not self.settled, q.ID: self.ids, q.RULES: self.rules}
-        return [q.CHECKPOINT, *(name for name, asked in wanted.items() if asked)]
+        """The columns that must be read to decide."""
+        is_needed = {q.SETTLED: not self.settled, q.ID: self.ids, q.RULES: self.rules}
+        return [q.CHECKPOINT, *(name for name, needed in is_needed.items() if needed)]
 
     def mask(self, batch: Any) -> Any:
-        """For each row of a batch, whether it is meant."""
+        """Return for each row of a batch whether it is selected."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kept = pc.is_valid(batch[q.CHECKPOINT])
+        mask = pc.is_valid(batch[q.CHECKPOINT])
         if self.seen is not None:
-            kept = pc.and_(kept, pc.less_equal(batch[q.CHECKPOINT], self.seen))
+            mask = pc.and_(mask, pc.less_equal(batch[q.CHECKPOINT], self.seen))
         if not self.settled:
-            kept = pc.and_(kept, pc.is_null(batch[q.SETTLED]))
+            mask = pc.and_(mask, pc.is_null(batch[q.SETTLED]))
         for column, values in ((q.ID, self.ids), (q.CHECKPOINT, self.checkpoints)):
             if values:
-                kept = pc.and_(kept, pc.is_in(batch[column], pa.array(list(values))))
-        return pc.and_(kept, _broke(batch[q.RULES], self.rules)) if self.rules else kept
+                mask = pc.and_(mask, pc.is_in(batch[column], pa.array(list(values))))
+        return pc.and_(mask, _broke(batch[q.RULES], self.rules)) if self.rules else mask
 
 
 def _broke(column: Any, rules: Sequence[str]) -> Any:
-    """For each row, whether it broke one of the rules."""
+    """Return for each row whether it broke one of the rules."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     hit = pc.is_in(pc.list_flatten(column), pa.array(list(rules), pa.string()))
-    found = np.zeros(len(column), dtype=bool)
-    found[pc.list_parent_indices(column).filter(hit).to_numpy(zero_copy_only=False)] = True
-    return pa.array(found)
+    mask = np.zeros(len(column), dtype=bool)
+    mask[pc.list_parent_indices(column).filter(hit).to_numpy(zero_copy_only=False)] = True
+    return pa.array(mask)
 
 
 @dataclass(frozen=True)
 class SetAside:
-    """The table at one moment."""
+    """A quarantine table at one moment."""
 
     gate: str
     snapshot: Snapshot
@@ -125,69 +126,71 @@ class SetAside:
     @cached_property
     def _files(self) -> list[LiveFile]:
         key = (self.url, self.snapshot.log_hash)
-        found: list[LiveFile] = _remembered(_listed, key, lambda: live_files(self.snapshot), _TABLES)
-        return found
+        files: list[LiveFile] = _get_or_compute(_file_lists, key, lambda: live_files(self.snapshot), _TABLES)
+        return files
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
-        """The columns that rows had when they were set aside, with their types."""
+        """The columns that rows had when they were quarantined, with their types."""
         fields = dataset(self.snapshot).schema
         return {field.name: field.type for field in fields if field.name not in q.OWN_COLUMNS}
 
     @property
     def columns(self) -> list[str]:
-        """The names of these columns."""
+        """The names of the rows' own columns."""
         return list(self._fields)
 
     # -- counting ------------------------------------------------------------------------------------
 
     def counts(self, budget: int | None = BUDGET) -> QuarantineCounts:
-        """In numbers. budget: so many rows are read at most, but for one file; None: all that it takes."""
-        told, left = QuarantineCounts(), budget
+        """Count the rows. budget: the maximum number of rows to read, which one file may exceed. None: no limit."""
+        total, remaining = QuarantineCounts(), budget
         for file in self._files:
-            counted, left = self._counted(file, left)
-            if counted is None:
+            counts, remaining = self._file_counts(file, remaining)
+            if counts is None:
                 waiting = file.nulls.get(q.SETTLED)
-                told.complete = False
-                told.waiting += waiting if waiting is not None else file.rows or 0
+                total.complete = False
+                total.waiting += waiting if waiting is not None else file.rows or 0
                 continue
-            told.waiting += counted.waiting
-            told.settled.update(counted.settled)
-            told.rules.update(counted.rules)
-        return told
+            total.waiting += counts.waiting
+            total.settled.update(counts.settled)
+            total.rules.update(counts.rules)
+        return total
 
     def broken(self) -> set[str]:
-        """The rules that any row here broke, whatever has become of it."""
+        """Return the rules that any row here broke, waiting or not."""
         import pyarrow.compute as pc
 
         batches = (batch for file in self._files for batch in self._batches(file, [q.RULES]))
         return {rule for batch in batches for rule in pc.unique(pc.list_flatten(batch[q.RULES])).to_pylist()}
 
-    def _counted(self, file: LiveFile, left: int | None) -> tuple[QuarantineCounts | None, int | None]:
-        """What is in one file, if it is known or there is room to find out; and how much room is left then."""
+    def _file_counts(self, file: LiveFile, budget: int | None) -> tuple[QuarantineCounts | None, int | None]:
+        """Return the counts of one file, and the remaining budget. None: they are unknown, and the budget is used
+        up."""
         key = (self.url, file.path)
-        if (known := _known.get(key)) is not None:
-            return known, left
-        if left is not None and left <= 0:
-            return None, left
-        found = _remembered(_known, key, lambda: self._count(file))
-        return found, left - (file.rows or _BATCH) if left is not None else None
+        cached = _counts_by_file.get(key)
+        if cached is not None:
+            return cached, budget
+        if budget is not None and budget <= 0:
+            return None, budget
+        counts = _get_or_compute(_counts_by_file, key, lambda: self._count_file(file))
+        return counts, budget - (file.rows or _BATCH) if budget is not None else None
 
-    def _count(self, file: LiveFile) -> QuarantineCounts:
+    def _count_file(self, file: LiveFile) -> QuarantineCounts:
         import pyarrow.compute as pc
 
-        told = QuarantineCounts()
+        counts = QuarantineCounts()
         for batch in self._batches(file, [q.SETTLED, q.RULES]):
             waits = batch.filter(pc.is_null(batch[q.SETTLED]))
-            told.waiting += waits.num_rows
-            told.settled.update(_tally(batch[q.SETTLED].drop_null()))
-            told.rules.update(_tally(pc.list_flatten(waits[q.RULES])))
-        return told
+            counts.waiting += waits.num_rows
+            counts.settled.update(_tally(batch[q.SETTLED].drop_null()))
+            counts.rules.update(_tally(pc.list_flatten(waits[q.RULES])))
+        return counts
 
     def _batches(
         self, file: LiveFile, columns: Sequence[str] | None, group: int | None = None, size: int = _BATCH
     ) -> Iterator[Any]:
-        """A file's rows, some at a time; of one row group, or of all. columns: None for all that there are."""
+        """Yield a file's rows in batches, of one row group or of all. columns: None for all columns."""
         with open_parquet(self.snapshot.location, file.path) as parquet:
             groups = [group] if group is not None else range(parquet.num_row_groups)
             yield from parquet.iter_batches(
@@ -196,74 +199,77 @@ class SetAside:
 
     @property
     def last_checkpoint(self) -> int:
-        """The last checkpoint that has set rows aside here."""
+        """The last checkpoint that has quarantined rows here."""
         import pyarrow.compute as pc
 
         last = 0
         for file in self._files:
             high = file.high.get(q.CHECKPOINT)
             if high is None:
-                found = (pc.max(batch[q.CHECKPOINT]).as_py() or 0 for batch in self._batches(file, [q.CHECKPOINT]))
-                high = max(found, default=0)
+                maxima = (pc.max(batch[q.CHECKPOINT]).as_py() or 0 for batch in self._batches(file, [q.CHECKPOINT]))
+                high = max(maxima, default=0)
             last = max(last, int(high))
         return last
 
     # -- rows ----------------------------------------------------------------------------------------
 
     def count(self, request: Request, *, settled: bool = False) -> int:
-        """How many rows a request is about. settled: also those that do not wait any more."""
+        """Return how many rows a request selects. settled: include those that no longer wait."""
         choice = _Choice.of(request, settled=settled)
         return sum(
-            _hits(batch, choice) for file in self._meant(choice) for batch in self._batches(file, choice.columns)
+            _hits(batch, choice)
+            for file in self._candidate_files(choice)
+            for batch in self._batches(file, choice.columns)
         )
 
     def first(self, request: Request, limit: int, *, settled: bool = False) -> list[dict[str, Any]]:
-        """The first of the rows that a request is about, with all columns."""
+        """Return the first rows that a request selects, with all columns."""
         choice = _Choice.of(request, settled=settled)
-        found: list[dict[str, Any]] = []
-        for file in self._meant(choice):
-            found += self._read(file, choice, 0, limit - len(found))
-            if len(found) >= limit:
+        rows: list[dict[str, Any]] = []
+        for file in self._candidate_files(choice):
+            rows += self._read_rows(file, choice, 0, limit - len(rows))
+            if len(rows) >= limit:
                 break
-        return found
+        return rows
 
     def page(self, rules: Sequence[str], offset: int, limit: int, budget: int | None = BUDGET) -> QuarantinePage:
-        """Rows that wait, some of them, in the order of files."""
+        """Return a page of waiting rows, in the order of files."""
         choice = _Choice(rules=tuple(sorted(set(rules))))
-        total, complete, left = 0, True, budget
+        total, complete, remaining = 0, True, budget
         rows: list[dict[str, Any]] = []
         for file in self._files:
-            hits, left = self._waiting(file, choice, left)
+            hits, remaining = self._count_waiting(file, choice, remaining)
             if hits is None:
                 complete = False
                 continue
             if len(rows) < limit and offset < total + hits:
-                rows += self._read(file, choice, max(offset - total, 0), limit - len(rows))
+                rows += self._read_rows(file, choice, max(offset - total, 0), limit - len(rows))
             total += hits
         return QuarantinePage(total, complete, self.columns, rows)
 
-    def _waiting(self, file: LiveFile, choice: _Choice, left: int | None) -> tuple[int | None, int | None]:
-        """How many of a file's rows a page is about; None: it was not counted yet."""
+    def _count_waiting(self, file: LiveFile, choice: _Choice, budget: int | None) -> tuple[int | None, int | None]:
+        """Return how many of a file's waiting rows are selected, and the remaining budget. None: they are not counted
+        yet."""
         if not choice.rules and (waiting := file.nulls.get(q.SETTLED)) is not None:
-            return int(waiting), left
+            return int(waiting), budget
         if len(choice.rules) < 2:
-            counted, left = self._counted(file, left)
-            if counted is None:
-                return None, left
-            return (counted.rules[choice.rules[0]] if choice.rules else counted.waiting), left
+            counts, budget = self._file_counts(file, budget)
+            if counts is None:
+                return None, budget
+            return counts.rules[choice.rules[0]] if choice.rules else counts.waiting, budget
         key = (self.url, file.path, choice.rules)
-        if key not in _known and left is not None and left <= 0:
-            return None, left
-        if key not in _known and left is not None:
-            left -= file.rows or _BATCH
+        if key not in _counts_by_file and budget is not None and budget <= 0:
+            return None, budget
+        if key not in _counts_by_file and budget is not None:
+            budget -= file.rows or _BATCH
 
         def count() -> int:
             return sum(_hits(batch, choice) for batch in self._batches(file, choice.columns))
 
-        return _remembered(_known, key, count), left
+        return _get_or_compute(_counts_by_file, key, count), budget
 
-    def _meant(self, choice: _Choice) -> Iterator[LiveFile]:
-        """The files that may hold such rows, as far as the log tells."""
+    def _candidate_files(self, choice: _Choice) -> Iterator[LiveFile]:
+        """Yield the files that may hold selected rows, as far as the log shows."""
         for file in self._files:
             low = file.low.get(q.CHECKPOINT)
             if choice.seen is not None and low is not None and low > choice.seen:
@@ -272,47 +278,49 @@ class SetAside:
                 continue
             yield file
 
-    def _read(self, file: LiveFile, choice: _Choice, skip: int, limit: int) -> list[dict[str, Any]]:
-        """So many rows of a file, behind those to be skipped. Only row groups that hold such rows are read whole."""
+    def _read_rows(self, file: LiveFile, choice: _Choice, skip: int, limit: int) -> list[dict[str, Any]]:
+        """Return up to `limit` selected rows of a file, after the first `skip` ones. Only row groups that hold such
+        rows are read completely."""
         with open_parquet(self.snapshot.location, file.path) as parquet:
             groups = parquet.num_row_groups
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for group in range(groups):
             hits = sum(_hits(batch, choice) for batch in self._batches(file, choice.columns, group))
             if skip >= hits:
                 skip -= hits
                 continue
             for batch in self._batches(file, None, group, _WIDE):
-                meant = batch.filter(choice.mask(batch))
-                found += [
-                    dict.fromkeys(self._fields) | row for row in meant.slice(skip, limit - len(found)).to_pylist()
-                ]
-                skip = max(skip - meant.num_rows, 0)
-                if len(found) >= limit:
-                    return found
-        return found
+                selected = batch.filter(choice.mask(batch))
+                batch_rows = selected.slice(skip, limit - len(rows)).to_pylist()
+                rows += [dict.fromkeys(self._fields) | row for row in batch_rows]
+                skip = max(skip - selected.num_rows, 0)
+                if len(rows) >= limit:
+                    return rows
+        return rows
 
-    def whole_ids(self, given: Iterable[str]) -> list[str]:
-        """The ids that begin as given, each of just one row."""
-        wanted = list(dict.fromkeys(given))
-        exact, short = {text for text in wanted if len(text) == _ID}, [text for text in wanted if len(text) != _ID]
-        there: dict[str, list[str]] = {text: [] for text in wanted}
-        for file in self._files if wanted else ():
+    def whole_ids(self, prefixes: Iterable[str]) -> list[str]:
+        """Return the full ids for prefixes. Raise Invalid unless each prefix belongs to exactly one row."""
+        texts = list(dict.fromkeys(prefixes))
+        exact = {text for text in texts if len(text) == _ID_LENGTH}
+        short = [text for text in texts if len(text) != _ID_LENGTH]
+        matches: dict[str, list[str]] = {text: [] for text in texts}
+        for file in self._files if texts else ():
             for batch in self._batches(file, [q.ID]):
-                for text, id in _beginning(batch[q.ID], exact, short):
-                    there[text].append(id)
-        for text, same in there.items():
-            if len(same) != 1:
+                for text, id in _match_prefixes(batch[q.ID], exact, short):
+                    matches[text].append(id)
+        for text, ids in matches.items():
+            if len(ids) != 1:
                 raise Invalid(
-                    f"{len(same)} rows in quarantine of gate {self.gate!r} have an id that begins with {text!r}",
+                    f"{len(ids)} rows in quarantine of gate {self.gate!r} have an id that begins with {text!r}",
                     expected="the id of one row",
-                    help="`tidegate quarantine show` tells the ids",
+                    help="`tidegate quarantine show` shows the ids",
                     reason="NO_SUCH_ROW",
                 )
-        return [there[text][0] for text in wanted]
+        return [matches[text][0] for text in texts]
 
     def refuse_corrections(self, correct: Mapping[str, str | None]) -> None:
-        """Invalid if a column is not there, or cannot hold the value: it would fail each checkpoint that tried."""
+        """Raise Invalid if a column does not exist, or cannot hold the value: it would fail every checkpoint that uses
+        it."""
         import pyarrow as pa
 
         for column, value in correct.items():
@@ -326,22 +334,20 @@ class SetAside:
                 )
             try:
                 pa.scalar(value, pa.string()).cast(kind)
-                why = (
-                    "" if value is None or _as_spark_reads(value, kind) else "Spark, which casts it, reads it otherwise"
-                )
+                fits_spark = value is None or _is_read_alike_by_spark(value, kind)
+                why = "" if fits_spark else "Spark, which casts it, reads it differently"
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 why = str(error).splitlines()[0]
             if why:
                 raise Invalid(
                     f"column {column!r} cannot be {value!r}: {why}",
                     expected=f"a value of type {kind}, such as {_example(kind)}",
-                    help="write it so; what was set aside is unchanged",
+                    help="write the value in this form; the quarantined rows are unchanged",
                     reason="BAD_VALUE",
                 )
 
 
-_ID = 32
-"""Letters of an id."""
+_ID_LENGTH = 32
 
 
 def _hits(batch: Any, choice: _Choice) -> int:
@@ -351,12 +357,12 @@ def _hits(batch: Any, choice: _Choice) -> int:
 
 
 def _tally(values: Any) -> dict[str, int]:
-    """How often each value is there."""
-    return {each["values"]: each["counts"] for each in values.value_counts().to_pylist()}
+    """Return how often each value occurs."""
+    return {entry["values"]: entry["counts"] for entry in values.value_counts().to_pylist()}
 
 
-def _beginning(ids: Any, exact: set[str], short: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Which ids begin as which text."""
+def _match_prefixes(ids: Any, exact: set[str], short: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each text with the ids that begin with it: of a short text, at most two per batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -368,9 +374,9 @@ def _beginning(ids: Any, exact: set[str], short: Sequence[str]) -> Iterator[tupl
             yield text, id
 
 
-def _as_spark_reads(value: str, kind: pa.DataType) -> bool:
-    """Whether a text that Arrow takes for such a value is one to Spark, too: of numbers in decimal digits, and times
-    down to the second, both think the same."""
+def _is_read_alike_by_spark(value: str, kind: pa.DataType) -> bool:
+    """Return whether Spark reads a text as the same value as Arrow does. They agree on numbers in decimal digits, and
+    on times that are complete down to the second."""
     import pyarrow.types as types
 
     if types.is_integer(kind):
@@ -403,25 +409,25 @@ def _example(kind: pa.DataType) -> str:
     return "true" if types.is_boolean(kind) else "12"
 
 
-# -- what is known of files, which never change --------------------------------------------------------
+# -- caches for files, which never change --------------------------------------------------------------
 
 _Cache = OrderedDict[tuple[Any, ...], Any]
-_known: _Cache = OrderedDict()
-"""By table and file: what was counted in it. By table, file and rules: how many rows that wait broke one of them."""
-_listed: _Cache = OrderedDict()
+_counts_by_file: _Cache = OrderedDict()
+"""By table and file: its counts. By table, file and rules: the number of waiting rows that broke one of them."""
+_file_lists: _Cache = OrderedDict()
 """By table and version: its files."""
 _lock = threading.Lock()
 
 
-def _remembered(cache: _Cache, key: tuple[Any, ...], find: Callable[[], Any], capacity: int = _CAPACITY) -> Any:
-    """What was found out before, or is now."""
+def _get_or_compute(cache: _Cache, key: tuple[Any, ...], compute: Callable[[], Any], capacity: int = _CAPACITY) -> Any:
+    """Return the cached value, or compute and cache it."""
     with _lock:
         if key in cache:
             cache.move_to_end(key)
             return cache[key]
-    found = find()
+    value = compute()
     with _lock:
-        cache[key] = found
+        cache[key] = value
         while len(cache) > capacity:
             cache.popitem(last=False)
-    return found
+    return value

@@ -1,8 +1,8 @@
-"""Where rows go that a gate sets aside: a Delta table of the gate's own, beside the pipeline's ledger.
+"""The quarantine of a gate: a Delta table for its bad rows, next to the pipeline's ledger.
 
-It is published like a sink, in the same decision as the good rows: so every row is in exactly one of both places. What
-is to become of rows there is asked by requests (`ledger/operator_records.py`), which the next plan takes up. In the
-decision in which a row goes on, or is given up, it is marked here: so it does so once.
+It is published like a sink, in the same decision as the good rows, so every row is in exactly one of the two places.
+Requests (`ledger/operator_records.py`) release or discard its rows, and the next plan takes them up. A row is marked
+here in the same decision in which it is released or discarded, so this happens only once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import md5
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.delta import Location, Snapshot, live_files, read_commit, version_of
-from tidegate.gates.judging.repeated import mixed
+from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.records.interval import Interval
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
 
 QUARANTINE = "quarantine."
-"""Begins the names of quarantines among the tables of a plan. A dot is in no name that users give."""
+"""The prefix of quarantines' names among the tables of a plan. Names that users choose contain no dot."""
 
 _MARKED = "marked"
 EVERY_FILE = 1_000_000_000
 
 
 def quarantine_name(gate: str) -> str:
-    """Under which name a gate's quarantine takes part in plans and manifests."""
+    """Return the name of a gate's quarantine in plans and manifests."""
     return f"{QUARANTINE}{gate}"
 
 
@@ -56,10 +56,10 @@ _TYPES: Json = {
 
 
 def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
-    """Rows for quarantine, each with an id of its own, and where it came from.
+    """Add a unique id and the origin to rows for quarantine.
 
-    The checkpoint's number is looked up in an array, at a place that Spark cannot know beforehand: a plain one would be
-    a part of the code that Spark generates, and compiles, for it.
+    The checkpoint's number is read from an array, at an index that Spark cannot know in advance: a plain literal would
+    be part of the code that Spark generates, so each checkpoint would compile it again.
     """
     from pyspark.sql import functions as f
 
@@ -71,29 +71,32 @@ def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
 
 
 def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> Iterator[pa.Table]:
-    """The same as `with_origin` for rows that are in this process."""
+    """Do the same as `with_origin` for rows in this process."""
     import numpy as np
     import pyarrow as pa
 
     attempt = md5(staging.attempt.encode()).hexdigest()
     begin, end = np.uint64(int(attempt[:16], 16)), attempt[16:]
-    done = 0
+    total = 0
     for rows in apart:
         count = rows.num_rows
-        places = np.arange(done, done + count, dtype=np.uint64) + begin
-        said = mixed(places).astype(">u8").tobytes().hex()
-        ids = [said[at : at + 16] + end for at in range(0, len(said), 16)]
-        done += count
-        own = {ID: pa.array(ids, pa.string()), CHECKPOINT: pa.repeat(pa.scalar(staging.checkpoint, pa.int64()), count)}
-        own |= {STREAM: pa.repeat(stream, count), SETTLED: pa.nulls(count, pa.string())}
-        own |= {SETTLED_IN: pa.nulls(count, pa.int64()), SETTLED_BY: pa.nulls(count, pa.string())}
-        for name, column in own.items():
+        places = np.arange(total, total + count, dtype=np.uint64) + begin
+        digits = scramble(places).astype(">u8").tobytes().hex()
+        ids = [digits[start : start + 16] + end for start in range(0, len(digits), 16)]
+        total += count
+        added = {
+            ID: pa.array(ids, pa.string()),
+            CHECKPOINT: pa.repeat(pa.scalar(staging.checkpoint, pa.int64()), count),
+        }
+        added |= {STREAM: pa.repeat(stream, count), SETTLED: pa.nulls(count, pa.string())}
+        added |= {SETTLED_IN: pa.nulls(count, pa.int64()), SETTLED_BY: pa.nulls(count, pa.string())}
+        for name, column in added.items():
             rows = rows.append_column(name, column)
         yield rows
 
 
 class QuarantineSink(ExactlyOnceSink):
-    """The quarantine of one gate. Columns that rows get later are added; that is all its schema may change by."""
+    """The quarantine of one gate. Its schema changes only by adding the columns that rows get later."""
 
     kind: ClassVar[str] = "quarantine"
 
@@ -102,34 +105,35 @@ class QuarantineSink(ExactlyOnceSink):
         self.folder = f"quarantine/{gate}"
 
     def path(self, home: str) -> str:
-        """Where the table lies, below the pipeline's own folder."""
+        """Return the table's path below the pipeline's folder."""
         return f"{home}/{self.folder}"
 
     def _appending(self, context: SinkContext) -> DeltaAppend:
         return DeltaAppend(self.path(context.home), schema_evolution="add")
 
     def _marking(self, context: SinkContext) -> DeltaUpsert:
-        """The same table, for rows that are there already: found by their ids, files written anew at publication."""
+        """Return the sink for rows that are already in the table: found by their ids, in files that publishing
+        rewrites."""
         return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="add")
 
     def source(self, home: str) -> Source:
-        """The table, to be read as of one version."""
+        """Return a source that reads the table as of one version."""
         return DeltaTable(self.path(home), max_files=EVERY_FILE)
 
     def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
-        """Those of the table's rows that these requests are about."""
+        """Select the table's rows that these requests are about."""
         return ReleasedRows(rows, requests, checkpoint)
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:
-        """What is to be staged: new rows, and those that come back, marked.
+        """Return the rows to stage: new ones, and returning ones with their marks.
 
-        bad: None if there are none; `frame` has their columns, but for the rules.
+        bad: None if there are none. `frame` then has their columns, except for the rules. back: the returning rows.
         """
         from pyspark.sql import functions as f
 
-        if bad is None:  # an interval that is made again replaces what it has set aside before, also by nothing
+        if bad is None:  # an interval that runs again replaces its former bad rows, even by none
             bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
         rows = with_origin(bad, staging, stream)
         return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
@@ -137,10 +141,11 @@ class QuarantineSink(ExactlyOnceSink):
     def prepare_apart(
         self, apart: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging
     ) -> Prepared:
-        """The same as `prepare` for new rows that are in this process. schema: Spark's, without our columns."""
+        """Do the same as `prepare` for new rows in this process. schema: Spark's, without the quarantine's own
+        columns."""
         rows = _with_origin(apart, staging, stream)
-        own = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _TYPES.items()]
-        fields = {"type": "struct", "fields": [*schema["fields"], *own]}
+        added = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _TYPES.items()]
+        fields = {"type": "struct", "fields": [*schema["fields"], *added]}
         return self._appending(context).prepare_rows(rows, fields, context, staging)
 
     def target(self, place: Place) -> str:
@@ -162,7 +167,7 @@ class QuarantineSink(ExactlyOnceSink):
         return self._appending(context).prepare(frame, context, staging)
 
     def prepare_marked(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        """Stage new rows, and rows that are in the table, with what has become of them."""
+        """Stage new rows, and rows of the table that are marked with their outcome."""
         prepared = self._marking(context).prepare(frame, context, staging)
         return replace(prepared, committable={_MARKED: prepared.committable}) if prepared.committable else prepared
 
@@ -170,16 +175,17 @@ class QuarantineSink(ExactlyOnceSink):
         return self._appending(context).head(context)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if not any(_MARKED in each for each in publication.committables):
+        if not any(_MARKED in committable for committable in publication.committables):
             return self._appending(context).publish(publication, head, context)
-        plain = tuple(each.get(_MARKED, each) for each in publication.committables)
+        plain = tuple(committable.get(_MARKED, committable) for committable in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
 
     def skipped(self, id: int, context: SinkContext) -> bool:
         return self._appending(context).skipped(id, context)
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        return self._appending(context).gone([each.get(_MARKED, each) for each in committables], context)
+        plain = [committable.get(_MARKED, committable) for committable in committables]
+        return self._appending(context).gone(plain, context)
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
@@ -208,42 +214,43 @@ class QuarantineSink(ExactlyOnceSink):
         self._appending(context).discard(context, staging)
 
     def replaces(self, committable: Json | None) -> bool:
-        """Whether publishing it writes files of the table anew."""
+        """Return whether publishing this rewrites files of the table."""
         return bool(committable) and _MARKED in (committable or {})
 
     def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
-        """Remove the files that the table had as of checkpoint `id` and has neither now nor as of those in `kept`."""
+        """Remove the files that the table had as of checkpoint `id`, and has neither now nor as of the checkpoints in
+        `kept`."""
         snapshot = self._appending(context).open(context)
-        then = _versions(snapshot, context.app_id, [id]) if snapshot is not None else None
-        if snapshot is None or not then:
+        versions = _versions_as_of(snapshot, context.app_id, [id]) if snapshot is not None else None
+        if snapshot is None or not versions:
             return
-        gone = _files(snapshot, then) - {file.path for file in live_files(snapshot)}
-        others = _versions(snapshot, context.app_id, list(kept)) if gone else None
-        if others is not None:  # nobody can tell: rather leave what nobody needs
-            snapshot.location.remove_files(sorted(gone - _files(snapshot, others)))
+        replaced = _files_of(snapshot, versions) - {file.path for file in live_files(snapshot)}
+        kept_versions = _versions_as_of(snapshot, context.app_id, list(kept)) if replaced else None
+        if kept_versions is not None:  # otherwise it is unknown what they need: rather leave files behind
+            snapshot.location.remove_files(sorted(replaced - _files_of(snapshot, kept_versions)))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """What publishers wrote that lost their race; of an append there is nothing."""
+        """Remove the files of publishers that lost their race. An append has none."""
         if not context.by_interval:
             self._marking(context).retire(context, staging)
 
 
-def _versions(snapshot: Snapshot, app_id: str, ids: Sequence[int]) -> set[int] | None:
-    """The versions of the table as of these entries. None: commit files are gone, so nobody can tell."""
-    found: set[int] = set()
-    wanted = sorted(ids)
-    for version in range(snapshot.version if wanted else -1, -1, -1):
+def _versions_as_of(snapshot: Snapshot, app_id: str, ids: Sequence[int]) -> set[int] | None:
+    """Return the versions of the table as of these entries. None: commit files are gone, so these are unknown."""
+    versions: set[int] = set()
+    pending = sorted(ids)
+    for version in range(snapshot.version if pending else -1, -1, -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
             return None
         last = commit.txn(app_id)
-        while last is not None and wanted and wanted[-1] >= last:
-            wanted.pop()
-            found.add(version)
-        if not wanted:
+        while last is not None and pending and pending[-1] >= last:
+            pending.pop()
+            versions.add(version)
+        if not pending:
             break
-    return found
+    return versions
 
 
-def _files(snapshot: Snapshot, versions: Iterable[int]) -> set[str]:
+def _files_of(snapshot: Snapshot, versions: Iterable[int]) -> set[str]:
     return {file.path for version in versions for file in live_files(version_of(snapshot, version))}

@@ -213,8 +213,8 @@ class Files(Source):
                 f"source {context.source!r}: {len(changes)} of {len(splits['files'])} planned file(s) in "
                 f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:SHOWN]) + more,
                 expected="files that stay as they were when the checkpoint was planned",
-                help="restore them and try again; or let this checkpoint be aborted: the next plan takes the files as "
-                "they are then, and skips those that no longer exist",
+                help="put them back as they were and try again; or let this checkpoint be aborted: the next plan takes "
+                "the files as they are then, and skips those that no longer exist",
                 reason="SOURCE_CHANGED",
             )
         rows = check_contents(self, folder, [file["name"] for file in splits["files"]], context)
