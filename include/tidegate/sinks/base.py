@@ -1,4 +1,4 @@
-"""What a sink promises: prepare out of sight, publish after the decision, discard what lost.
+"""The contract of a sink: prepare out of sight, publish after the decision, discard lost attempts.
 
     call      when                                           may it fail?
     check     before a checkpoint is planned                 yes: the checkpoint is declined
@@ -17,8 +17,8 @@
     discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
     retire    long after the publish, by retention           its failure leaves an orphan, never a loss
     skipped   when an entry is cleaned up                    yes: cleaned up later
-    gone      before anyone relies on what is owed           yes: nobody can tell then
-    way_back  before a rollback, to tell what it would do    yes: the rollback is refused
+    gone      before anyone relies on pending rows           yes: it stays unknown
+    way_back  before a rollback, to show what it would do    yes: the rollback is refused
     forget    now and then, by retention                     yes: next time
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
@@ -61,58 +61,59 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Who publishes: names this sink of this pipeline to its target, for ever."""
+    """The identity of the publisher: it names this sink of this pipeline to its target, permanently."""
 
     pipeline: str
     uid: str
     sink: str
     place: Place
     by_interval: bool = False
-    """Of an interval pipeline: what it publishes replaces what its interval has put there before."""
+    """True: an interval pipeline, in which a publication replaces the rows that its interval has published before."""
     home: str = ""
-    """The pipeline's own folder, beside whose ledger its state and quarantine lie: absolute path or URL."""
+    """The pipeline's own folder, which holds its ledger, state and quarantine: an absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
-    """Gives a session to a sink whose target needs one to be published; None: this process has no Spark."""
+    """Returns a session for a sink whose target needs Spark to publish. None: this process has no Spark."""
     through: bool = False
-    """At least once: a job that commits its rows itself, before the decision. What is published after decisions knows
-    nothing of it: it has another transaction, and folders that no clean-up looks at, for tables may show what is
-    there."""
+    """At least once: a job commits its rows itself, before the decision. This is separate from what is published after
+    decisions: it has another transaction id, and folders that no clean-up touches, since tables may show their
+    files."""
 
     @property
     def app_id(self) -> str:
-        """Delta's txn app id: a pipeline that was started afresh has another uid, so it is never skipped."""
+        """Delta's txn app id. A pipeline that was started from scratch has a new uid, so its commits are never
+        skipped."""
         return f"tidegate{'-through' if self.through else ''}/{self.uid}/{self.sink}"
 
     @property
     def folder(self) -> str:
-        """What holds all that is staged inside the target. A dot is in no name that users give."""
+        """The folder inside the target that holds all staged files. Names that users choose contain no dot."""
         return f"tidegate/{self.uid}-{self.sink}{'.through' if self.through else ''}"
 
 
 @dataclass(frozen=True)
 class Staging:
-    """One attempt of one job: what it writes goes into folders that carry all of this in their name."""
+    """One attempt of one job. All of this is part of the names of the folders to which it writes."""
 
     checkpoint: int
     attempt: str
     interval: Interval | None = None
-    """In an interval pipeline: whose rows these are."""
+    """In an interval pipeline: the interval of these rows."""
 
     def folder(self, context: SinkContext) -> str:
-        """Where this attempt stages inside the target: plain names (Spark and VACUUM skip '_' and '.')
-        that no other attempt of any pipeline uses. All attempts of one checkpoint lie in one folder, so
-        that cleaning up never has to list the whole table."""
+        """Return the folder inside the target in which this attempt stages: a plain name (Spark and VACUUM skip '_' and
+        '.') that no other attempt of any pipeline uses. All attempts of one checkpoint are in one folder, so that
+        cleaning up never has to list the whole table."""
         return f"{entry_folder(context, self.checkpoint)}/{self.attempt}"
 
 
 def entry_folder(context: SinkContext, checkpoint: int) -> str:
-    """The folder inside the target that holds every attempt's staged files for one checkpoint."""
+    """Return the folder inside the target that holds every attempt's staged files for one checkpoint."""
     return f"{context.folder}/{checkpoint:08d}"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` staged. `committable` is plain JSON; None: there is nothing to publish."""
+    """The result of `prepare`. `committable` is plain JSON. None: there is nothing to publish."""
 
     committable: Json | None
     rows: int
@@ -125,14 +126,14 @@ class Head:
     """A target's state at one moment: read first, compared and swapped by `publish`."""
 
     version: int | None
-    """The target's own version; None: there is no table yet."""
+    """The target's own version. None: there is no table yet."""
     last: int | None
-    """The last entry of this pipeline that was published here; None: none yet."""
+    """The last entry of this pipeline that was published here. None: none yet."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Checkpoint `id` on one table: everything that `publish` may use."""
+    """The publication of checkpoint `id` to one table: everything that `publish` may use."""
 
     id: int
     generation: int
@@ -140,47 +141,47 @@ class Publication:
     after: int | None
     committables: tuple[Json, ...] = field(repr=False)
     interval: Interval | None = None
-    """In an interval pipeline: whose rows these are. They take the place of those that it has there."""
+    """In an interval pipeline: the interval of these rows. They replace its rows in the target."""
     replaces: tuple[int, Json] | None = None
-    """The checkpoint whose rows of the interval are there, and their trace; None: none of this pipeline was."""
+    """The checkpoint whose rows of the interval are in the target, and their trace. None: none of this pipeline."""
     restore: Restored | None = None
-    """Of a rollback: what it does to this target."""
+    """For a rollback: how it restores this target."""
     target: int = 0
-    """Of a rollback: the checkpoint that it goes back to."""
+    """For a rollback: the checkpoint that it returns to."""
     through: bool = False
-    """At least once, from a job: another attempt's commit under the same id takes nothing from this one."""
+    """At least once, from a job: another attempt's commit under the same id does not replace this one."""
 
 
 @dataclass(frozen=True)
 class Disowned:
-    """An interval's rows in a target that are let go of: what is published next replaces none of them."""
+    """An interval's rows in a target that were disowned: the next publication of the interval does not replace them."""
 
     version: int | None
-    """The target's version that says so; None: it was only looked at."""
+    """The target's version that records it. None: it was only a dry run."""
     rows: int
-    """How many were taken out. None are, if they are left as they are."""
+    """The number of removed rows: 0 if they stay as they are."""
     files: int
-    """How many of the target's files go."""
+    """The number of removed files."""
 
 
 @dataclass(frozen=True)
 class WayBack:
-    """What a rollback finds out about one target before it is decided."""
+    """Facts about one target that a rollback needs before it is decided."""
 
     exists: bool = True
-    """False: this pipeline has never published anything there, so there is nothing to be put back."""
+    """False: this pipeline has never published anything there, so there is nothing to restore."""
     lacks: bool = False
-    """True: the target has not been given the checkpoint yet to which it is to go back."""
+    """True: the checkpoint to return to has not been published to this target yet."""
     to: PublishedTable | None = None
-    """Where it stood as of that checkpoint; None: it was made later, and would be empty."""
+    """The target's version as of that checkpoint. None: the target was created later, and would be empty."""
     version: int | None = None
-    """Where it stands now."""
+    """The target's current version."""
     foreign: tuple[str, ...] = ()
-    """What others have committed since."""
+    """Commits of others since then."""
     problems: tuple[str, ...] = ()
-    """Why it cannot go back."""
+    """The reasons why it cannot go back."""
     no_retract: str = ""
-    """Why rows of this pipeline cannot be told from those of others."""
+    """The reason why this pipeline's rows cannot be separated from those of others. Empty: they can."""
 
 
 class Sink(ABC):
@@ -190,61 +191,64 @@ class Sink(ABC):
 
     @abstractmethod
     def target(self, place: Place) -> str:
-        """What is written to, as one absolute string: two sinks on one target are refused."""
+        """Return the target as one absolute string. Two sinks on one target are refused."""
 
     def relative_path(self) -> str | None:
-        """The target's path, if that starts from the setting `data`: then readers find it when the project is moved."""
+        """Return the target's path if it is relative to the setting `data`: readers then find it after the project is
+        moved."""
         return None
 
     @abstractmethod
     def describe(self) -> Json:
-        """The configuration for fingerprints and `explain`; no secrets."""
+        """Return the configuration, for fingerprints and `explain`, without secrets."""
 
     def problems(self) -> list[str]:
-        """What is wrong with the declaration itself, all at once. Called when the pipeline is validated."""
+        """Return all problems of the declaration. Called when the pipeline is validated."""
         return []
 
     takes_replaced: bool = True
-    """Whether it looks at the rows that a stream's new ones replace."""
+    """True: it uses the rows that a stream's new rows replace."""
 
     writes_through: ClassVar[bool] = False
-    """At least once: whether a job may `publish` its rows itself, before the decision (SinkContext.through). If not,
+    """True: at least once, a job may `publish` its rows itself, before the decision (SinkContext.through). Otherwise
     they are published after it, as in any other pipeline."""
 
     adds_each: ClassVar[bool] = False
-    """Whether each row that it is given is one of those that `Prepared` counts, no more and no less."""
+    """True: `Prepared` counts exactly the rows that were passed to `prepare`."""
 
     upserts: Sequence[str] = ()
-    """The columns by which its rows replace others; none: what it was given stays."""
+    """The columns by which its rows replace others. Empty: rows are never replaced."""
 
     def update_problems(self, stream: str) -> list[str]:
-        """Why it cannot take a stream that replaces rows; none: then `prepare_updates` is there."""
+        """Return the reasons why it cannot take a stream that replaces rows. If the list is empty, it
+        implements `prepare_updates`."""
         return [
-            f"it adds rows, but {stream} replaces rows that it gave before: use DeltaUpsert with keys, "
+            f"it adds rows, but {stream} replaces rows that it returned before: use DeltaUpsert with keys, "
             "or DeltaAppend(…, changelog=True) for a row of each change"
         ]
 
     def interval_problems(self) -> list[str]:
-        """Why this sink cannot serve an interval pipeline; none: it replaces exactly one interval's rows.
+        """Return the reasons why this sink cannot serve an interval pipeline. Empty: it can replace exactly one
+        interval's rows.
 
-        Then `publish` takes publications with an interval, in any order of ids; `prepare` gives a committable
-        also if there are no rows; and `trace` and `holds` are there.
+        Then `publish` accepts publications with an interval, in any order of ids; `prepare` returns a committable
+        even if there are no rows; and `trace` and `holds` are implemented.
         """
         return ["it cannot replace the rows of one interval: use DeltaAppend"]
 
     @abstractmethod
     def check(self, context: SinkContext) -> None:
-        """Refuse a target that cannot be published to safely (Invalid), before anything is planned."""
+        """Raise Invalid if publishing to the target is not safe. Called before anything is planned."""
 
     def try_out(self, context: SinkContext) -> None:  # noqa: B027
-        """Refuse a store on which two could both publish the same (Invalid). Asked once for each object store."""
+        """Raise Invalid for a store on which two publishers could both succeed. Called once for each object store."""
 
     def check_interval(  # noqa: B027
         self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
     ) -> None:
-        """Refuse an interval whose rows cannot be replaced (Invalid), before anything is planned.
+        """Raise Invalid if the rows of an interval cannot be replaced. Called before anything is planned.
 
-        replaces: what is there, as in a Publication.
+        replaces: the current rows of the interval, as in a Publication.
         """
 
     def disown(
@@ -257,25 +261,26 @@ class Sink(ABC):
         take_out: bool,
         look: bool = False,
     ) -> Disowned | None:
-        """Let go of what an interval shows, since others have rewritten it, as the one commit right after `head`.
+        """Disown the rows of an interval, since others have rewritten them, in the one commit right after `head`.
 
-        take_out: find the rows by their values, and take them out. If not, they stay, or are gone by now. look: only
-        tell. None: somebody else committed first. Rejected: what is there is as it was published.
+        take_out: find the rows by their values, and remove them. Otherwise they stay, or are already gone. look: only
+        report. Return None if somebody else committed first. Raise Rejected if the rows are as they were published.
         """
         raise Invalid(
-            f"a sink of kind {self.kind} cannot let go of an interval's rows",
+            f"a sink of kind {self.kind} cannot disown an interval's rows",
             expected="a DeltaAppend of an interval pipeline",
-            help="mend the target as its own error says",
+            help="repair the target as its own error says",
             reason="BY_INTERVAL",
         )
 
     def stages_in(self, context: SinkContext) -> Location | None:
-        """The folder that Spark writes to and this process reads: both must see the same one. None: there is none."""
+        """Return the folder that Spark writes and this process reads: both must see the same one. None: there is
+        none."""
         return None
 
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        """Write the rows where nobody sees them, durably. Called once per attempt; attempts may overlap."""
+        """Write the rows durably where nobody sees them. Called once per attempt; attempts may overlap."""
 
     def ahead(
         self,
@@ -286,99 +291,104 @@ class Sink(ABC):
         *,
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
-        """Write the rows of an attempt before they are judged, with numbers beside each. None: it cannot, and has
-        written nothing.
+        """Write the rows of an attempt before they are judged, with mark columns. None: it cannot, and has written
+        nothing.
 
-        draft: nearly all files are expected to be written anew, without bad rows; of these columns, which are texts,
-            few are different.
+        beside: the mark columns, whole numbers, by name.
+        draft: nearly all files are expected to be rewritten without bad rows. It names the text columns that have few
+            different values.
         """
         return None
 
     def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
-        """The same as `prepare`, of rows that it has written ahead."""
+        """Do the same as `prepare` for rows that `ahead` has written."""
         raise NotImplementedError
 
     def prepare_updates(
         self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        """`prepare` for a stream that replaces rows: keys of `withdrawn` that `frame` does not have are to go."""
+        """Do the same as `prepare` for a stream that replaces rows. Rows with keys of `withdrawn` that are not in
+        `frame` must be removed."""
         raise NotImplementedError
 
     @abstractmethod
     def head(self, context: SinkContext) -> Head:
-        """Read where the target stands now."""
+        """Read the target's current version."""
 
     @abstractmethod
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         """Make the rows visible as the one commit right after `head`, tagged with the id.
 
         None: somebody else committed first, or the outcome is unclear; the caller reads `head` again.
-        Unavailable: nothing is known; the caller retries. Corrupt: staged files are gone.
+        Unavailable: the outcome is unknown; the caller retries. Corrupt: staged files are gone.
         """
 
     def trace(self, committables: Sequence[Json]) -> Json:
-        """What a checkpoint's rows can be found by in the target, after its records are gone. Short."""
+        """Return a short trace by which a checkpoint's rows can be recognised in the target after its records are
+        gone."""
         raise NotImplementedError
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
-        """Whether the target as of `head` has had the commit of this publication, in an interval pipeline.
+        """Return whether the target as of `head` contains the commit of this publication, in an interval pipeline.
 
-        Corrupt: its history does not tell any more.
+        Raise Corrupt if its history no longer shows it.
         """
         raise NotImplementedError
 
     @abstractmethod
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
-        """Where checkpoint `id` was published, if the target's history still tells."""
+        """Return where checkpoint `id` was published, if the target's history still shows it."""
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:  # noqa: B027
-        """Corrupt if the target's history no longer shows that publication, though it goes back that far.
+        """Raise Corrupt if the target's history reaches back to that publication, but does not contain it.
 
-        For rollbacks, reads of an older checkpoint and `doctor`: a table that was dropped and made again, or a
-        version that was overwritten. A target without history has nothing to compare.
+        Used by rollbacks, reads of an older checkpoint and `doctor`. It finds a table that was dropped and created
+        again, or a version that was overwritten. A target without history has nothing to compare.
         """
 
     @abstractmethod
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        """The attempts that have staged something for checkpoint `id`, by their folders' names."""
+        """Return the attempts that have staged files for checkpoint `id`, by the names of their folders."""
 
     @abstractmethod
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what an attempt staged. Called only when no decision names it, nor ever can."""
+        """Remove what an attempt staged. Called only if no decision names it, nor ever will."""
 
     @abstractmethod
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what the published attempt staged and the target does not name (an append: nothing)."""
+        """Remove what the published attempt staged and the target does not use (for an append, nothing)."""
 
     def skipped(self, id: int, context: SinkContext) -> bool:
-        """Whether the target has gone past checkpoint `id` without it, for sure: then what was staged is of no use."""
+        """Return whether the target has definitely gone past checkpoint `id` without it: its staged files are then
+        useless."""
         return False
 
     def forget(self, before: PublishedTable, context: SinkContext) -> None:  # noqa: B027
-        """Let go of what the target's history says of times before that version: nobody asks for them any more.
+        """Delete the target's history before that version: nothing needs it any more.
 
-        Only for tables that are tidegate's own. What a table keeps of its history is else its owner's business.
+        This is only for tidegate's own tables. The owner of any other table decides how much history to keep.
         """
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        """Files of what was prepared, and is not published yet, that are missing or changed."""
+        """Return the files that were prepared and not published yet, and that are missing or changed."""
         return []
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:
-        """Whether the target can be put back to where it stood when entry `to` was the last one there (None: none was).
+        """Return whether and how the target can be restored to its state when entry `to` was the last one there (None:
+        when there was none).
 
-        known: where readers were told that it stood then. committables: of a state, what it held. Everything that
-        is needed is looked at: versions, hashes, files.
+        known: the version that was reported to readers at that time. committables: for a state, its content then. All
+        that a rollback needs is checked: versions, hashes, files.
         """
         return WayBack(problems=(f"a sink of kind {self.kind} cannot take back what it has published",))
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        """Make the target what it was, as `publication.restore` says, as the one commit right after `head`.
+        """Restore the target as `publication.restore` says, in the one commit right after `head`.
 
-        It is committed even if nothing changes, for it fences whoever would still publish what no longer counts.
-        Answers and errors are those of `publish`.
+        It commits even if nothing changes, because the commit fences publishers of checkpoints that no longer count.
+        Results and errors are those of `publish`.
         """
         raise NotImplementedError
 
@@ -388,5 +398,5 @@ class ExactlyOnceSink(Sink):
 
 
 class AtLeastOnceSink(Sink):
-    """Cannot take a publish back or recognise a repeated one: refused unless the pipeline's mode is at_least_once, or
-    it says so by name."""
+    """A sink that cannot undo a publish or recognise a repeated one. It is refused unless the pipeline's mode is
+    at_least_once, or names it."""

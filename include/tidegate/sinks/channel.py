@@ -1,7 +1,7 @@
-"""A channel: what one job of a checkpoint makes and others take. Staged like a sink's rows, and never published.
+"""A channel: rows that one job of a checkpoint produces for other jobs. Staged like a sink's rows, and never published.
 
-The ack of the job that makes it names its files; so all that take it read the same rows, whatever attempt they are.
-It lies beside the pipeline's ledger until its checkpoint is retired.
+The ack of the producing job names the channel's files, so all consumers read the same rows, whichever attempt they are.
+The files are kept next to the pipeline's ledger until their checkpoint is retired.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["CHANNEL", "Channel", "Sent", "channel_name"]
 
 CHANNEL = "channel."
-"""Begins the names of channels' folders among those of an attempt. A dot is in no name that users give."""
+"""The prefix of channels' names among those that an attempt stages. Names that users choose contain no dot."""
 
 _ROWS, _REPLACED = "rows", "replaced"
 _SIGN, _MORE, _NTH = "tidegate_sign", "tidegate_more", "tidegate_nth"
@@ -37,53 +37,53 @@ class ChannelRows(Struct, frozen=True, kw_only=True):
     """Rows of one stream in files."""
 
     columns: Json
-    """As Spark describes them."""
+    """The schema in Spark's JSON form."""
     files: list[StagedFile]
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """What a job has put into a channel in one checkpoint."""
+    """The rows that a job has sent through a channel in one checkpoint."""
 
     rows: ChannelRows
     replaced: ChannelRows | None = None
-    """Of a stream that replaces rows: those that it gave before."""
+    """For a stream that replaces rows: the rows that are replaced."""
 
     @property
     def count(self) -> int:
-        """How many rows, but for those that they replace."""
-        return sum(each.rows for each in self.rows.files)
+        """The number of rows, without the replaced ones."""
+        return sum(file.rows for file in self.rows.files)
 
     @property
     def amount(self) -> Amount:
-        """How much it is, with what is replaced."""
+        """The size of all files, including replaced rows."""
         files = [*self.rows.files, *(self.replaced.files if self.replaced is not None else ())]
-        return Amount(rows=sum(each.rows for each in files), bytes=sum(each.size for each in files), files=len(files))
+        return Amount(rows=sum(file.rows for file in files), bytes=sum(file.size for file in files), files=len(files))
 
 
 def channel_name(stream: str) -> str:
-    """Under which name a stream's channel stages."""
+    """Return the name under which a stream's channel stages."""
     return f"{CHANNEL}{stream}"
 
 
 class Channel:
-    """What goes from one job to others."""
+    """The rows of one stream, on their way from one job to others."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
 
     def location(self, context: SinkContext) -> Location:
-        """Where its files lie: beside the pipeline's ledger."""
+        """Return the folder of its files, next to the pipeline's ledger."""
         return Location(f"{context.home}/channels/{self.stream}", context.place.options)
 
     def send(
         self, frame: DataFrame, replaced: DataFrame | None, context: SinkContext, staging: Staging, syncing: Syncing
     ) -> Sent:
-        """Write the rows for whoever takes them. They are durable once `syncing` is finished."""
+        """Write the rows for the jobs that take them. They are durable once `syncing` is finished."""
         seams.fault("S4.stage.before")
         rows = self._write(frame, _ROWS, context, staging, syncing)
-        back = self._write(replaced, _REPLACED, context, staging, syncing) if replaced is not None else None
+        replaced_rows = self._write(replaced, _REPLACED, context, staging, syncing) if replaced is not None else None
         seams.fault("S4.stage.after")
-        return Sent(rows=rows, replaced=back)
+        return Sent(rows=rows, replaced=replaced_rows)
 
     def _write(
         self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, syncing: Syncing
@@ -95,26 +95,25 @@ class Channel:
         return ChannelRows(columns=msgspec.json.decode(frame.schema.json()), files=files)
 
     def syncing(self, context: SinkContext) -> Syncing:
-        """Makes files of this channel durable."""
+        """Return an object that makes files of this channel durable."""
         return Syncing(self.location(context))
 
     def take(self, sent: Sent, context: SinkContext, spark: SparkSession) -> tuple[DataFrame, DataFrame | None]:
-        """The rows, and those that they replace, exactly as they were sent."""
+        """Return the rows, and those that they replace, exactly as they were sent."""
         rows = self._read(sent.rows, context, spark)
         return rows, self._read(sent.replaced, context, spark) if sent.replaced is not None else None
 
     def take_all(
         self, sent: Sequence[Sent], context: SinkContext, spark: SparkSession
     ) -> tuple[DataFrame, DataFrame | None]:
-        """What was sent in several checkpoints, in one go. What was given in one and replaced in a later one is as if
-        it had never been given."""
-        taken = [self.take(each, context, spark) for each in sent]
-        if len(taken) == 1:
-            return taken[0]
-        rows = _united([rows for rows, _ in taken])
-        if all(back is None for _, back in taken):
-            return rows, None
-        return _settled(rows, _united([back for _, back in taken if back is not None]))
+        """Return the rows of several checkpoints together. A row that was sent in one and replaced in a later one is
+        left out of both frames."""
+        frames = [self.take(rows, context, spark) for rows in sent]
+        if len(frames) == 1:
+            return frames[0]
+        rows = _union([rows for rows, _ in frames])
+        replaced = [replaced for _, replaced in frames if replaced is not None]
+        return _cancel_out(rows, _union(replaced)) if replaced else (rows, None)
 
     def _read(self, rows: ChannelRows, context: SinkContext, spark: SparkSession) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -123,9 +122,10 @@ class Channel:
         if not rows.files:
             return empty_like(spark.createDataFrame([], schema))
         location = self.location(context)
-        if gone := missing_files(location, rows.files):
+        missing = missing_files(location, rows.files)
+        if missing:
             raise Corrupt(
-                f"the channel {self.stream!r} has lost {gone[0]} ({len(gone)} of {len(rows.files)} files)",
+                f"the channel {self.stream!r} has lost {missing[0]} ({len(missing)} of {len(rows.files)} files)",
                 expected="the files that the ack of the job names",
                 help="abort the checkpoint and trigger again: its input is planned anew",
                 reason="CHANNEL_DAMAGED",
@@ -134,37 +134,40 @@ class Channel:
         return exact_reader(spark, paths).schema(schema).format("parquet").load(escaped(paths))
 
     def gone(self, sent: Sent, context: SinkContext) -> list[str]:
-        """The files of it that are not as they were written."""
+        """Return the files that are missing or not as they were written."""
         files = [*sent.rows.files, *(sent.replaced.files if sent.replaced is not None else ())]
         return missing_files(self.location(context), files) if files else []
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        """The attempts that have staged something for checkpoint `id`, by their folders' names."""
+        """Return the attempts that have staged files for checkpoint `id`, by the names of their folders."""
         location, folder = self.location(context), entry_folder(context, id)
         return sorted({path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)})
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what an attempt has sent. Called when nobody can take it any more."""
+        """Remove what an attempt has sent. Called when no job can take it any more."""
         self.location(context).remove_folder(staging.folder(context))
 
 
-def _united(frames: Sequence[DataFrame]) -> DataFrame:
-    """One frame of all, in order. A column that came later is null before."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the union of all frames. A column that a frame lacks is null there."""
+    return reduce(lambda first, second: first.unionByName(second, allowMissingColumns=True), frames)
 
 
-def _settled(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Without what is in both, as often as it is in both: so no row is given and replaced at once."""
+def _cancel_out(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Remove rows that are in both frames, as often as they are in both, so that no row is both sent and replaced."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     from tidegate.spark.row_id import row_id
 
-    given, back = rows.withColumn(_SIGN, F.lit(1)), replaced.withColumn(_SIGN, F.lit(-1))
-    marked = given.unionByName(back, allowMissingColumns=True)
+    marked = rows.withColumn(_SIGN, F.lit(1)).unionByName(
+        replaced.withColumn(_SIGN, F.lit(-1)), allowMissingColumns=True
+    )
     same = row_id(marked.drop(_SIGN))
     more = F.sum(_SIGN).over(Window.partitionBy(same))
     nth = F.row_number().over(Window.partitionBy(same, _SIGN).orderBy(_SIGN))
-    left = marked.withColumn(_MORE, more).withColumn(_NTH, nth).where(f"{_NTH} <= {_SIGN} * {_MORE}")
-    new, gone = (left.where(f"{_SIGN} = {sign}").drop(_SIGN, _MORE, _NTH) for sign in (1, -1))
-    return new, gone
+    remaining = marked.withColumn(_MORE, more).withColumn(_NTH, nth).where(f"{_NTH} <= {_SIGN} * {_MORE}")
+    remaining_rows, remaining_replaced = (
+        remaining.where(f"{_SIGN} = {sign}").drop(_SIGN, _MORE, _NTH) for sign in (1, -1)
+    )
+    return remaining_rows, remaining_replaced

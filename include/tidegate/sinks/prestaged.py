@@ -1,11 +1,11 @@
-"""Rows that are staged before they are judged: beside each stands what a gate has noted of it.
+"""Rows that are staged before they are judged, with a gate's mark columns.
 
-They are written once, as if none were bad; so what is judged is what lies in the files, and nothing is kept in Spark.
-A file in which nothing is bad becomes the table's as it is, but for the notes, which it forgets. Others are written
-anew, without their bad rows, and these are handed to whoever sets them aside. Where that is to be expected of nearly
-all files they are drafts: plainly written, which is faster, as is reading them; and all of them are written anew.
+They are written once, as if none were bad. So the gate judges the files' content, and nothing is persisted in Spark. A
+file without bad rows becomes the table's file as it is, except for the mark columns, which are dropped from it. Other
+files are rewritten without their bad rows, which are returned for quarantine. If nearly all files are expected to need
+this, they are drafts: plainly encoded, which makes writing and reading faster, and all of them are rewritten.
 
-All of it lies in the attempt's own folder. Nothing names it before the ack.
+All files are in the attempt's own folder. No record names them before the ack.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ __all__ = ["PrestagedRows", "can_stage_ahead", "prestage"]
 
 T = TypeVar("T")
 
-_MOST = 0.6
-"""Drafts save time if about a half of the rows is in files with bad ones; we ask for a little more."""
-_LOOKED_AT = 8
-"""So many files tell of which texts there are few."""
+_DRAFT_SHARE = 0.6
+"""The share of rows in files with bad rows from which drafts are used. They save time from about a half; this is a
+little more."""
+_SAMPLED_FILES = 8
+"""Files that are examined for text columns with few different values."""
 
 
 @dataclass(frozen=True)
@@ -53,85 +54,90 @@ class PrestagedRows:
     """The rows of one attempt for one table."""
 
     frame: DataFrame = field(repr=False)
-    """As they were given. Not to be computed again."""
+    """The input rows. They must not be computed again."""
     location: Location
     folder: str
     schema: Json = field(repr=False)
     beside: tuple[str, ...]
-    """The columns in which is noted."""
+    """The names of the mark columns."""
     sources: tuple[InputFile, ...]
     parts: tuple[RowGroup, ...]
-    """Their row groups, file by file."""
+    """The row groups of all files, file by file."""
     draft: bool
-    """Whether all files are to be written anew."""
+    """True: all files will be rewritten."""
     _replaced: list[str] = field(default_factory=list, repr=False)
-    """Files in whose place there are others."""
-    _gone: list[int] = field(default_factory=list, repr=False)
-    """How many rows were taken out of each part."""
+    """Files that others have replaced."""
+    _removed_counts: list[int] = field(default_factory=list, repr=False)
+    """The number of rows that were removed from each part."""
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows, including bad ones."""
         return sum(part.rows for part in self.parts)
 
     def read(self) -> DataFrame:
-        """The rows for Spark, from the files."""
+        """Read the rows from the files, for Spark."""
         paths = [self.location.full(source.path) for source in self.sources]
         reader = exact_reader(self.frame.sparkSession, paths).schema(self.frame.schema)
         return reader.format("parquet").load(escaped(paths))
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
-        """Some columns of a part, those beside included."""
-        noted = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.beside]
-        whole = {"type": "struct", "fields": [*self.schema["fields"], *noted]}
-        return read_part(Table(self.location, whole, ()), part, names)
+        """Read some columns of a part, which may be mark columns."""
+        mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.beside]
+        full_schema = {"type": "struct", "fields": [*self.schema["fields"], *mark_fields]}
+        return read_part(Table(self.location, full_schema, ()), part, names)
 
-    def each(self, see: Callable[[RowGroup], T]) -> list[T]:
-        """What is seen in each part."""
+    def each(self, function: Callable[[RowGroup], T]) -> list[T]:
+        """Apply a function to each part, in several threads."""
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(see, self.parts))
+            return list(pool.map(function, self.parts))
 
-    def divide(self, bad: Mapping[RowGroup, Any], lost: Callable[[RowGroup, pa.Table], T]) -> Iterator[T]:
-        """Take bad rows out of the files. By and by, what is made of those that a part loses.
+    def divide(self, bad: Mapping[RowGroup, Any], on_removed: Callable[[RowGroup, pa.Table], T]) -> Iterator[T]:
+        """Remove bad rows from the files. Yield the result of `on_removed` for each part's removed rows.
 
-        bad: a mask for each part. What is read is still all of them.
+        bad: a mask for each part. `read` and `columns` still return all rows.
         """
         import pyarrow.compute as pc
 
-        self._gone.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
-        yield from divide(Table(self.location, self.schema, ()), bad, self.folder, lost, every=self.draft)
+        self._removed_counts.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
+        yield from divide(Table(self.location, self.schema, ()), bad, self.folder, on_removed, every=self.draft)
         self._replaced.extend(source.path for source in (self.sources if self.draft else touched(bad)))
 
     def draft_next(self, bad: Mapping[RowGroup, Any]) -> list[str] | None:
-        """If most rows are in files with bad ones, the next had better be staged as drafts: columns of texts, of which
-        these files have few different ones. None: better not as drafts."""
-        there = {source.path for source in touched(bad)}
-        if not there or sum(part.rows for part in self.parts if part.source.path in there) < _MOST * self.rows:
+        """Return whether the next checkpoint's rows should be staged as drafts, because most rows are in files with bad
+        ones: if so, the text columns with few different values, else None."""
+        with_bad = {source.path for source in touched(bad)}
+        if (
+            not with_bad
+            or sum(part.rows for part in self.parts if part.source.path in with_bad) < _DRAFT_SHARE * self.rows
+        ):
             return None
-        coded = coded_columns(Table(self.location, self.schema, ()), self.sources[:_LOOKED_AT])
-        return [each["name"] for each in self.schema["fields"] if each["type"] == "string" and each["name"] in coded]
+        coded = coded_columns(Table(self.location, self.schema, ()), self.sources[:_SAMPLED_FILES])
+        return [
+            field["name"] for field in self.schema["fields"] if field["type"] == "string" and field["name"] in coded
+        ]
 
     def staged(self) -> list[StagedFile]:
-        """What goes to the table, durable."""
+        """Return the files for the table, once they are durable."""
         if self.draft and not self._replaced:
-            self._write_all()
+            self._rewrite_all()
         for source in self.sources:
             if self.beside and source.path not in self._replaced:
                 drop_columns(self.location.local(source.path), self.beside)
         self.location.remove_files(self._replaced)
-        return stage(self.location, self.folder, self.schema, written=self.rows - sum(self._gone))
+        return stage(self.location, self.folder, self.schema, written=self.rows - sum(self._removed_counts))
 
-    def _write_all(self) -> None:
+    def _rewrite_all(self) -> None:
         import pyarrow as pa
 
-        none = {part: pa.repeat(pa.scalar(value=False), part.rows) for part in self.parts}
-        for _ in self.divide(none, lambda part, rows: None):
+        no_bad_rows = {part: pa.repeat(pa.scalar(value=False), part.rows) for part in self.parts}
+        for _ in self.divide(no_bad_rows, lambda part, rows: None):
             pass
 
 
 def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
-    """Whether this process may do with the files what else Spark would do: if both see them, and Spark has no other
-    machines to do it on."""
+    """Return whether this process may process the files instead of Spark: if both see them, and Spark has no other
+    machines for the work."""
     spark = frame.sparkSession
     return not is_known_empty(frame) and on_one_machine(spark) and is_shared(spark, location)
 
@@ -144,16 +150,17 @@ def prestage(
     schema: Json,
     draft: Collection[str] | None = None,
 ) -> PrestagedRows:
-    """Stage rows with what is noted beside each, which is whole numbers. draft: what `draft_next` said of the last."""
-    noted = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
+    """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
+    checkpoint."""
+    marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     try:
-        written = write_files(noted, schema, location.full(folder), (), draft=draft)
+        written = write_files(marked, schema, location.full(folder), (), draft=draft)
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
         sources = tuple(InputFile(path, location.size(path) or 0, {}) for path in paths)
         table = Table(location, schema, ())
         parts = tuple(part for source in sources for part in parts_of(table, source))
         refuse_difference(location.full(folder), written, sum(part.rows for part in parts))
     except Exception:
-        location.remove_folder(folder)  # whoever goes on without what is noted writes there, too
+        location.remove_folder(folder)  # staging without mark columns, which then follows, uses the same folder
         raise
     return PrestagedRows(frame, location, folder, schema, tuple(beside), sources, parts, draft is not None)

@@ -134,7 +134,7 @@ def test_what_was_staged_before_others_rewrote_its_rows_is_published_once_the_ta
     world.hour(2, 1, (2, "b"))
     again = world.publication(3, 1, (4, "d"))
     DeltaTable(world.location.url).optimize.compact()
-    with pytest.raises(Invalid, match="cannot be told by file") as caught:
+    with pytest.raises(Invalid, match="cannot be identified by file") as caught:
         world.take(again, 1)
     assert caught.value.reason == "INTERVAL_REWRITTEN"
     DeltaTable(world.location.url).restore(1)

@@ -1,6 +1,6 @@
-"""Rows appended to a Delta table, visible exactly once.
+"""Append rows to a Delta table, visible exactly once.
 
-Spark writes Parquet files into a folder inside the table; nobody sees them, for no log names them. After
+Spark writes Parquet files into a folder inside the table; nobody sees them, since no log names them. After
 the decision one metadata commit through delta-rs names them all, together with the checkpoint's id.
 """
 
@@ -52,18 +52,18 @@ __all__ = ["DeltaAppend"]
 
 
 class DeltaAppend(DeltaSink):
-    """Adds the rows of each checkpoint to a Delta table, which the first one creates.
+    """Add the rows of each checkpoint to a Delta table, which the first one creates.
 
     path: the table's folder, relative to the pipeline's base, or a URL.
-    partition_by: columns whose values become folders. Text that is empty is stored as null there, as Delta does.
-    schema_evolution: "refuse" any difference from the table, or "add" new columns to it; then columns of the
-        table that the output lacks are null, too. Types never change.
-    properties: of the table, when this sink creates it.
-    take_over: publish to a table that another pipeline of this name published before.
-    interval_column: in an interval pipeline, a date or timestamp column that tells which interval a row belongs to.
-        Then an interval replaces all rows of its time, whoever wrote them, also in tables that others compact.
-        Without it, an interval replaces the files that it has put there itself.
-    changelog: of a stream that replaces rows, such as an aggregate, add each new row beside those before it.
+    partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does.
+    schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
+        the output lacks are then null. Types never change.
+    properties: table properties that are set when this sink creates the table.
+    take_over: publish to a table that another pipeline of this name has published to.
+    interval_column: in an interval pipeline, a date or timestamp column that holds the interval to which a row
+        belongs. An interval then replaces all rows of its time, whoever wrote them, also in tables that others
+        compact. Without it, an interval replaces the files that it has written itself.
+    changelog: for a stream that replaces rows, such as an aggregate: add each new row, and keep the earlier ones.
     """
 
     kind: ClassVar[str] = "delta-append"
@@ -93,15 +93,15 @@ class DeltaAppend(DeltaSink):
         self.changelog = changelog
 
     def describe(self) -> Json:
-        told = super().describe() | {"interval_column": self.interval_column}
-        return told | {"changelog": True} if self.changelog else told
+        description = super().describe() | {"interval_column": self.interval_column}
+        return description | {"changelog": True} if self.changelog else description
 
     def update_problems(self, stream: str) -> list[str]:
         return [] if self.changelog else super().update_problems(stream)
 
     def interval_problems(self) -> list[str]:
         if self.properties.get("delta.appendOnly") == "true":
-            return ["table property delta.appendOnly: an interval that is made again replaces its rows"]
+            return ["table property delta.appendOnly: an interval that runs again replaces its rows"]
         return []
 
     def output_problems(self, schema: Json) -> list[str]:
@@ -138,7 +138,7 @@ class DeltaAppend(DeltaSink):
         return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
 
     def prepare_rows(self, rows: Iterable[pa.Table], schema: Json, context: SinkContext, staging: Staging) -> Prepared:
-        """The same as `prepare` for rows that are in this process, of this schema in Spark's words."""
+        """Do the same as `prepare` for rows in this process. schema: theirs, in Spark's JSON form."""
         location, snapshot = locate(context.place, self.path), self.open(context)
         columns = self.fitting(schema, context, snapshot)
         seams.fault("S4.stage.before")
@@ -157,7 +157,7 @@ class DeltaAppend(DeltaSink):
         context: SinkContext,
         staging: Staging,
     ) -> Prepared:
-        """What is staged, if the table may have it."""
+        """Return the result of `prepare`. Raise Invalid if the table may not have the staged rows."""
         location = locate(context.place, self.path)
         not_null = refuse_nulls(frame, snapshot, files, context)
         seams.fault("S4.stage.after")
@@ -176,7 +176,7 @@ class DeltaAppend(DeltaSink):
         return self.prepare(frame, context, staging)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Nothing: the table names all that was staged."""
+        """Do nothing: the table uses all staged files."""
 
     def spark_reasons(self, snapshot: Snapshot) -> list[str]:
         return spark_reasons(snapshot)
@@ -212,7 +212,7 @@ class DeltaAppend(DeltaSink):
         if self.interval_column is not None:
             raise Rejected(
                 f"sink {context.sink!r} finds the rows of an interval by their {self.interval_column!r}, wherever they "
-                "are: none has to be let go of",
+                "are: there is nothing to disown",
                 help="nothing to do",
                 reason="NOT_REWRITTEN",
             )
@@ -232,7 +232,7 @@ class DeltaAppend(DeltaSink):
         )
 
     def trace(self, committables: Sequence[Json]) -> Json:
-        return trace_of(file["path"] for each in committables for file in each["files"])
+        return trace_of(file["path"] for committable in committables for file in committable["files"])
 
     def replace_interval(
         self,
@@ -246,13 +246,13 @@ class DeltaAppend(DeltaSink):
         assert publication.interval is not None
         files = self.first_files(batches, snapshot.location, folder)
         if self.interval_column is None:
-            gone = replaced_files(snapshot, publication.interval, publication.replaces, context)
-            return replace(snapshot, files, gone, stamp)
+            replaced = replaced_files(snapshot, publication.interval, publication.replaces, context)
+            return replace(snapshot, files, replaced, stamp)
         table = Table(snapshot.location, snapshot.schema, self.partition_by)
         column, interval = self.interval_column, publication.interval
-        gone, stayed = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
-        done = replace(snapshot, [*stayed, *files], gone, stamp)
-        found = read_commit(snapshot.location, done.version) if done is not None else None
-        if found is None or not {file.path for file in stayed} <= found.added_paths():
-            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
-        return done
+        replaced, rewritten = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
+        committed = replace(snapshot, [*rewritten, *files], replaced, stamp)
+        commit = read_commit(snapshot.location, committed.version) if committed is not None else None
+        if commit is None or not {file.path for file in rewritten} <= commit.added_paths():
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+        return committed

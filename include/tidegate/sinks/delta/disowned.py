@@ -1,13 +1,13 @@
-"""The way out for an interval whose rows in a Delta table others have rewritten: a person lets go of them.
+"""Disown an interval's rows in a Delta table, after others have rewritten them.
 
-    take out    the rows are found by their values, which OPTIMIZE leaves as they are, and go in this commit
-    leave       they stay where others have put them, or have been deleted by hand; what of the interval's own files
-                is left goes
+    take out    the rows are found by their values, which OPTIMIZE does not change, and removed in this commit
+    leave       they stay where others have put them, or have been deleted by hand; the interval's own files that
+                still exist are removed
 
-Either is one commit right behind the version that was looked at, and carries a tag that says of which checkpoint's
-rows it was. From there on the interval shows nothing, and whatever is published next is added. Values tell rows only
-as long as none was changed: so each commit since the interval was published is looked at, and as many rows have to
-be found as were published. Among equal rows it makes no difference which ones go.
+Either is one commit right after the version that was examined, with a tag that names the checkpoint whose rows it
+disowned. From then on the interval has no rows in the table, and its next publication only adds rows. Values identify
+rows only if none was changed: so every commit since the interval was published is checked, and exactly as many rows
+must be found as were published. Among equal rows it makes no difference which ones are removed.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ def disown(
     attempt: str,
 ) -> Disowned | None:
     """See Sink.disown."""
-    found = interval_files(snapshot, interval, context)
+    files = interval_files(snapshot, interval, context)
     id, expected = replaces if replaces is not None else (0, trace_of(()))
-    if trace_of(file.path for file in found) == expected:
+    if trace_of(file.path for file in files) == expected:
         raise Rejected(
             f"sink {context.sink!r}: the files of interval {interval} are in {snapshot.location.url} as they were "
-            "published: whatever comes next replaces their rows",
+            "published: the next publication replaces their rows",
             help="nothing to do",
             reason="NOT_REWRITTEN",
         )
-    gone, stayed, rows = found, list[StagedFile](), 0
+    removed, rewritten, rows = files, list[StagedFile](), 0
     if take_out:
-        lost = _Rows(snapshot, interval, id, expected, context)
-        gone, rows = lost.carriers, sum(lost.wanted.values())
+        published = _PublishedRows(snapshot, interval, id, expected, context)
+        removed, rows = published.carriers, sum(published.rows.values())
     if look:
-        return Disowned(version=None, rows=rows, files=len(gone))
+        return Disowned(version=None, rows=rows, files=len(removed))
     if take_out:
-        stayed = lost.without(folder)
-        gone = lost.carriers
+        rewritten = published.rewrite_without(folder)
+        removed = published.carriers
     stamp = CommitStamp(
         app_id=context.app_id,
         id=id,
@@ -85,107 +85,110 @@ def disown(
         publishes=False,
         disowns=interval.key,
     )
-    done = replace(snapshot, stayed, gone, stamp)
-    if done is None:
+    committed = replace(snapshot, rewritten, removed, stamp)
+    if committed is None:
         snapshot.location.remove_folder(folder)
         return None
-    return Disowned(version=done.version, rows=rows, files=len(gone))
+    return Disowned(version=committed.version, rows=rows, files=len(removed))
 
 
-class _Rows:
-    """What an interval has put into a table, and the files in which it is now."""
+class _PublishedRows:
+    """The rows that an interval has published to a table, and the files that hold them now."""
 
     def __init__(self, snapshot: Snapshot, interval: Interval, id: int, expected: Json, context: SinkContext) -> None:
         self.snapshot, self.interval, self.id, self.context = snapshot, interval, id, context
         self.table = Table(snapshot.location, snapshot.schema, snapshot.partition_by)
         self.names = [field["name"] for field in snapshot.schema["fields"]]
-        published = self._published()
-        files = [file for file in _added(published) if f"/{interval.key}/" in file.path]
+        published = self._find_publication()
+        files = [file for file in _added_files(published) if f"/{interval.key}/" in file.path]
         if trace_of(file.path for file in files) != expected:
-            raise self._refused(f"version {published.version} of the table does not name the files that it published")
+            raise self._refusal(f"version {published.version} of the table does not name the files that it published")
         if missing := missing_files(snapshot.location, files):
-            raise self._refused(f"{len(missing)} of its files are gone (VACUUM removes what no version needs)")
-        carriers = self._followed({file.path for file in files}, published.version)
+            raise self._refusal(f"{len(missing)} of its files are gone (VACUUM removes what no version needs)")
+        carriers = self._follow({file.path for file in files}, published.version)
         live = {file.path: file for file in live_files(snapshot)}
         self.carriers: list[LiveFile] = [live[path] for path in sorted(carriers)]
-        self.wanted = Counter(told for file in files for told in self._told_of(InputFile.of(file)))
+        self.rows = Counter(digest for file in files for digest in self._digests_of(InputFile.of(file)))
+        """The number of rows by the digest of their values."""
 
-    def without(self, folder: str) -> list[StagedFile]:
-        """New files for those in which the rows are now: without these. Each row has to be found."""
-        left, lock = Counter(self.wanted), Lock()
+    def rewrite_without(self, folder: str) -> list[StagedFile]:
+        """Write new files for those that hold the rows now, without these rows. Raise Invalid unless all of them are
+        found."""
+        missing, lock = Counter(self.rows), Lock()
 
-        def lost(rows: pa.Table, source: InputFile, start: int) -> Any:
+        def remove(rows: pa.Table, source: InputFile, start: int) -> Any:
             import pyarrow as pa
 
             mask = []
             with lock:
-                for told in _told(rows):
-                    mask.append(left[told] > 0)
+                for digest in _row_digests(rows):
+                    mask.append(missing[digest] > 0)
                     if mask[-1]:
-                        left[told] -= 1
+                        missing[digest] -= 1
             return pa.array(mask, pa.bool_())
 
-        losing, stayed = rewrite(self.table, list(map(InputFile.of, self.carriers)), self.names, lost, folder)
-        if count := sum(left.values()):
+        changed, rewritten = rewrite(self.table, list(map(InputFile.of, self.carriers)), self.names, remove, folder)
+        count = sum(missing.values())
+        if count:
             self.snapshot.location.remove_folder(folder)
-            raise self._refused(f"{count} of its {sum(self.wanted.values())} rows are not in the table any more")
-        touched = {source.path for source in losing}
-        self.carriers = [file for file in self.carriers if file.path in touched]
-        return stayed
+            raise self._refusal(f"{count} of its {sum(self.rows.values())} rows are no longer in the table")
+        changed_paths = {source.path for source in changed}
+        self.carriers = [file for file in self.carriers if file.path in changed_paths]
+        return rewritten
 
-    def _published(self) -> Commit:
-        done = None
+    def _find_publication(self) -> Commit:
+        publication = None
         try:
-            done = find_publication(self.snapshot, self.context.app_id, self.id)
+            publication = find_publication(self.snapshot, self.context.app_id, self.id)
         except Corrupt as error:
-            raise self._refused(error.what) from error
-        commit = read_commit(self.snapshot.location, done.version) if done is not None else None
+            raise self._refusal(error.what) from error
+        commit = read_commit(self.snapshot.location, publication.version) if publication is not None else None
         if commit is None:
-            raise self._refused("the table's history does not tell in which version it was published")
+            raise self._refusal("the table's history does not show in which version it was published")
         return commit
 
-    def _followed(self, carriers: set[str], since: int) -> set[str]:
-        """Into which live files the rows have gone, commit by commit."""
+    def _follow(self, carriers: set[str], since: int) -> set[str]:
+        """Follow the rows commit by commit, and return the live files that hold them now."""
         for version in range(since + 1, self.snapshot.version + 1):
             commit = read_commit(self.snapshot.location, version)
             if commit is None:
-                raise self._refused(f"the commit file of version {version} is gone")
+                raise self._refusal(f"the commit file of version {version} is gone")
             removed = commit.removed_paths()
             if not removed & carriers:
                 continue
-            # What lets go of another interval's rows writes those that stay as they are.
+            # A commit that disowns another interval's rows rewrites the remaining rows unchanged.
             if commit.changes_rows() and not commit.tags().get("tidegate.disowned"):
                 operation = commit.operation or "unknown"
-                raise self._refused(f"version {version} ({operation}) has changed rows in the files in which it lies")
+                raise self._refusal(f"version {version} ({operation}) has changed rows in the files that hold it")
             carriers = (carriers - removed) | commit.added_paths()
         return carriers
 
-    def _told_of(self, source: InputFile) -> Iterator[bytes]:
+    def _digests_of(self, source: InputFile) -> Iterator[bytes]:
         for part in parts_of(self.table, source):
-            yield from _told(read_part(self.table, part, self.names))
+            yield from _row_digests(read_part(self.table, part, self.names))
 
-    def _refused(self, why: str) -> Invalid:
+    def _refusal(self, why: str) -> Invalid:
         return Invalid(
-            f"sink {self.context.sink!r}: which rows of {self.snapshot.location.url} checkpoint {self.id} put there "
-            f"for interval {self.interval} cannot be told by their values: {why}",
+            f"sink {self.context.sink!r}: the rows that checkpoint {self.id} published to {self.snapshot.location.url} "
+            f"for interval {self.interval} cannot be identified by their values: {why}",
             expected="rows that are as they were published, whatever files they are in, and the files that were "
             "published",
-            help="delete by hand what is left of them, such as DELETE FROM … WHERE …, and say so with --leave; or say "
-            "so without: then they stay for good, beside what comes next",
+            help="delete the remaining ones by hand, such as with DELETE FROM … WHERE …, and then use --leave; or use "
+            "--leave without deleting them: then they stay permanently, in addition to the next publication",
             reason="INTERVAL_CHANGED",
         )
 
 
-def _added(commit: Commit) -> list[StagedFile]:
-    """The files that a commit added."""
+def _added_files(commit: Commit) -> list[StagedFile]:
+    """Return the files that a commit added."""
     return [
         StagedFile(path=unquote(add["path"]), size=add["size"], rows=0, partition=add["partitionValues"], stats="")
         for add in commit.actions_of("add")
     ]
 
 
-def _told(rows: pa.Table) -> Iterator[bytes]:
-    """For each row what it is told by: all its values."""
+def _row_digests(rows: pa.Table) -> Iterator[bytes]:
+    """Yield a digest of all values of each row."""
     columns = [column.to_pylist() for column in rows.columns]
     for values in zip(*columns, strict=True):
         yield blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()

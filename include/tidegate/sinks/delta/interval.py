@@ -1,9 +1,9 @@
-"""One interval's rows in a Delta table: found and replaced in one commit, and nobody else's.
+"""Find and replace one interval's rows in a Delta table in one commit, and no other rows.
 
-Whose rows these are is told by the table's own log. What an interval stages lies in a folder with the interval's
-name, so its rows are the live files below folders of that name. A foreign writer who compacts the table, or deletes
-some rows, writes files of its own names; then the interval's rows cannot be told from others by file any more, which
-the trace of what was published shows. Such a table needs a column that says to which interval a row belongs.
+The table's own log shows whose rows these are. An interval stages files in a folder with the interval's name, so its
+rows are the live files below folders of that name. Another writer who compacts the table, or deletes some rows, writes
+files with names of its own. Then files no longer separate the interval's rows from others, which shows in the trace of
+the publication. Such a table needs a column that holds the interval to which a row belongs.
 """
 
 from __future__ import annotations
@@ -48,41 +48,42 @@ _LOOK_BACK = 1000
 """Commits that are searched for the one that rewrote an interval's files: only for the message."""
 
 _TRUNCATED = timedelta(milliseconds=1)
-"""Delta's statistics keep milliseconds of timestamps: what they call the greatest may be that much greater."""
+"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
 
 
 def staging_folder(staging: Staging, context: SinkContext) -> str:
-    """Where an attempt stages: in an interval pipeline in a folder with the interval's name."""
+    """Return the folder in which an attempt stages. In an interval pipeline it has the interval's name."""
     folder = staging.folder(context)
     return folder if staging.interval is None else f"{folder}/{staging.interval.key}"
 
 
 def trace_of(paths: Iterable[str]) -> Json:
-    """What tells later whether these are the files that are there."""
+    """Return a trace of files that shows later whether exactly these files exist."""
     names = sorted(paths)
     return {"files": len(names), "sha": sha256("\n".join(names).encode())}
 
 
 def refuse_features(snapshot: Snapshot, context: SinkContext) -> None:
-    """Invalid for a table of which delta-rs may not remove files."""
+    """Raise Invalid for a table from which delta-rs may not remove files."""
     if reasons := spark_reasons_to_rewrite(snapshot):
         raise Invalid(
             f"sink {context.sink}: {snapshot.location.url} has {', '.join(reasons)}",
-            expected="a table of which delta-rs may replace files: an interval pipeline replaces its own",
-            help="use another table, or take that feature off",
+            expected="a table in which delta-rs may replace files: an interval pipeline replaces its own",
+            help="use another table, or remove that feature",
             reason="NEEDS_SPARK",
         )
 
 
 def is_published(snapshot: Snapshot, publication: Publication, context: SinkContext) -> bool:
-    """Whether the table has the commit of this publication: it can only lie behind the version that was staged on."""
+    """Return whether the table has the commit of this publication. It can only come after the version that was current
+    when the rows were staged."""
     staged_on = [batch.get("since") for batch in publication.committables]
     since = min((-1 if version is None else int(version) for version in staged_on), default=-1)
     return find_publication(snapshot, context.app_id, publication.id, since) is not None
 
 
 def publication_of(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
-    """Where a checkpoint was published, as far back as the log's commit files reach."""
+    """Return where a checkpoint was published, as far back as the log's commit files reach."""
     with contextlib.suppress(Corrupt):
         return find_publication(snapshot, app_id, id)
     return None
@@ -91,54 +92,57 @@ def publication_of(snapshot: Snapshot, app_id: str, id: int) -> Committed | None
 def replaced_files(
     snapshot: Snapshot, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
 ) -> list[LiveFile]:
-    """The interval's files that are live, exactly those that were published; Invalid if others rewrote some."""
-    found = interval_files(snapshot, interval, context)
+    """Return the interval's live files, exactly those that were published. Raise Invalid if others have rewritten
+    some."""
+    files = interval_files(snapshot, interval, context)
     id, expected = replaces if replaces is not None else (None, trace_of(()))
-    if trace_of(file.path for file in found) == expected or (not found and _is_disowned(snapshot, interval, id)):
-        return found
-    raise _rewritten(snapshot, interval, id, context, len(found), int(expected["files"]))
+    if trace_of(file.path for file in files) == expected or (not files and _is_disowned(snapshot, interval, id)):
+        return files
+    raise _rewritten_error(snapshot, interval, id, context, len(files), int(expected["files"]))
 
 
 def interval_files(snapshot: Snapshot, interval: Interval, context: SinkContext) -> list[LiveFile]:
-    """The live files that an interval has staged, as long as others have not put their rows elsewhere."""
-    own = f"tidegate/{context.uid}-{context.sink}/"
-    return [file for file in live_files(snapshot, containing=f"/{interval.key}/") if file.path.startswith(own)]
+    """Return the live files that an interval has staged. Rows that others have moved to other files are not in them."""
+    folder = f"tidegate/{context.uid}-{context.sink}/"
+    return [file for file in live_files(snapshot, containing=f"/{interval.key}/") if file.path.startswith(folder)]
 
 
 def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool:
-    """Whether somebody has let go of what checkpoint `id` put there for the interval (sinks/delta/disowned.py)."""
+    """Return whether somebody has disowned what checkpoint `id` published for the interval
+    (sinks/delta/disowned.py)."""
     for version in range(snapshot.version, -1, -1):
-        tags = commit.tags() if (commit := read_commit(snapshot.location, version)) is not None else None
-        if tags is None:
+        commit = read_commit(snapshot.location, version)
+        if commit is None:
             break
+        tags = commit.tags()
         if tags.get("tidegate.checkpoint") == id:
             if tags.get("tidegate.disowned") == interval.key:
                 return True
             if tags.get("tidegate.publishes"):
-                break  # where it was published: nobody has let go of it before that
+                break  # the publication itself: it cannot have been disowned before
     return False
 
 
-def _rewritten(
-    snapshot: Snapshot, interval: Interval, id: int | None, context: SinkContext, found: int, expected: int
+def _rewritten_error(
+    snapshot: Snapshot, interval: Interval, id: int | None, context: SinkContext, present: int, expected: int
 ) -> Invalid:
-    whose = f"checkpoint {id}" if id is not None else "this pipeline"
-    version, operation = _rewriter(snapshot, f"/{interval.key}/")
-    by = f"; version {version} ({operation}) took some of them out" if version is not None else ""
+    publisher = f"checkpoint {id}" if id is not None else "this pipeline"
+    version, operation = _find_rewriter(snapshot, f"/{interval.key}/")
+    cause = f"; version {version} ({operation}) took some of them out" if version is not None else ""
     return Invalid(
-        f"sink {context.sink!r}: of the {expected} files that {whose} put into {snapshot.location.url} for interval "
-        f"{interval}, {found} are there{by}. Which rows are to be replaced cannot be told by file",
+        f"sink {context.sink!r}: of the {expected} files that {publisher} put into {snapshot.location.url} for "
+        f"interval {interval}, {present} are there{cause}. The rows to replace cannot be identified by file",
         expected="the interval's files as they were published: no OPTIMIZE, DELETE or UPDATE by others",
         help=f"`tidegate disown MODULE:pipeline --sink {context.sink} --interval {interval} --take-out` finds them by "
-        "their values, if others have only moved them (OPTIMIZE), and takes them out; --leave instead says that they "
-        "stay, or that you have deleted them; what waits is published then. For good: say which column tells a row's "
-        "interval, DeltaAppend(…, interval_column='…')",
+        "their values, if others have only moved them (OPTIMIZE), and removes them; --leave instead says that they "
+        "stay, or that you have deleted them. Pending rows are published after either. To avoid this permanently, name "
+        "the column that holds a row's interval: DeltaAppend(…, interval_column='…')",
         reason="INTERVAL_REWRITTEN",
     )
 
 
-def _rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
-    """The last commit of another writer that removed files of the interval."""
+def _find_rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
+    """Return the last commit of another writer that removed files of the interval."""
     for version in range(snapshot.version, max(snapshot.version - _LOOK_BACK, -1), -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
@@ -152,11 +156,11 @@ def _rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
 
 
 def column_problems(schema: Json, column: str) -> list[str]:
-    """Why a column cannot tell a row's interval."""
-    known = columns(schema)
-    if column not in known:
-        return [f"interval_column {column!r} is not in the output ({', '.join(known)})"]
-    kind = known[column]["type"]
+    """Return the reasons why a column cannot hold a row's interval."""
+    fields = columns(schema)
+    if column not in fields:
+        return [f"interval_column {column!r} is not in the output ({', '.join(fields)})"]
+    kind = fields[column]["type"]
     if kind not in ("date", "timestamp", "timestamp_ntz"):
         return [f"interval_column {column!r} is {render(kind)}: it must be a date or a timestamp"]
     return []
@@ -165,10 +169,10 @@ def column_problems(schema: Json, column: str) -> list[str]:
 def refuse_outside(
     files: Sequence[StagedFile], table: Table, column: str, interval: Interval, context: SinkContext
 ) -> None:
-    """Invalid if a staged row lies outside of its interval: it would be in the way of another one, or never go."""
+    """Raise Invalid if a staged row is outside its interval: another interval would replace it, or none ever would."""
     import pyarrow.compute as pc
 
-    inside = _Inside(table.schema, column, interval)
+    inside = _IntervalCondition(table.schema, column, interval)
     for file in files:
         values = key_rows(table, InputFile.of(file), [column])[column]
         outside = pc.invert(inside(values))
@@ -186,27 +190,27 @@ def refuse_outside(
 def replaced_by_column(
     snapshot: Snapshot, table: Table, column: str, interval: Interval, folder: str
 ) -> tuple[list[LiveFile], list[StagedFile]]:
-    """The files that hold rows of the interval, whoever wrote them; and new files with their other rows."""
-    inside = _Inside(table.schema, column, interval)
+    """Return the files that hold rows of the interval, whoever wrote them, and new files with their other rows."""
+    inside = _IntervalCondition(table.schema, column, interval)
     live = {file.path: file for file in live_files(snapshot) if inside.may_be_in(file)}
 
-    def lost(rows: Any, source: InputFile, start: int) -> Any:
+    def is_replaced(rows: Any, source: InputFile, start: int) -> Any:
         return inside(rows[column])
 
-    gone, stayed = rewrite(table, list(map(InputFile.of, live.values())), [column], lost, folder)
-    return [live[source.path] for source in gone], stayed
+    changed, rewritten = rewrite(table, list(map(InputFile.of, live.values())), [column], is_replaced, folder)
+    return [live[source.path] for source in changed], rewritten
 
 
-class _Inside:
+class _IntervalCondition:
     """The condition low <= column < high, in the column's type. A date means its first moment, in UTC."""
 
     def __init__(self, schema: Json, column: str, interval: Interval) -> None:
         self.column = column
         kind = columns(schema)[column]["type"]
-        self.low, self.high = (_as(kind, moment) for moment in (interval.start, interval.end))
+        self.low, self.high = (_typed_bound(kind, moment) for moment in (interval.start, interval.end))
 
     def __call__(self, values: Any) -> Any:
-        """A mask over a column; null is outside."""
+        """Return a mask over a column. Null is outside."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -215,17 +219,19 @@ class _Inside:
         return pc.fill_null(mask, False)
 
     def may_be_in(self, file: LiveFile) -> bool:
-        """Whether the log rules out that the file has such a row."""
+        """Return False if the log rules out that the file has such a row."""
         if self.column in file.partition:
             value = file.partition[self.column]
             return value is not None and self.low <= value < self.high
         low, high = file.low.get(self.column), file.high.get(self.column)
         if low is None or high is None:
             return True
-        return bool(low < self.high and (high + _TRUNCATED if isinstance(high, datetime) else high) >= self.low)
+        if isinstance(high, datetime):
+            high += _TRUNCATED
+        return bool(low < self.high and high >= self.low)
 
 
-def _as(kind: Any, moment: datetime) -> Any:
+def _typed_bound(kind: Any, moment: datetime) -> Any:
     if kind == "timestamp":
         return moment
     bare = moment.astimezone(UTC).replace(tzinfo=None)

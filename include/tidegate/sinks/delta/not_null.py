@@ -1,4 +1,4 @@
-"""NOT NULL columns of a Delta target: proven to hold no null before anything counts."""
+"""Check that NOT NULL columns of a Delta target hold no null, before the rows count."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ __all__ = ["refuse_nulls"]
 def refuse_nulls(
     frame: DataFrame | None, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
 ) -> list[str]:
-    """The table's NOT NULL columns, all proven to hold none in `files`: by Spark's word, or by statistics.
+    """Return the table's NOT NULL columns. Raise Invalid unless Spark's schema or the files' statistics prove that they
+    hold no null.
 
-    frame: None if Spark has none.
+    frame: None if the rows are not in Spark.
     """
     required = sorted(required_columns(snapshot.schema)) if snapshot else []
     if not required:
         return []
     fields = msgspec.json.decode(frame.schema.json())["fields"] if frame is not None else []
     declared = {field["name"] for field in fields if not field["nullable"]}
-    doubtful = [name for name in required if name not in declared and not all(_no_null(file, name) for file in files)]
+    doubtful = [
+        name for name in required if name not in declared and not all(_has_no_null(file, name) for file in files)
+    ]
     if doubtful:
         raise Invalid(
             f"sink {context.sink}: {', '.join(map(repr, doubtful))} may be null, which the table does not allow",
@@ -40,7 +43,7 @@ def refuse_nulls(
     return required
 
 
-def _no_null(file: StagedFile, name: str) -> bool:
+def _has_no_null(file: StagedFile, name: str) -> bool:
     if name in file.partition:
         return file.partition[name] is not None
     nulls = msgspec.json.decode(file.stats or b"{}", type=dict[str, Any]).get("nullCount", {})

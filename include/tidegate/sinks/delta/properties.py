@@ -1,8 +1,8 @@
-"""What is wrong with a Delta sink's declaration; above all with properties for the table that it makes.
+"""Problems of a Delta sink's declaration, above all of the properties for a table that it creates.
 
-Properties must be known to both engines, with fit values. delta-rs takes any value when it makes a table, and writes
-protocol features of its own choice for some keys; so what is not listed here is refused. A table made beforehand may
-have whatever delta/log/features.py allows.
+Both engines must know the properties and accept their values. delta-rs takes any value when it creates a table, and
+adds protocol features of its own choice for some keys, so properties that are not listed here are refused. A table that
+was created by hand may have all that delta/log/features.py allows.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ _KNOWN = {
 
 
 def property_problems(properties: Mapping[str, str]) -> list[str]:
-    """What is wrong with the properties of a table that is to be made."""
-    found = []
+    """Return the problems of the properties of a table to be created."""
+    problems = []
     for key, value in properties.items():
         if key not in _KNOWN:
-            found.append(f"table property {key!r} is not one of {', '.join(_KNOWN)}: make the table yourself")
+            problems.append(f"table property {key!r} is not one of {', '.join(_KNOWN)}: create the table yourself")
             continue
-        pattern, wanted = _KNOWN[key]
+        pattern, expected = _KNOWN[key]
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            found.append(f"table property {key!r} is {value!r}: write {wanted}")
-    return found
+            problems.append(f"table property {key!r} is {value!r}: write {expected}")
+    return problems
 
 
-def list_problems(what: str, names: Sequence[str]) -> list[str]:
-    """What is wrong with a list of column names."""
+def list_problems(argument: str, names: Sequence[str]) -> list[str]:
+    """Return the problems of a list of column names."""
     if any(not isinstance(name, str) or not name for name in names):
-        return [f"{what} holds something that is no column name: {list(names)!r}"]
+        return [f"{argument} holds something that is not a column name: {list(names)!r}"]
     folded = [name.casefold() for name in names]
     doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    return [f"{what} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+    return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
 
 
 def path_problems(path: object) -> list[str]:
-    """What is wrong with a table's path."""
+    """Return the problems of a table's path."""
     try:
         locate(Place("/"), check_path(path))
     except Invalid as error:

@@ -1,13 +1,13 @@
-"""A Delta target put back to where a checkpoint left it, by one more commit: for rollbacks.
+"""Restore a Delta target to its state as of a checkpoint, by one more commit: for rollbacks.
 
-The rows are those of the version that the checkpoint's own commit made; the schema stays, so columns that came later
-are null. What others have committed since is never lost without a choice:
+The rows are those of the version that the checkpoint's own commit created. The schema stays, so later columns are null.
+Commits of others since then are never lost unless the user chooses so:
 
     restore   only if nobody else has committed since
     discard   back to the version, whatever others have committed
-    retract   only this pipeline's own files are put back: what it has added since goes, what an earlier rollback took
-              out comes back (not of an upsert: it writes others' rows anew)
-    keep      the rows stay as they are; the commit only says that what was cancelled never comes
+    retract   only this pipeline's own files are restored: those that it has added since are removed, those that an
+              earlier rollback removed are added again (not for an upsert: it rewrites others' rows)
+    keep      the rows stay as they are; the commit only records that the undone checkpoints will never be published
 """
 
 from __future__ import annotations
@@ -40,174 +40,178 @@ _NO_WAY_BACK = "its rows cannot be put back: go to a newer checkpoint, or choose
 
 
 def way_back(
-    snapshot: Snapshot, to: int | None, known: PublishedTable | None, context: SinkContext, *, rewrites: bool
+    snapshot: Snapshot, to: int | None, reported: PublishedTable | None, context: SinkContext, *, rewrites: bool
 ) -> WayBack:
-    """What a rollback would do to the table; every version, hash and file that it needs is looked at."""
+    """Return what a rollback would do to the table. Every version, hash and file that it needs is checked."""
     last = snapshot.txn(context.app_id)
     if to is not None and (last is None or last < to):
         return WayBack(lacks=True, version=snapshot.version)
     if last is None and snapshot.txn(dataclasses.replace(context, through=True).app_id) is None:
-        return WayBack(exists=False, version=snapshot.version)  # all that is there is others'
-    problems = _unfit(snapshot)
+        return WayBack(exists=False, version=snapshot.version)  # all content is others'
+    problems = _feature_problems(snapshot)
     try:
-        found = _version_then(snapshot, to, known, context)
-        problems += _gone(snapshot, found)
+        target = _find_target(snapshot, to, reported, context)
+        problems += _missing_file_problems(snapshot, target)
     except TidegateError as error:
         return WayBack(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
-    since = found.version if found is not None else -1
-    foreign = foreign_commits(snapshot, since, _ours(context))
+    since = target.version if target is not None else -1
+    foreign = foreign_commits(snapshot, since, _own_app_ids(context))
     blocked = "it replaces rows, also those that others have written" if rewrites else ""
-    if not blocked and foreign and _taken_by_others(snapshot, since, context):
+    if not blocked and foreign and _is_rewritten_by_others(snapshot, since, context):
         blocked = "others have rewritten files of this pipeline"
     return WayBack(
-        to=found,
+        to=target,
         version=snapshot.version,
-        foreign=tuple(f"version {each.version} ({each.operation})" for each in foreign),
+        foreign=tuple(f"version {commit.version} ({commit.operation})" for commit in foreign),
         problems=tuple(problems),
         no_retract=blocked,
     )
 
 
 def go_back(snapshot: Snapshot, publication: Publication, stamp: CommitStamp, context: SinkContext) -> Committed | None:
-    """The commit right after `snapshot`. None: somebody else committed first."""
+    """Commit the restored state right after `snapshot`. None: somebody else committed first."""
     restored = publication.restore
     assert restored is not None
     if restored.how == "keep":
         return replace(snapshot, [], [], stamp)
     since = restored.to.version if restored.to is not None else -1
     if restored.how == "retract":
-        if _taken_by_others(snapshot, since, context):
+        if _is_rewritten_by_others(snapshot, since, context):
             raise Rejected(
                 f"{snapshot.location.url}: others have rewritten files that this pipeline added after version {since}",
-                expected="the files as they were added, to take them out",
+                expected="the files as they were added, so that they can be removed",
                 help="roll back once more, and choose for this table: --discard, or --keep",
                 reason="FOREIGN_COMMITS",
             )
         now = _own_files(snapshot, context)
         then = _own_files(version_of(snapshot, since), context) if since >= 0 else {}
-        back = [file.staged() for path, file in then.items() if path not in now]
-        return replace(snapshot, back, [file for path, file in now.items() if path not in then], stamp)
+        added = [file.staged() for path, file in then.items() if path not in now]
+        removed = [file for path, file in now.items() if path not in then]
+        return replace(snapshot, added, removed, stamp)
     version = restored.to.version if restored.to is not None else None
     return restore(snapshot, version, stamp, discard_foreign=restored.how == "discard")
 
 
 def went_past(snapshot: Snapshot, app_id: str, id: int) -> bool:
-    """Whether commits of this pipeline below and above `id` are there, and none of it: a rollback left it out."""
+    """Return whether the log has commits of this pipeline below and above `id`, but not of `id`: a rollback left it
+    out."""
     above = False
     for version in range(snapshot.version, -1, -1):
         commit = read_commit(snapshot.location, version)
-        made = commit.txn(app_id) if commit is not None else None
-        if commit is None or made == id:
-            return False  # it is there, or nobody can tell
-        if made is not None and made < id:
+        entry = commit.txn(app_id) if commit is not None else None
+        if commit is None or entry == id:
+            return False  # it was published, or this is unknown
+        if entry is not None and entry < id:
             return above
-        above = above or made is not None
+        above = above or entry is not None
     return False
 
 
-def _unfit(snapshot: Snapshot) -> list[str]:
-    """Why delta-rs may not remove and add files there."""
+def _feature_problems(snapshot: Snapshot) -> list[str]:
+    """Return the reasons why delta-rs may not remove and add files there."""
     reasons = spark_reasons(snapshot)
     if next(iter(snapshot.handle.deletion_vectors()), None) is not None:
         reasons.append("deletion vectors")
     if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
-        reasons.append("delta.appendOnly: no row may be taken out")
+        reasons.append("delta.appendOnly: no row may be removed")
     return [f"{snapshot.location.url} has {reason}" for reason in reasons]
 
 
-def _version_then(
-    snapshot: Snapshot, to: int | None, known: PublishedTable | None, context: SinkContext
+def _find_target(
+    snapshot: Snapshot, to: int | None, reported: PublishedTable | None, context: SinkContext
 ) -> PublishedTable | None:
-    """The version that entry `to` made, or the one below this pipeline's first; None: there was no table."""
+    """Return the version that entry `to` created, or the one before this pipeline's first. None: there was no table."""
     if to is None:
         first = _first_own(snapshot, context)
-        return _version(snapshot, first - 1) if first > 0 else None
-    if known is not None:
-        there = read_commit(snapshot.location, known.version)
-        if there is not None and there.sha == known.log_hash and there.txn(context.app_id) == to:
-            return known
-    done = find_commit(snapshot, context.app_id, to)
-    if done is None:
+        return _published_version(snapshot, first - 1) if first > 0 else None
+    if reported is not None:
+        commit = read_commit(snapshot.location, reported.version)
+        if commit is not None and commit.sha == reported.log_hash and commit.txn(context.app_id) == to:
+            return reported
+    committed = find_commit(snapshot, context.app_id, to)
+    if committed is None:
         raise Rejected(
-            f"{snapshot.location.url}: its log does not tell any more which version checkpoint {to} made: commit files "
-            "are gone, or the table was made again",
+            f"{snapshot.location.url}: its log no longer shows which version checkpoint {to} made: commit files are "
+            "gone, or the table was created again",
             help=_NO_WAY_BACK,
             reason="LOG_CLEANED",
         )
-    return PublishedTable(uri=snapshot.location.url, version=done.version, log_hash=done.log_hash)
+    return PublishedTable(uri=snapshot.location.url, version=committed.version, log_hash=committed.log_hash)
 
 
 def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
-    """The version of this pipeline's first publication."""
+    """Return the version of this pipeline's first publication."""
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
     first = -1
     for version in range(snapshot.version, -1, -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
             raise Rejected(
-                f"{snapshot.location.url}: its log does not tell any more what was there before this pipeline: commit "
+                f"{snapshot.location.url}: its log no longer shows what was there before this pipeline: commit "
                 f"{version} is gone",
                 help=_NO_WAY_BACK,
                 reason="LOG_CLEANED",
             )
-        if commit.txn(owner) == number:  # one of the same name that was here before is another one
+        if commit.txn(owner) == number:  # an earlier pipeline of the same name has another number
             first = version
     if first < 0:
         raise Rejected(
-            f"{snapshot.location.url} says that this pipeline has published to it, and none of its commits does: the "
-            "table was made again or copied",
+            f"{snapshot.location.url} says that this pipeline has published to it, but none of its commits does: the "
+            "table was created again or copied",
             help=_NO_WAY_BACK,
             reason="LOG_CLEANED",
         )
     return first
 
 
-def _version(snapshot: Snapshot, version: int) -> PublishedTable:
+def _published_version(snapshot: Snapshot, version: int) -> PublishedTable:
     commit = read_commit(snapshot.location, version)
     assert commit is not None
     return PublishedTable(uri=snapshot.location.url, version=version, log_hash=commit.sha)
 
 
-def _gone(snapshot: Snapshot, to: PublishedTable | None) -> list[str]:
-    """Files of the version that are missing or changed."""
+def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> list[str]:
+    """Return the problem that files of the version are missing or changed, if so."""
     if to is None:
         return []
     files = [file.staged() for file in live_files(version_of(snapshot, to.version))]
-    lost = missing_files(snapshot.location, files)
-    if not lost:
+    missing = missing_files(snapshot.location, files)
+    if not missing:
         return []
     return [
-        f"{len(lost)} of {len(files)} files of version {to.version} of {snapshot.location.url} are gone, first "
-        f"{lost[0]!r}: a VACUUM?"
+        f"{len(missing)} of {len(files)} files of version {to.version} of {snapshot.location.url} are gone, first "
+        f"{missing[0]!r}: a VACUUM?"
     ]
 
 
-def _ours(context: SinkContext) -> dict[str, int | None]:
+def _own_app_ids(context: SinkContext) -> dict[str, int | None]:
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
     return {context.app_id: None, dataclasses.replace(context, through=True).app_id: None, owner: number}
 
 
 def _own_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
-    """The live files that this pipeline's entries have added, by path."""
-    own = f"tidegate/{context.uid}-{context.sink}"
-    return {file.path: file for file in live_files(snapshot, containing=own) if _entry(file.path, own)}
+    """Return the live files that this pipeline's entries have added, by path."""
+    prefix = f"tidegate/{context.uid}-{context.sink}"
+    return {
+        file.path: file for file in live_files(snapshot, containing=prefix) if _staging_checkpoint(file.path, prefix)
+    }
 
 
-def _entry(path: str, own: str) -> int:
-    """Whose checkpoint's attempt staged a file; 0: none of this sink's."""
-    folder, _, rest = path.removeprefix(own).partition("/")
-    return int(rest.split("/")[0]) if path.startswith(own) and folder in ("", ".through") else 0
+def _staging_checkpoint(path: str, prefix: str) -> int:
+    """Return the checkpoint whose attempt staged a file. 0: it is not a file of this sink."""
+    folder, _, path_below = path.removeprefix(prefix).partition("/")
+    return int(path_below.split("/")[0]) if path.startswith(prefix) and folder in ("", ".through") else 0
 
 
-def _taken_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
-    """Whether somebody else has taken out a file that this pipeline has added since."""
-    own, ours = f"tidegate/{context.uid}-{context.sink}", _ours(context)
+def _is_rewritten_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
+    """Return whether somebody else has removed a file that this pipeline has added since then."""
+    prefix, ours = f"tidegate/{context.uid}-{context.sink}", _own_app_ids(context)
     for version in range(since + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
             return True
         if any(commit.txn(app_id) is not None for app_id in ours):
             continue
-        if any(_entry(path, own) for path in commit.removed_paths()):
+        if any(_staging_checkpoint(path, prefix) for path in commit.removed_paths()):
             return True
     return False

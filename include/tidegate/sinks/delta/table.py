@@ -1,4 +1,4 @@
-"""What appends to and upserts into Delta tables have in common: who owns the table, what fits, how it is staged."""
+"""The common part of the sinks that append to and upsert into Delta tables: ownership, schema, staging, publishing."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ __all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "refuse_unsafe_sto
 Evolution = Literal["refuse", "add"]
 
 MERGED = "merged-"
-"""Begins the names of folders that a publisher writes, beside those of the attempts that staged."""
+"""The prefix of the folders that publishers write, next to those of the attempts that staged."""
 
 
 class StagedBatch(Struct, frozen=True, kw_only=True):
-    """A committable: what one attempt staged."""
+    """A committable: the files that one attempt staged."""
 
     columns: Json
     """The output's schema, as Delta writes it."""
     files: list[StagedFile]
-    """Rows to be added: they become files of the table as they are."""
+    """Files with rows to add. They become files of the table unchanged."""
     deletes: list[StagedFile] = []
-    """Rows whose keys are to be removed: read once, then of no use."""
+    """Files with rows whose keys must be removed. They are read once."""
     not_null: list[str] = []
-    """Columns that the table wanted without nulls, and that hold none."""
+    """Columns that are NOT NULL in the table, and hold no null here."""
     since: int | None = None
     """In an interval pipeline: the table's version before this was staged. None: there was no table."""
 
 
 class DeltaSink(ExactlyOnceSink):
-    """A Delta table that one sink of one pipeline publishes to; others may write to it, too."""
+    """A Delta table that one sink of one pipeline publishes to. Others may write to it, too."""
 
     writes_through = True
     rewrites: ClassVar[bool]
-    """Whether publishing replaces rows, not only adds some."""
+    """True: publishing replaces rows. False: it only adds rows."""
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class DeltaSink(ExactlyOnceSink):
         }
 
     def problems(self) -> list[str]:
-        found = path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        problems = path_problems(self.path) + list_problems("partition_by", self.partition_by)
         if self.schema_evolution not in ("refuse", "add"):
-            found.append(f'schema_evolution is {self.schema_evolution!r}: say "refuse" or "add"')
-        return found + property_problems(self.properties)
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        return problems + property_problems(self.properties)
 
     def check(self, context: SinkContext) -> None:
         snapshot = self.open(context)
@@ -139,14 +139,14 @@ class DeltaSink(ExactlyOnceSink):
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         interval = publication.interval
-        there = head.last is not None and head.last >= publication.id
-        if there and interval is None and not publication.through:
+        is_published = head.last is not None and head.last >= publication.id
+        if is_published and interval is None and not publication.through:
             return None  # The caller finds it in the head that it reads next.
         location = locate(context.place, self.path)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
         folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
         if head.version is None:
-            done = self._publish_first(location, batches, stamp, folder)
+            committed = self._publish_first(location, batches, stamp, folder)
         else:
             snapshot = open_table(location, head.version)
             if snapshot is None or snapshot.txn(context.app_id) != head.last:
@@ -154,21 +154,23 @@ class DeltaSink(ExactlyOnceSink):
             self.refuse_target(snapshot, context)
             if interval is not None:
                 ready = self.evolved(snapshot, batches, stamp)
-                done = self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
+                committed = (
+                    self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
+                )
             elif self.spark_reasons(snapshot):
-                done = self.publish_by_spark(snapshot, batches, stamp, context)
+                committed = self.publish_by_spark(snapshot, batches, stamp, context)
             else:
                 ready = self.evolved(snapshot, batches, stamp)
-                done = self.publish_next(ready, batches, stamp, folder) if ready else None
+                committed = self.publish_next(ready, batches, stamp, folder) if ready else None
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
-        return published(location, done, rows)
+        return published(location, committed, rows)
 
     def skipped(self, id: int, context: SinkContext) -> bool:
         snapshot = self.open(context)
         return snapshot is not None and went_past(snapshot, context.app_id, id)
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        batches = [msgspec.convert(each, StagedBatch) for each in committables]
+        batches = [msgspec.convert(committable, StagedBatch) for committable in committables]
         files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
         return missing_files(locate(context.place, self.path), files)
 
@@ -188,7 +190,8 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
         self.refuse_target(snapshot, context)
-        return published(location, go_back(snapshot, publication, stamp_of(publication, context), context), None)
+        committed = go_back(snapshot, publication, stamp_of(publication, context), context)
+        return published(location, committed, None)
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
@@ -199,8 +202,8 @@ class DeltaSink(ExactlyOnceSink):
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self.open(context)
         find = publication_of if context.by_interval else find_commit
-        done = find(snapshot, context.app_id, id) if snapshot else None
-        return published(locate(context.place, self.path), done, None)
+        committed = find(snapshot, context.app_id, id) if snapshot else None
+        return published(locate(context.place, self.path), committed, None)
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:
         verify(locate(context.place, self.path), at.version, at.log_hash)
@@ -213,17 +216,18 @@ class DeltaSink(ExactlyOnceSink):
     def discard(self, context: SinkContext, staging: Staging) -> None:
         locate(context.place, self.path).remove_folder(staging.folder(context))
 
-    # --- for the two kinds ---------------------------------------------------------------------------------
+    # --- for subclasses ------------------------------------------------------------------------------------
 
     def open(self, context: SinkContext) -> Snapshot | None:
-        """The table's head, if this sink may publish there; None: there is no table yet."""
+        """Open the table's latest version. Raise Invalid if this sink may not publish there. None: there is no table
+        yet."""
         snapshot = open_table(locate(context.place, self.path))
         if snapshot is not None:
             self.refuse_target(snapshot, context)
         return snapshot
 
     def refuse_target(self, snapshot: Snapshot, context: SinkContext) -> None:
-        """Invalid if publishing there would lose or double rows, or break a promise of the table."""
+        """Raise Invalid if publishing there would lose or duplicate rows, or break a guarantee of the table."""
         if not self.take_over:
             refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
         refuse_unsafe(snapshot, rewrites=self.rewrites or context.by_interval)
@@ -239,40 +243,41 @@ class DeltaSink(ExactlyOnceSink):
             )
 
     def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
-        """The output as a Delta schema, or Invalid with every reason why the table cannot take it."""
+        """Return the output's Delta schema. Raise Invalid with all reasons why the table cannot take it."""
         return self.fitting(msgspec.json.decode(frame.schema.json()), context, snapshot)
 
     def fitting(self, output: Json, context: SinkContext, snapshot: Snapshot | None) -> Json:
-        """The same of an output's schema in Spark's words."""
+        """Do the same for an output's schema in Spark's JSON form."""
         schema = from_spark(output)
-        found = schema_problems(schema, self.partition_by) + self.output_problems(schema)
-        if not found and snapshot is not None:
+        problems = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        if not problems and snapshot is not None:
             allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
             if self.spark_reasons(snapshot):
                 allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
-            found = [each.text for each in differences(schema, snapshot.schema) if each.kind not in allowed]
-        if found:
-            where = locate(context.place, self.path).url
+            changes = differences(schema, snapshot.schema)
+            problems = [change.text for change in changes if change.kind not in allowed]
+        if problems:
+            url = locate(context.place, self.path).url
             raise Invalid(
-                "\n    ".join([f"sink {context.sink}: the output does not fit {where}:", *found]),
+                "\n    ".join([f"sink {context.sink}: the output does not fit {url}:", *problems]),
                 expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
                 help="change the last stage before the sink"
-                + ("" if self.schema_evolution == "add" else ', or say schema_evolution="add" for new columns'),
+                + ("" if self.schema_evolution == "add" else ', or set schema_evolution="add" for new columns'),
                 reason="BAD_OUTPUT",
             )
         return schema
 
     def output_problems(self, schema: Json) -> list[str]:
-        """What else is wrong with an output of this schema."""
+        """Return other problems of an output with this schema."""
         return []
 
     @abstractmethod
     def spark_reasons(self, snapshot: Snapshot) -> list[str]:
-        """Why this table can be published to by delta-spark only."""
+        """Return the reasons why only delta-spark can publish to this table."""
 
     @abstractmethod
     def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
-        """The files of a table's first version."""
+        """Return the files of a table's first version."""
 
     @abstractmethod
     def publish_next(
@@ -289,7 +294,7 @@ class DeltaSink(ExactlyOnceSink):
         context: SinkContext,
         folder: str,
     ) -> Committed | None:
-        """Commit the batches right after `snapshot`, in place of what their interval has there."""
+        """Commit the batches right after `snapshot`, replacing their interval's rows."""
         raise NotImplementedError
 
     @abstractmethod
@@ -299,15 +304,15 @@ class DeltaSink(ExactlyOnceSink):
         """Commit the batches through delta-spark, for a table that needs it."""
 
     def evolved(self, snapshot: Snapshot, batches: Iterable[StagedBatch], stamp: CommitStamp) -> Snapshot | None:
-        """The table with all columns that the batches have: as it is, or after a commit that adds some.
+        """Return the table with all columns of the batches, after a commit that adds those that it lacks.
 
-        None: somebody else committed first. What no longer fits, though it was decided, is Invalid.
+        None: somebody else committed first. Raise Invalid if the decided rows no longer fit the table.
         """
         schemas = [batch.columns for batch in batches]
-        found = [each for schema in schemas for each in differences(schema, snapshot.schema)]
+        changes = [change for schema in schemas for change in differences(schema, snapshot.schema)]
         allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
-        wanted = {field["name"]: field for schema in schemas for field in schema["fields"]}
-        unfit = [each.text for each in found if each.kind not in allowed]
+        fields = {field["name"]: field for schema in schemas for field in schema["fields"]}
+        unfit = [change.text for change in changes if change.kind not in allowed]
         required = required_columns(snapshot.schema)
         for batch in batches:
             unfit += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
@@ -315,14 +320,15 @@ class DeltaSink(ExactlyOnceSink):
             raise Invalid(
                 "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
                 expected="the schema that the table had when the checkpoint was made",
-                help="change the table back, then run again: what is decided is published then",
+                help="change the table back, then run again: the pending checkpoints are published then",
                 reason="TABLE_CHANGED",
             )
-        new = [wanted[name] for name in dict.fromkeys(each.column for each in found if each.kind == "new")]
-        if not new:
+        new_names = dict.fromkeys(change.column for change in changes if change.kind == "new")
+        if not new_names:
             return snapshot
-        done = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
-        return open_table(snapshot.location, done.version) if done else None
+        new_fields = [fields[name] for name in new_names]
+        committed = add_columns(snapshot, new_fields, dataclasses.replace(stamp, publishes=False))
+        return open_table(snapshot.location, committed.version) if committed else None
 
     def _publish_first(
         self, location: Location, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
@@ -339,7 +345,8 @@ class DeltaSink(ExactlyOnceSink):
 
 
 def refuse_unsafe_store(location: Location) -> None:
-    """Invalid if two could both commit the same version there, and the later one would overwrite the other."""
+    """Raise Invalid if two publishers could commit the same version there, so that the later one overwrites the
+    other."""
     locked = {"aws_s3_locking_provider", "s3_locking_provider"} & {name.lower() for name in location.options}
     if location.is_local or locked or os.environ.get("AWS_S3_LOCKING_PROVIDER"):
         return  # with a lock of its own, delta-rs needs no condition
@@ -348,42 +355,44 @@ def refuse_unsafe_store(location: Location) -> None:
     try:
         ObjectStore(location.url, location.options).refuse_unsafe()
     except Invalid as error:
-        if error.reason != "BAD_STORE":  # one that only delta-rs knows: it says itself what it cannot do
+        if error.reason != "BAD_STORE":  # a store that only delta-rs knows: it reports its own limits
             raise
 
 
 def united(batches: Sequence[StagedBatch]) -> Json:
-    """One schema that has all columns of the batches."""
+    """Return one schema with all columns of the batches."""
     fields = {field["name"]: field for batch in reversed(batches) for field in batch.columns["fields"]}
     names = dict.fromkeys(field["name"] for batch in batches for field in batch.columns["fields"])
     return {"type": "struct", "fields": [fields[name] for name in names]}
 
 
 def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[StagedBatch]:
-    """What was staged, oldest first; Corrupt if any of it is gone: a VACUUM, or a clean-up by hand."""
+    """Return the staged batches, oldest first. Raise Corrupt if files are gone: after a VACUUM, or a clean-up by
+    hand."""
     try:
-        batches = [msgspec.convert(each, StagedBatch) for each in publication.committables]
+        batches = [msgspec.convert(committable, StagedBatch) for committable in publication.committables]
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",
             expected="a committable of this sink",
-            help="was the sink's kind changed while something was still to be published? Change it back, run once",
+            help="was the sink's kind changed while a checkpoint was pending? Change it back, and run once",
             reason="BAD_COMMITTABLE",
         ) from error
     files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
-    if gone := missing_files(location, files):
+    missing = missing_files(location, files)
+    if missing:
         raise Corrupt(
-            f"sink {context.sink}: {len(gone)} of {len(files)} files that checkpoint {publication.id} staged "
-            f"in {location.url} are gone or changed, first {gone[0]!r}",
+            f"sink {context.sink}: {len(missing)} of {len(files)} files that checkpoint {publication.id} staged "
+            f"in {location.url} are gone or changed, first {missing[0]!r}",
             expected="every staged file as the job wrote it, until it is published",
-            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older one",
+            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older checkpoint",
             reason="STAGED_FILES_GONE",
         )
     return batches
 
 
 def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
-    """What goes into the log beside the rows."""
+    """Return the data that goes into the log with the rows."""
     faults = ("S5.through.before", "S5.through.after") if publication.through else PUBLISHING
     return CommitStamp(
         app_id=context.app_id,
@@ -398,14 +407,14 @@ def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
     )
 
 
-def published(location: Location, done: Committed | None, rows: int | None) -> PublishedTable | None:
-    """The answer to the coordinator."""
-    if done is None:
+def published(location: Location, committed: Committed | None, rows: int | None) -> PublishedTable | None:
+    """Return the result for the coordinator."""
+    if committed is None:
         return None
-    return PublishedTable(uri=location.url, version=done.version, log_hash=done.log_hash, rows=rows)
+    return PublishedTable(uri=location.url, version=committed.version, log_hash=committed.log_hash, rows=rows)
 
 
 def staged_result(batch: StagedBatch, rows: int) -> Prepared:
-    """The answer of `prepare`."""
+    """Return the result of `prepare`."""
     files = [*batch.files, *batch.deletes]
     return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))

@@ -1,9 +1,9 @@
-"""Publishing through delta-spark, for tables whose rules delta-rs does not keep (delta/log/features.py).
+"""Publish through delta-spark, for tables with features that delta-rs does not support (delta/log/features.py).
 
-Spark skips a write whose txnVersion is not above the last one of its txnAppId, without a word; so the table
-is asked afterwards. Spark cannot be told which version to commit: it rebases on what others commit meanwhile.
-Not for tables on local disks that others write to at the same time: delta-spark has no exclusion between
-processes there, and a commit can be lost; nor does it sync what it writes, so it is synced afterwards.
+Spark silently skips a write whose txnVersion is not above the last one of its txnAppId, so the table's log is checked
+afterwards. The version to commit cannot be passed to Spark: it rebases on concurrent commits. Do not use this for
+tables on local disks that others write to at the same time: delta-spark does not exclude other processes there, and a
+commit can be lost. Nor does it sync its files, so they are synced afterwards.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def append_by_spark(
 ) -> Committed | None:
     """Add the batches' rows as one delta-spark commit."""
     session = _session(snapshot, context)
-    _claim(session, snapshot, stamp)
+    _record_owner(session, snapshot, stamp)
     seams.fault(stamp.faults[0])
     frames = [_read(session, snapshot, batch.files, batch.columns) for batch in batches if batch.files]
     if frames:
-        rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        rows = functools.reduce(lambda first, second: first.unionByName(second, allowMissingColumns=True), frames)
         _append(rows, snapshot, stamp.app_id, stamp.id, stamp, evolve)
-    return _settle(session, snapshot, stamp)
+    return _find_or_add_commit(session, snapshot, stamp)
 
 
 def merge_by_spark(
@@ -58,11 +58,11 @@ def merge_by_spark(
     stamp: CommitStamp,
     context: SinkContext,
 ) -> Committed | None:
-    """Replace the batches' rows by key as one delta-spark MERGE: the greatest order_by counts, then the last batch."""
+    """Replace the batches' rows by key in one delta-spark MERGE: the greatest order_by counts, then the last batch."""
     session = _session(snapshot, context)
-    _claim(session, snapshot, stamp)
+    _record_owner(session, snapshot, stamp)
     changes = _changes(session, snapshot, batches, keys, order_by)
-    counts = _not_late(order_by)
+    counts = _is_not_late_condition(order_by)
     names = [field["name"] for field in snapshot.schema["fields"] if field["name"] in changes.columns]
     view = f"tidegate_{stamp.attempt}"
     changes.createOrReplaceTempView(view)
@@ -88,7 +88,7 @@ def merge_by_spark(
         for key in settings:
             session.conf.unset(key)
         session.catalog.dropTempView(view)
-    return _settle(session, snapshot, stamp)
+    return _find_or_add_commit(session, snapshot, stamp)
 
 
 def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
@@ -96,40 +96,43 @@ def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
         raise Unavailable(
             f"{snapshot.location.url} is published by delta-spark, and this process has no Spark",
             expected="a process that may start Spark, because of the table's features",
-            help="it is published by the next job of this pipeline, or by `tidegate run`",
+            help="the next job of this pipeline publishes it, or `tidegate run`",
             reason="NEEDS_SPARK",
         )
     return context.spark()
 
 
-def _claim(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> None:
-    """Note the owner once, in a commit of its own: delta-spark takes one transaction per commit."""
+def _record_owner(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> None:
+    """Record the owner once, in a separate commit: delta-spark takes one transaction per commit."""
     if snapshot.txn(stamp.owner[0]) is None:
         _append_nothing(session, snapshot, *stamp.owner, stamp)
 
 
-def _settle(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
-    """What the table says afterwards. A merge that changes nothing makes no commit, so one is made for it."""
+def _find_or_add_commit(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
+    """Return the commit that the table's log shows. A merge that changes nothing makes no commit, so one is added for
+    it."""
     seams.fault(stamp.faults[1])
-    done = _look(snapshot, stamp)
-    if done is None:
+    committed = _find_synced_commit(snapshot, stamp)
+    if committed is None:
         _append_nothing(session, snapshot, stamp.app_id, stamp.id, stamp)
-        done = _look(snapshot, stamp)
-    return done
+        committed = _find_synced_commit(snapshot, stamp)
+    return committed
 
 
-def _look(snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
+def _find_synced_commit(snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
     now = open_table(snapshot.location)
-    done = find_commit(now, stamp.app_id, stamp.id) if now else None
-    if done is not None:
-        sync_commit(snapshot.location, done.version)
-    return done
+    committed = find_commit(now, stamp.app_id, stamp.id) if now else None
+    if committed is not None:
+        sync_commit(snapshot.location, committed.version)
+    return committed
 
 
 def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp) -> None:
-    filled = ("delta.identity.start", "delta.generationExpression")  # by Spark only
+    generated_keys = ("delta.identity.start", "delta.generationExpression")  # such columns are filled by Spark only
     names = [
-        field["name"] for field in snapshot.schema["fields"] if not any(key in field["metadata"] for key in filled)
+        field["name"]
+        for field in snapshot.schema["fields"]
+        if not any(key in field["metadata"] for key in generated_keys)
     ]
     empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(quoted, names)).limit(0)
     _append(empty, snapshot, app_id, version, stamp, False)
@@ -141,8 +144,8 @@ def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stam
     writer.option("userMetadata", _metadata(stamp)).save(snapshot.location.url)
 
 
-def _not_late(order_by: Sequence[str]) -> str:
-    """Structs compare field by field, and null is least in them."""
+def _is_not_late_condition(order_by: Sequence[str]) -> str:
+    """Return the condition that a row is not older. Structs compare field by field, with null as the smallest value."""
     if not order_by:
         return "true"
     ours, theirs = (", ".join(f"{side}.{quoted(name)}" for name in order_by) for side in "st")
@@ -167,29 +170,30 @@ def _changes(
         for files, deleted in ((batch.files, False), (batch.deletes, True))
         if files
     ]
-    rows = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    rows = functools.reduce(lambda first, second: first.unionByName(second, allowMissingColumns=True), frames)
     greatest = [f.col(quoted(name)).desc_nulls_last() for name in order_by]
     last = Window.partitionBy(*map(quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
     return rows.withColumn(_ORDER, f.row_number().over(last)).where(f"{_ORDER} = 1").drop(_ORDER)
 
 
 def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json) -> DataFrame:
-    """Staged rows as they were. Which partition a file is of is told by its record; by its folder only where the two
-    agree, for then one scan reads many partitions. Files that we wrote ourselves lie in no partition's folder."""
+    """Read staged rows unchanged. A file's partition comes from its record. Where its folder agrees with the record,
+    one scan reads many partitions. Files that publishers wrote are not in partition folders."""
     base = "/".join(files[0].path.split("/")[:4])
-    in_folders = [file for file in files if _told_by_folder(file, base, columns)]
-    others: dict[tuple[tuple[str, str | None], ...], list[StagedFile]] = {}
+    in_folders = [file for file in files if _folder_shows_partition(file, base, columns)]
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[StagedFile]] = {}
     for file in files:
         if file not in in_folders:
-            others.setdefault(tuple(sorted(file.partition.items())), []).append(file)
-    frames = [_scan(session, snapshot, group, columns) for group in others.values()]
+            by_partition.setdefault(tuple(sorted(file.partition.items())), []).append(file)
+    frames = [_scan(session, snapshot, group, columns) for group in by_partition.values()]
     if in_folders:
         frames.insert(0, _scan(session, snapshot, in_folders, columns, base))
-    return functools.reduce(lambda one, other: one.unionByName(other), frames)
+    return functools.reduce(lambda first, second: first.unionByName(second), frames)
 
 
-def _told_by_folder(file: StagedFile, base: str, columns: Json) -> bool:
-    folders = [each for each in file.path[len(base) + 1 :].split("/") if not each.startswith(f"{_DELETED}=")]
+def _folder_shows_partition(file: StagedFile, base: str, columns: Json) -> bool:
+    parts = file.path[len(base) + 1 :].split("/")
+    folders = [part for part in parts if not part.startswith(f"{_DELETED}=")]
     try:
         return partition_values("/".join(folders), columns, tuple(file.partition)) == file.partition
     except Corrupt:
@@ -199,7 +203,7 @@ def _told_by_folder(file: StagedFile, base: str, columns: Json) -> bool:
 def _scan(
     session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json, base: str | None = None
 ) -> DataFrame:
-    """Rows of files whose folders below `base` name their partitions; without it, of files of one partition.
+    """Read files whose folders below `base` name their partitions. Without `base`, the files are of one partition.
 
     Timestamps in folder names are microseconds (delta/files/partitions.py).
     """

@@ -1,9 +1,9 @@
-"""Rows of a Delta table replaced, added and removed by key, visible exactly once.
+"""Replace, add and remove rows of a Delta table by key, visible exactly once.
 
-prepare   Spark writes the changed rows into a folder inside the table, those to be removed apart from the
-          others; two rows with one key are settled by order_by, or refused
-publish   the files that hold a changed key are written anew without it (delta/rewrite.py), then one
-          commit removes them, and adds what stayed and the staged rows
+prepare   Spark writes the changed rows into a folder inside the table, with rows to be removed in files of their
+          own; of two rows with one key, order_by decides which one counts, or both are refused
+publish   files that hold a changed key are rewritten without it (delta/rewrite.py), then one commit removes the
+          old files, and adds the rewritten files and the staged rows
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ if TYPE_CHECKING:
 __all__ = ["DeltaUpsert"]
 
 _DELETED = "tidegate_deleted"
-"""A partition column of the staged files: rows to be removed lie in a folder of their own."""
+"""A partition column of the staged files: rows to be removed are in a folder of their own."""
 
 _KEY_TYPES = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
 
 class DeltaUpsert(DeltaSink):
-    """Keeps one row per key in a Delta table.
+    """Keep one row per key in a Delta table.
 
-    keys: the columns that tell rows apart. Null is a value like any other: null equals null.
-    order_by: of several rows with one key, the one with the greatest values here counts (null is least), also
-        against the row that the table holds: a late row never replaces a newer one. Of equals the later
-        checkpoint counts. A removed row leaves no trace, so what comes later, even if it is older, adds one.
-        Without order_by the later checkpoint counts; and within one checkpoint, rows with one key (and equal
-        order_by) must be copies of each other, or are refused.
-    delete_when: a SQL condition on the row; where it is true, the key's row is removed.
+    keys: the columns that identify a row. Null is a value like any other: null equals null.
+    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest), also
+        against the row in the table: a late row never replaces a newer one. Of equal rows, that of the later
+        checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+        Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
+        must be copies of each other, or are refused.
+    delete_when: a SQL condition on the row. If it is true, the key's row is removed.
     omit: columns that delete_when needs and the table should not have.
     path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
 
-    Behind a stream that replaces rows (an aggregate …), the keys whose rows that stream takes back are removed.
+    After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
 
-    While publishing, the keys of the changed rows are held in memory; the table is streamed.
+    While publishing, the keys of the changed rows are in memory; the table is streamed.
     """
 
     kind: ClassVar[str] = "delta-upsert"
@@ -118,23 +118,23 @@ class DeltaUpsert(DeltaSink):
         }
 
     def problems(self) -> list[str]:
-        found = super().problems()
+        problems = super().problems()
         if not self.keys:
-            found.append("keys is empty: name the columns that tell rows apart, or use DeltaAppend")
-        for what, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
-            found += list_problems(what, names)
+            problems.append("keys is empty: name the columns that identify a row, or use DeltaAppend")
+        for argument, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
+            problems += list_problems(argument, names)
         for name in sorted(set(self.omit) & {*self.keys, *self.order_by, *self.partition_by}):
-            found.append(f"omit names {name!r}, which the table needs as a key, order or partition column")
+            problems.append(f"omit names {name!r}, which the table needs as a key, order or partition column")
         if self.delete_when is not None and not self.delete_when.strip():
-            found.append("delete_when is empty: write a SQL condition, or leave it out")
+            problems.append("delete_when is empty: write a SQL condition, or leave it out")
         if self.properties.get("delta.appendOnly") == "true":
-            found.append("table property delta.appendOnly: an upsert replaces rows")
-        return found
+            problems.append("table property delta.appendOnly: an upsert replaces rows")
+        return problems
 
     def interval_problems(self) -> list[str]:
         return [
-            "an upsert cannot replace one interval's rows, for what a key shows depends on the order in which intervals"
-            " come: use DeltaAppend, or sources that read whatever is new"
+            "an upsert cannot replace one interval's rows, since a key's row depends on the order in which intervals"
+            " come: use DeltaAppend, or sources that read all new data"
         ]
 
     def update_problems(self, stream: str) -> list[str]:
@@ -143,20 +143,19 @@ class DeltaUpsert(DeltaSink):
         return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
 
     def output_problems(self, schema: Json) -> list[str]:
-        by_name, found = columns(schema), []
+        types = {name: field["type"] for name, field in columns(schema).items()}
+        problems = []
         for name in self.keys:
-            if name not in by_name:
-                found.append(f"key column {name!r} is not in the output ({', '.join(by_name)})")
-            elif not isinstance(kind := by_name[name]["type"], str) or (
-                kind not in _KEY_TYPES and not kind.startswith("decimal")
-            ):
-                found.append(f"key column {name!r} is {render(kind)}: keys need a type with plain equality")
+            if name not in types:
+                problems.append(f"key column {name!r} is not in the output ({', '.join(types)})")
+            elif not _is_key_type(types[name]):
+                problems.append(f"key column {name!r} is {render(types[name])}: keys need a type with plain equality")
         for name in self.order_by:
-            if name not in by_name:
-                found.append(f"order_by column {name!r} is not in the output ({', '.join(by_name)})")
-            elif not isinstance(kind := by_name[name]["type"], str):
-                found.append(f"order_by column {name!r} is {render(kind)}, which has no order")
-        return found
+            if name not in types:
+                problems.append(f"order_by column {name!r} is not in the output ({', '.join(types)})")
+            elif not isinstance(types[name], str):
+                problems.append(f"order_by column {name!r} is {render(types[name])}, which has no order")
+        return problems
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._prepare(frame, None, context, staging)
@@ -170,13 +169,13 @@ class DeltaUpsert(DeltaSink):
         self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
     ) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
-        kept = frame.drop(*self.omit)
-        schema = self.output_schema(kept, context, snapshot)
+        output = frame.drop(*self.omit)
+        schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.folder(context)
-        batch = self._stage(frame, withdrawn, schema, location, folder)
-        batch = self._settled(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
-        not_null = refuse_nulls(kept, snapshot, batch.files, context)
+        batch = self._write_rows(frame, withdrawn, schema, location, folder)
+        batch = self._settle_keys(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
+        not_null = refuse_nulls(output, snapshot, batch.files, context)
         seams.fault("S4.stage.after")
         rows = sum(file.rows for file in (*batch.files, *batch.deletes))
         if not rows and snapshot is not None:
@@ -186,15 +185,15 @@ class DeltaUpsert(DeltaSink):
         )
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Remove staged deletes, and what publishers wrote that lost their race or died. Never what the
-        publishing commit named: those are the table's own files, also of its older versions."""
+        """Remove staged deletes, and the files of publishers that lost their race or died. Files that the publishing
+        commit named are never removed: they belong to the table, also to its older versions."""
         location = locate(context.place, self.path)
         snapshot = open_table(location)
-        done = find_commit(snapshot, context.app_id, staging.checkpoint) if snapshot else None
-        if done is None:
-            return  # Its commit file is gone: nothing tells any more what the table needs.
-        found = read_commit(location, done.version)
-        named = found.added_paths() if found else set()
+        committed = find_commit(snapshot, context.app_id, staging.checkpoint) if snapshot else None
+        if committed is None:
+            return  # Its commit file is gone: it is unknown what the table needs.
+        commit = read_commit(location, committed.version)
+        named = commit.added_paths() if commit else set()
         entry = staging.folder(context).rsplit("/", 1)[0]
         location.remove_files(
             path
@@ -219,26 +218,26 @@ class DeltaUpsert(DeltaSink):
         live = {file.path: file for file in live_files(snapshot) if keys.may_touch(file)}
         sources = list(map(InputFile.of, live.values()))
         if self.order_by:
-            settled = self._newest(table, sources, batches)
-            keys, new = settled.won, self._counting_rows(table, batches, settled, folder)
+            newest_rows = self._newest(table, sources, batches)
+            keys, new = newest_rows.won, self._counting_rows(table, batches, newest_rows, folder)
         else:
             new = self._new_rows(table, batches, folder)
-        gone, stayed = rewrite(table, sources, self.keys, _held(keys), f"{folder}/kept")
-        added = [*stayed, *new]
-        done = replace(snapshot, added, [live[source.path] for source in gone], stamp)
-        if done is None or not _names(snapshot.location, done, added):
-            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: ours is of no use.
-        return done
+        changed, rewritten = rewrite(table, sources, self.keys, _has_key(keys), f"{folder}/kept")
+        added = [*rewritten, *new]
+        committed = replace(snapshot, added, [live[source.path] for source in changed], stamp)
+        if committed is None or not _commit_names(snapshot.location, committed, added):
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+        return committed
 
     def publish_by_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
         return merge_by_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
-    def _stage(
+    def _write_rows(
         self, frame: DataFrame, withdrawn: DataFrame | None, schema: Json, location: Location, folder: str
     ) -> StagedBatch:
-        """The changed rows as Spark wrote them."""
+        """Write the changed rows with Spark."""
         if self.delete_when is None and withdrawn is None:
             written = write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
             return StagedBatch(
@@ -249,41 +248,42 @@ class DeltaUpsert(DeltaSink):
         names = list(map(quoted, columns(schema)))
         rows = frame.selectExpr(*names, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
         if withdrawn is not None:
-            gone = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
-            rows = rows.unionByName(_without(gone, frame, self.keys))
+            deletes = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
+            rows = rows.unionByName(_without(deletes, frame, self.keys))
         written = write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
         files = stage(location, folder, marked, (_DELETED, *self.partition_by), written=written)
-        sorted_out: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
+        files_by_mark: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
         for file in files:
-            sorted_out[file.partition[_DELETED]].append(file.without_partition(_DELETED))
-        return StagedBatch(columns=schema, files=sorted_out["false"], deletes=sorted_out["true"])
+            files_by_mark[file.partition[_DELETED]].append(file.without_partition(_DELETED))
+        return StagedBatch(columns=schema, files=files_by_mark["false"], deletes=files_by_mark["true"])
 
-    def _settled(self, batch: StagedBatch, table: Table, folder: str) -> StagedBatch:
-        """The batch with one row for each key."""
+    def _settle_keys(self, batch: StagedBatch, table: Table, folder: str) -> StagedBatch:
+        """Return the batch with one row for each key."""
         import pyarrow.compute as pc
 
         marked = [(file, False) for file in batch.files] + [(file, True) for file in batch.deletes]
         sources = [InputFile.of(file) for file, _ in marked]
-        lost = outdated_rows(table, sources, self.keys, self.order_by, [mark for _, mark in marked])
-        if not lost:
+        outdated = outdated_rows(table, sources, self.keys, self.order_by, [mark for _, mark in marked])
+        if not outdated:
             return batch
 
-        def outdated(rows: Any, source: InputFile, start: int) -> Any:
-            return lost[source.path].slice(start, rows.num_rows)
+        def is_outdated(rows: Any, source: InputFile, start: int) -> Any:
+            return outdated[source.path].slice(start, rows.num_rows)
 
         def settle(files: list[StagedFile], name: str) -> list[StagedFile]:
-            touched = [InputFile.of(file) for file in files if file.path in lost]
-            _, written = rewrite(table, touched, self.keys, outdated, f"{folder}/{name}")
-            return [*(file for file in files if file.path not in lost), *written]
+            touched = [InputFile.of(file) for file in files if file.path in outdated]
+            _, written = rewrite(table, touched, self.keys, is_outdated, f"{folder}/{name}")
+            return [*(file for file in files if file.path not in outdated), *written]
 
         settled = StagedBatch(
             columns=batch.columns,
             files=settle(batch.files, "changed"),
             deletes=settle(batch.deletes, "deleted"),
         )
-        left = sum(file.rows for file, _ in marked) - sum(pc.sum(mask).as_py() or 0 for mask in lost.values())
-        there = sum(file.rows for file in (*settled.files, *settled.deletes))
-        refuse_difference(table.location.full(folder), left, there)
+        removed = sum(pc.sum(mask).as_py() or 0 for mask in outdated.values())
+        expected_rows = sum(file.rows for file, _ in marked) - removed
+        settled_rows = sum(file.rows for file in (*settled.files, *settled.deletes))
+        refuse_difference(table.location.full(folder), expected_rows, settled_rows)
         return settled
 
     def _newest(self, table: Table, live: Sequence[InputFile], batches: Sequence[StagedBatch]) -> Newest:
@@ -291,17 +291,17 @@ class DeltaUpsert(DeltaSink):
         return newest(table, live, staged, self.keys, self.order_by)
 
     def _counting_rows(
-        self, table: Table, batches: Sequence[StagedBatch], settled: Newest, folder: str
+        self, table: Table, batches: Sequence[StagedBatch], newest_rows: Newest, folder: str
     ) -> list[StagedFile]:
-        """The batches' files without the rows that lost against newer ones."""
+        """Return the batches' files without the rows that are older than others."""
         files = [file for batch in batches for file in batch.files]
-        touched = [InputFile.of(file) for file in files if file.path in settled.late]
+        touched = [InputFile.of(file) for file in files if file.path in newest_rows.late]
 
-        def late(rows: Any, source: InputFile, start: int) -> Any:
-            return settled.late[source.path].slice(start, rows.num_rows)
+        def is_late(rows: Any, source: InputFile, start: int) -> Any:
+            return newest_rows.late[source.path].slice(start, rows.num_rows)
 
-        _, written = rewrite(table, touched, self.keys, late, f"{folder}/counting")
-        return [*(file for file in files if file.path not in settled.late), *written]
+        _, written = rewrite(table, touched, self.keys, is_late, f"{folder}/counting")
+        return [*(file for file in files if file.path not in newest_rows.late), *written]
 
     def _keys(self, table: Table, batches: Sequence[StagedBatch]) -> Keys:
         import pyarrow as pa
@@ -311,7 +311,7 @@ class DeltaUpsert(DeltaSink):
         return Keys(pa.concat_tables([none, *(key_rows(table, InputFile.of(file), self.keys) for file in files)]))
 
     def _new_rows(self, table: Table, batches: Sequence[StagedBatch], folder: str) -> list[StagedFile]:
-        """The batches' files; of earlier ones without the keys that a later one has."""
+        """Return the batches' files. Earlier ones lose the keys that a later one has."""
         added = list(batches[-1].files) if batches else []
         for place in range(len(batches) - 1):
             files = batches[place].files
@@ -319,30 +319,37 @@ class DeltaUpsert(DeltaSink):
             if not any(batch.files or batch.deletes for batch in later):
                 added += files
                 continue
-            lost = _held(self._keys(table, later))
-            gone, stayed = rewrite(table, list(map(InputFile.of, files)), self.keys, lost, f"{folder}/batch-{place}")
-            replaced = {source.path for source in gone}
-            added += [*(file for file in files if file.path not in replaced), *stayed]
+            is_replaced = _has_key(self._keys(table, later))
+            sources = list(map(InputFile.of, files))
+            changed, rewritten = rewrite(table, sources, self.keys, is_replaced, f"{folder}/batch-{place}")
+            replaced = {source.path for source in changed}
+            added += [*(file for file in files if file.path not in replaced), *rewritten]
         return added
 
 
-def _without(gone: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows of `gone` whose keys are not in `frame`; null is the same as null."""
+def _is_key_type(kind: Any) -> bool:
+    return isinstance(kind, str) and (kind in _KEY_TYPES or kind.startswith("decimal"))
+
+
+def _without(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the rows of `deletes` whose keys are not in `frame`. Null equals null."""
     from pyspark.sql import functions as F
 
-    held = frame.select(*(F.col(quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
+    frame_keys = frame.select(*(F.col(quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
     same = (F.col(quoted(key)).eqNullSafe(F.col(f"tidegate_{number}")) for number, key in enumerate(keys))
-    return gone.join(held, reduce(lambda one, other: one & other, same), "left_anti")
+    return deletes.join(frame_keys, reduce(lambda first, second: first & second, same), "left_anti")
 
 
-def _held(keys: Keys) -> Any:
-    def lost(rows: Any, source: InputFile, start: int) -> Any:
+def _has_key(keys: Keys) -> Any:
+    """Return a function that marks the rows that have one of the keys."""
+
+    def mark_rows(rows: Any, source: InputFile, start: int) -> Any:
         return keys.held(rows)
 
-    return lost
+    return mark_rows
 
 
-def _names(location: Location, done: Committed, files: Sequence[StagedFile]) -> bool:
-    """Whether the commit is the one that names these files, not a concurrent publisher's equal one."""
-    found = read_commit(location, done.version) if files else None
-    return not files or (found is not None and {file.path for file in files} <= found.added_paths())
+def _commit_names(location: Location, committed: Committed, files: Sequence[StagedFile]) -> bool:
+    """Return whether the commit names these files, and is not a concurrent publisher's equivalent commit."""
+    commit = read_commit(location, committed.version) if files else None
+    return not files or (commit is not None and {file.path for file in files} <= commit.added_paths())

@@ -45,7 +45,7 @@ def table_gone(source: str, url: str, version: int) -> Invalid:
 
 
 def recreated(source: str, url: str, before: str, now: str) -> Invalid:
-    """Return the error for a table that was dropped and created again: its versions have nothing to do with the old ones."""
+    """Return the error for a table that was dropped and created again: its versions are unrelated to the old ones."""
     return Invalid(
         f"source {source!r}: the table at {url} is not the same as before: its id is {now}, it was {before}",
         expected="the table that was read so far",

@@ -89,7 +89,7 @@ def _column_type(layout: TableLayout, column: str, source: str, url: str) -> str
 
 
 def _typed_bounds(kind: str, interval: Interval) -> tuple[Any, Any]:
-    """Return the interval in the column's type: bounds of low <= value < high. A date means its first moment, in UTC."""
+    """Return the interval in the column's type: bounds of low <= value < high. A date means its start, in UTC."""
     return _typed_bound(kind, interval.start), _typed_bound(kind, interval.end)
 
 

@@ -240,8 +240,8 @@ class DeltaTable(Source):
             number += 1
 
     def _appended(self, commit: Commit, log: TableLog, source: str) -> Sequence[DataFile]:
-        """Return the files that a version adds. If it also removes rows: raise Invalid, or return none if such versions are
-        ignored."""
+        """Return the files that a version adds. Raise Invalid if it also removes rows, unless such versions
+        are ignored."""
         if not commit.removed_files:
             return commit.added_files
         if self.ignore_changes or (self.ignore_deletes and not commit.added_files):
