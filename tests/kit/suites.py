@@ -68,9 +68,9 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     "column is null": (kwargs(NULL, "column: "), 2, "column is empty"),
     "column is a number": (kwargs(NULL, "column: 3"), 2, "column is 3, not a text"),
     "column is a truth value": (kwargs(NULL, "column: false"), 2, "column is False, not a text"),
-    "octal": (kwargs(RANGE, "column: a, min_value: 0123"), 2, "0123 is another number to some readers of YAML"),
-    "octal as a text": (kwargs(NULL, "column: 010"), 2, "010 is another number to some readers of YAML"),
-    "in groups": (kwargs(RANGE, "column: a, min_value: 1_000"), 2, "1_000 is another number to some readers of YAML"),
+    "octal": (kwargs(RANGE, "column: a, min_value: 0123"), 2, "0123 is a different number to some YAML parsers"),
+    "octal as a text": (kwargs(NULL, "column: 010"), 2, "010 is a different number to some YAML parsers"),
+    "in groups": (kwargs(RANGE, "column: a, min_value: 1_000"), 2, "1_000 is a different number to some YAML parsers"),
     "mostly as percent": (kwargs(NULL, "column: a, mostly: 95"), 2, "mostly is 95, not a share from 0 to 1: did you"),
     "mostly as text": (kwargs(NULL, "column: a, mostly: '0.9'"), 2, "mostly is '0.9', not a share from 0 to 1"),
     "mostly negative": (kwargs(NULL, "column: a, mostly: -0.1"), 2, "mostly is -0.1, not a share from 0 to 1"),
@@ -81,7 +81,7 @@ BROKEN: dict[str, tuple[str, int, str]] = {
         "min_value 5 is above max_value 1: nothing lies between",
     ),
     "bound is not a number": (kwargs(RANGE, "column: a, min_value: .nan"), 2, "min_value is not a number"),
-    "bound is a list": (kwargs(RANGE, "column: a, min_value: [1]"), 2, "min_value is [1], no value to compare with"),
+    "bound is a list": (kwargs(RANGE, "column: a, min_value: [1]"), 2, "min_value is [1], not a value to compare with"),
     "strict is a text": (
         kwargs(RANGE, "column: a, min_value: 1, strict_min: 'yes'"),
         2,
@@ -115,7 +115,7 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     "condition without parser": (
         kwargs(NULL, "column: a, row_condition: b > 1"),
         2,
-        "row_condition is a text, so condition_parser: spark must say which kind",
+        "row_condition is a text, so it needs condition_parser: spark",
     ),
     "parser of pandas": (
         kwargs(NULL, "column: a, row_condition: b > 1, condition_parser: pandas"),
@@ -130,7 +130,7 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     "parameter": (
         kwargs(RANGE, "column: a, min_value: {$PARAMETER: low}"),
         2,
-        "min_value is a parameter, which nobody fills in",
+        "min_value is a parameter, which is never filled in",
     ),
     "result format": (
         kwargs(NULL, "column: a, result_format: COMPLETE"),

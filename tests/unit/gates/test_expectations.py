@@ -19,7 +19,7 @@ from tidegate.records.place import Place
         (Expectations("o", on_failure={"fatal": "abort"}), "on_failure names severity 'fatal': expected critical,"),
         (Expectations("o", on_failure="quarantine", at_most=5), "at_most is 5: expected a share from 0 to 1"),
         (Expectations("o", at_most=0.1), "on_failure quarantines nothing"),
-        (Expectations(""), "suite '' is no name of a suite"),
+        (Expectations(""), "suite '' is not a suite's name"),
     ],
 )
 def test_a_wrong_declaration_is_told(gate, told):
