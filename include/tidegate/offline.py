@@ -24,6 +24,7 @@ from tidegate.config import Settings, load_settings
 from tidegate.delta import Location, Snapshot, open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 from tidegate.records.records import Published, PublishedTable
@@ -57,12 +58,7 @@ def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None =
     published = published_as_of(ledger, settings.place(), checkpoint)
     table = published.tables.get(sink)
     if table is None:
-        raise Invalid(
-            f"pipeline {pipeline!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
-            expected=" or ".join(published.tables) or "a sink that has taken rows by then",
-            help="name a sink of the pipeline",
-            reason="NO_SUCH_SINK",
-        )
+        raise no_such_sink(pipeline, sink, published.id, published.tables, help="name a sink of the pipeline")
     return _version(spark, table)
 
 
@@ -73,12 +69,8 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
     published = published_as_of(ledger, settings.place(), checkpoint)
     states = states_of(ledger, published)
     if operator not in states:
-        raise Invalid(
-            f"pipeline {pipeline!r} has no state of an operator {operator!r} as of checkpoint {published.id}",
-            expected=" or ".join(states) or "an operator that has remembered something by then",
-            help="operators are named by their uid",
-            reason="NO_SUCH_STATE",
-        )
+        when = f"as of checkpoint {published.id}"
+        raise no_such_state(pipeline, operator, when, states, help="operators are named by their uid")
     refuse_discarded(ledger, published.id)
     state = states[operator]
     return spark.sql(state.view("{versions}"), versions=_version(spark, state.table))
@@ -166,13 +158,7 @@ def _published(ledger: Ledger, id: int | None) -> Published:
         raise Rejected(f"pipeline {name!r} has published nothing yet", help=f"run it: tidegate run {name}")
     entry = ledger.entry(id)
     if entry is None:
-        ids = ledger.ids()
-        raise Rejected(
-            f"pipeline {name!r} has no checkpoint {id}",
-            expected=f"one of those that it has: {f'{ids[0]} to {ids[-1]}' if ids else 'none yet'}",
-            help="older ones were retired: the setting num_retained says how many completed ones are kept",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+        raise checkpoint_not_there(ledger, id)
     found = ledger.published(id)
     if found is not None:
         return found

@@ -55,7 +55,7 @@ def run(options: Options) -> Result:
         more.append(timed(lambda: page(world, HistoryFilter())))
     told = CheckpointHistory(world.ledger, {})
     files = len(list((world.folder / HISTORY).glob("*.parquet")))
-    found, total = told.page(HistoryFilter(limit=1)).rows[0]["id"], told.page(HistoryFilter()).total
+    found, total = told.page(HistoryFilter(limit=1)).rows[0].id, told.page(HistoryFilter()).total
     wrong = "" if (found, total) == (count + rounds, count + rounds) else f"{total} rows, the last is {found}"
     looked = by_people(world, options.folder("page-airflow"), count, 2 if options.quick else rounds)
     pages = cold + warm + more
@@ -107,7 +107,7 @@ def by_people(world: ToyWorld, home: Path, count: int, rounds: int) -> dict[str,
 
 def page(world: ToyWorld, asked: HistoryFilter) -> bytes:
     """What the API does for a page of the list."""
-    return msgspec.json.encode(CheckpointHistory(world.ledger, {}).page(asked).rows)
+    return msgspec.json.encode([row.document() for row in CheckpointHistory(world.ledger, {}).page(asked).rows])
 
 
 def build(world: ToyWorld, count: int) -> int:
@@ -130,8 +130,9 @@ def build(world: ToyWorld, count: int) -> int:
 
 def like(row: HistoryRow, id: int) -> HistoryRow:
     outcome = "aborted" if id % 17 == 0 else "completed"
+    padded = msgspec.structs.replace(row.details, detail=" " * 2000)
     return msgspec.structs.replace(
-        row, id=id, run=f"run{id}", outcome=outcome, seconds=float(id * 7919 % 1000), details=row.details + " " * 2000
+        row, id=id, run=f"run{id}", outcome=outcome, seconds=float(id * 7919 % 1000), details=padded
     )
 
 

@@ -11,6 +11,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
 from tidegate.checkpoint import control
+from tidegate.history.details import CheckpointDetails, JobDetails, StateSize
 from tidegate.history.table import remember
 from tidegate.ui import quarantined, views
 
@@ -137,16 +138,20 @@ def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
 
 def test_a_sink_that_is_called_as_its_operator_is_has_figures_of_its_own():
     """As in the example: sink `totals` takes 50 rows, operator `totals` remembers 2,385 keys."""
-    job = {"rows": {"totals": 50}, "bytes": {"totals": 900}, "seconds": {"stage totals": 1.0, "state totals": 2.0}}
-    job |= {"watermarks": {"totals": "2026-01-01T00:00:00Z"}, "counts": {"totals": {"late": 3}}}
-    details = {"jobs": {"main": job}, "states": {"state.totals": {"rows": 2385, "bytes": 70_000, "delta": 1}}}
+    job = JobDetails(
+        rows={"totals": 50},
+        bytes={"totals": 900},
+        seconds={"stage totals": 1.0, "state totals": 2.0},
+        watermarks={"totals": "2026-01-01T00:00:00Z"},
+        counts={"totals": {"late": 3}},
+    )
+    size = StateSize(rows=2385, bytes=70_000, delta=1)
+    details = CheckpointDetails(jobs={"main": job}, states={"state.totals": size})
     sink, operator = (views._figures("totals", role, details) for role in ("sink", "operator"))
     assert (sink["rows"], sink["bytes"], sink["seconds"]) == (50, 900, 1.0)
     assert (sink["late"], sink["watermark"]) == (None, None)
     assert (operator["rows"], operator["bytes"], operator["seconds"], operator["late"]) == (2385, 70_000, 2.0, 3)
-    none = views._figures(
-        "revenue", "sink", {"jobs": {}, "states": {"state.revenue": details["states"]["state.totals"]}}
-    )
+    none = views._figures("revenue", "sink", CheckpointDetails(states={"state.revenue": size}))
     assert none["rows"] is None
 
 

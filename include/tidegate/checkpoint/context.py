@@ -14,6 +14,7 @@ from tidegate.checkpoint.ancestry import lacking
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry
@@ -115,11 +116,12 @@ class PipelineContext:
         """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""
         view = self.ledger.view()
         if not view.entries or not 1 <= id < view.entries[0].id:
-            raise Invalid(
-                f"pipeline {self.graph.name!r} has no checkpoint {id}",
+            raise no_such_checkpoint(
+                self.graph.name,
+                id,
                 expected=f"one up to {view.last_id}" if view.entries else "a pipeline that has made checkpoints",
                 help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
-                reason="NO_SUCH_CHECKPOINT",
+                kind=Invalid,
             )
 
     def decide(self, decision: Decision) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FINISHED",
+    "STATE_AFTER",
     "STOPPED",
     "Suspended",
     "busy",
@@ -47,6 +48,15 @@ __all__ = [
 
 FINISHED = "FINISHED"
 """Why a run makes no checkpoint when event time has come to its end."""
+
+STATE_AFTER = {
+    "suspend": "suspended",
+    "resume": "resumed",
+    "stop": "stopped",
+    "cancel": "cancelled",
+    "drain": "finished",
+}
+"""By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
 
 STOPPED = "STOPPED"
 """Why a run makes no checkpoint when the pipeline is over; and of an abort, that it was cancelled."""
@@ -240,8 +250,9 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
             f"{pipeline.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
         )
     else:
-        states = {"suspend": "is suspended", "stop": "was stopped", "cancel": "was cancelled", "drain": "was finished"}
-        what = f"pipeline {name!r} {states[found.action]} by {found.by}" + (f": {found.why}" if found.why else "")
+        verb = "is" if found.action == "suspend" else "was"
+        what = f"pipeline {name!r} {verb} {STATE_AFTER[found.action]} by {found.by}"
+        what += f": {found.why}" if found.why else ""
     if found.action == "drain":
         raise Rejected(what, expected="a pipeline that goes on", help=_behind_end(name, view), reason=FINISHED)
     over = found.action != "suspend"

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.cli.inspect.documents import state_of
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.targets import override, pipeline_names
 from tidegate.config import KEYS, Settings, load_settings
 from tidegate.errors import TidegateError
+from tidegate.history.row import state_name
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.records.records import Published
@@ -190,7 +190,7 @@ def _checkpoints(place: _Place) -> Iterator[Word]:
         return
     for id in reversed(ledger.ids()[-MAX_CHECKPOINTS:]):
         entry = ledger.entry(id)
-        yield str(id), state_of(entry, None).removesuffix(", unpublished") if entry is not None else ""
+        yield str(id), state_name(entry) if entry is not None else ""
     yield from _savepoints(place)
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.cli.inspect.documents import ACTS
+from tidegate.checkpoint.control import STATE_AFTER
 from tidegate.cli.output import Output
 from tidegate.config import KEYS
 from tidegate.errors import Invalid
@@ -98,7 +98,7 @@ def _states() -> Iterator[str]:
             "aborted": "none of it counts; its input is in the next one",
             "rolled back": "it was completed, and a rollback undid it",
             "rollback": "an entry that returns to an earlier checkpoint",
-            " ".join(ACTS.values()): "entries that record these actions",
+            " ".join(STATE_AFTER.values()): "entries that record these actions",
         }
     )
 

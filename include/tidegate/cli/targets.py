@@ -15,8 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from tidegate.config import Settings, load_settings
-from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.refusals import checkpoint_not_there
 from tidegate.ledger.store import LocalStore, Store
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.graph import Graph
@@ -111,14 +112,7 @@ def entry_of(ledger: Ledger, id: int) -> Entry:
     entry = ledger.entry(id)
     if entry is not None:
         return entry
-    ids = ledger.ids()
-    existing = f"{ids[0]} to {ids[-1]}" if ids else "none yet"
-    raise Rejected(
-        f"pipeline {ledger.pipeline!r} has no checkpoint {id}",
-        expected=f"one of its checkpoints: {existing}",
-        help="older ones were deleted: the setting num_retained says how many completed ones are kept",
-        reason="NO_SUCH_CHECKPOINT",
-    )
+    raise checkpoint_not_there(ledger, id)
 
 
 def override(text: str) -> tuple[str, str]:

@@ -73,9 +73,6 @@ STATES = {
 SPARE_BYTES = 16 << 20
 """With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
 
-OVER = {"suspend": "suspended", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
-"""What a pipeline is after a person's act."""
-
 
 class HealthLimits(Protocol):
     """The settings that it depends on; `tidegate.config.Settings` has them."""
@@ -218,7 +215,7 @@ def _suspended(seen: Observations, say: Command) -> Health | None:
     held = control.suspended(seen.view, seen.tolerable)
     if held is None:
         return None
-    state = OVER[held.action]
+    state = control.STATE_AFTER[held.action]
     if held.failed:
         return _by_failures(seen, held, say)
     last = seen.view.last_completed

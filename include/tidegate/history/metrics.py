@@ -16,9 +16,11 @@ from typing import Final
 from tidegate.checkpoint import skipping, troubles
 from tidegate.history.health import Health, HealthLimits, Observations, condition, look
 from tidegate.history.query import CheckpointHistory
+from tidegate.history.row import MEASURES
+from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.moments import moment_of
-from tidegate.records.records import Json, Plan
+from tidegate.records.records import Plan
 from tidegate.state.table import STATE
 
 __all__ = ["METRICS", "Figures", "Metric", "figures", "metrics"]
@@ -31,23 +33,18 @@ METRICS: Final[Mapping[str, str]] = {
     "numberOfInProgressCheckpoints": "Checkpoints that are planned and not decided.",
     "lastCompletedCheckpointId": "The last completed checkpoint.",
     "lastCheckpointCompletedTimestamp": "When it was completed, in ms since 1970.",
-    "lastCheckpointDuration": "From its plan to its decision, in ms.",
     "lastCheckpointSize": "Bytes that it has written: output, and what changed of the state.",
     "lastCheckpointFullSize": "Bytes of all state as of it, and of its output.",
     "lastCheckpointRestoreTimestamp": "When somebody last went back to a checkpoint, in ms since 1970; -1: never.",
-    "checkpointStartDelay": "From its plan until its last job began, in ms.",
     "lastCheckpointProcessedData": "Bytes that were in flight, and that its jobs have taken.",
     "lastCheckpointPersistedData": "Bytes in flight as of it, past which it went.",
-    "checkpointAlignmentTime": "From the first ack that a job takes from to the last, in ms.",
-    "checkpointSyncDuration": "Reading, computing, state, gates and staging of its slowest job, in ms.",
-    "checkpointAsyncDuration": "Making files durable beside that, in ms.",
     "currentInputWatermark": "How far event time has come, by source or operator, in ms since 1970.",
     "numLateRecordsDropped": "Rows of it that came too late, by operator.",
     "numRecordsIn": "Rows that it has read from each source, where that is known.",
     "numBytesIn": "Bytes of these.",
     "numRecordsOut": "Rows that it has given to each sink.",
+    **{measure.metric: measure.metric_help for measure in MEASURES.values() if measure.metric},
     # Ours
-    "publishDuration": "From its decision until every table showed it, in ms.",
     "numRecordsJudged": "Rows that each gate has seen.",
     "numRecordsQuarantined": "Rows that each gate has set aside.",
     "numRecordsReleased": "Rows that each gate has let back in from quarantine.",
@@ -85,10 +82,10 @@ class Figures:
     seen: Observations
     condition: Health
     counts: Mapping[str, int]
-    last: Json | None
-    """The last completed checkpoint's row of the history, with details."""
-    restored: Json | None
-    """The last rollback's."""
+    last: CheckpointView | None
+    """The last completed checkpoint."""
+    restored: CheckpointView | None
+    """The last rollback."""
     now: datetime
 
 
@@ -115,7 +112,7 @@ def _counts(found: Figures) -> Iterator[Metric]:
     yield Metric("numberOfFailedCheckpoints", counts["failed"])
     yield Metric("numberOfInProgressCheckpoints", counts["in_progress"])
     yield Metric("heldCheckpoints", counts["held"])
-    restored = found.restored["decided"] if found.restored is not None else None
+    restored = found.restored.decided if found.restored is not None else None
     yield Metric("lastCheckpointRestoreTimestamp", _epoch_ms(restored) if restored is not None else -1)
 
 
@@ -139,66 +136,62 @@ def _standing(found: Figures) -> Iterator[Metric]:
 
 
 def _last(found: Figures) -> Iterator[Metric]:
-    """Of the last completed checkpoint; what it did not measure is left out, not zero."""
-    row = found.last
-    if row is None:
+    """Metrics of the last completed checkpoint; what it did not measure is left out, not zero."""
+    view = found.last
+    if view is None:
         return
-    details = row["details"]
-    yield Metric("lastCompletedCheckpointId", row["id"])
-    yield Metric("lastCheckpointCompletedTimestamp", _epoch_ms(row["decided"]))
-    for name, column in {
-        "lastCheckpointDuration": "seconds",
-        "checkpointStartDelay": "delay_seconds",
-        "checkpointAlignmentTime": "align_seconds",
-        "checkpointSyncDuration": "sync_seconds",
-        "checkpointAsyncDuration": "async_seconds",
-        "publishDuration": "publish_seconds",
-    }.items():
-        if row.get(column) is not None:
-            yield Metric(name, round(row[column] * 1000))
-    written = row.get("bytes_out") or 0
-    yield Metric("lastCheckpointSize", written + (row.get("state_delta") or 0))
-    yield Metric("lastCheckpointFullSize", written + (row.get("state_bytes") or 0))
-    yield Metric("lastCheckpointProcessedData", row.get("processed_bytes") or 0)
-    yield Metric("lastCheckpointPersistedData", row.get("persisted_bytes") or 0)
-    for name, state in details.get("states", {}).items():
+    yield Metric("lastCompletedCheckpointId", view.id)
+    if view.decided is not None:
+        yield Metric("lastCheckpointCompletedTimestamp", _epoch_ms(view.decided))
+    yield from _measures(view)
+    written = view.bytes_out or 0
+    yield Metric("lastCheckpointSize", written + (view.state_delta or 0))
+    yield Metric("lastCheckpointFullSize", written + (view.state_bytes or 0))
+    yield Metric("lastCheckpointProcessedData", view.processed_bytes or 0)
+    yield Metric("lastCheckpointPersistedData", view.persisted_bytes or 0)
+    for name, state in view.details.states.items():
         label = {"state": name.removeprefix(STATE)}
-        yield Metric("stateSize", state["bytes"], label)
-        yield Metric("stateRows", state["rows"], label)
-    yield from _rows(details)
-    yield from _event_time(row, details, found.now)
+        yield Metric("stateSize", state.bytes, label)
+        yield Metric("stateRows", state.rows, label)
+    yield from _rows(view)
+    yield from _event_time(view, found.now)
 
 
-def _rows(details: Json) -> Iterator[Metric]:
-    out: dict[str, int] = {}
-    late: dict[str, int] = {}
-    for job in details.get("jobs", {}).values():
-        for source, told in job.get("taken", {}).items():
-            for metric, what in {"numRecordsIn": "rows", "numBytesIn": "bytes"}.items():
-                if told[what] is not None:
-                    yield Metric(metric, told[what], {"source": source})
-        for sink, count in job.get("rows", {}).items():
-            out[sink] = out.get(sink, 0) + count
-        for operator, counted in job.get("counts", {}).items():
-            late[operator] = sum(count for what, count in counted.items() if what.startswith("late"))
-    yield from (Metric("numRecordsOut", count, {"sink": sink}) for sink, count in out.items())
-    yield from (Metric("numLateRecordsDropped", count, {"operator": name}) for name, count in late.items())
-    for gate, said in details.get("gates", {}).items():
-        yield Metric("numRecordsJudged", said["rows"], {"gate": gate})
-        yield Metric("numRecordsQuarantined", said["quarantined"], {"gate": gate})
-        yield Metric("numRecordsReleased", said["released"], {"gate": gate})
-        yield Metric("gateFailures", len(said["broken"]), {"gate": gate})
+def _measures(view: CheckpointView) -> Iterator[Metric]:
+    """Those that are declared with a metric of their own."""
+    for name, measure in MEASURES.items():
+        value = getattr(view, name)
+        if measure.metric and value is not None:
+            yield Metric(measure.metric, round(value * 1000) if measure.unit == "s" else value)
 
 
-def _event_time(row: Json, details: Json, now: datetime) -> Iterator[Metric]:
-    for job in details.get("jobs", {}).values():
-        for name, mark in job.get("watermarks", {}).items():
-            moment = moment_of(mark)
+def _rows(view: CheckpointView) -> Iterator[Metric]:
+    for source, amount in view.details.taken.items():
+        if amount.rows is not None:
+            yield Metric("numRecordsIn", amount.rows, {"source": source})
+        if amount.bytes is not None:
+            yield Metric("numBytesIn", amount.bytes, {"source": source})
+    for sink, count in view.details.staged_rows.items():
+        yield Metric("numRecordsOut", count, {"sink": sink})
+    late = {operator: rows for job in view.details.jobs.values() for operator, rows in job.late_rows.items()}
+    for operator, rows in late.items():
+        yield Metric("numLateRecordsDropped", rows, {"operator": operator})
+    for name, gate in view.details.gates.items():
+        yield Metric("numRecordsJudged", gate.rows, {"gate": name})
+        yield Metric("numRecordsQuarantined", gate.quarantined, {"gate": name})
+        yield Metric("numRecordsReleased", gate.released, {"gate": name})
+        yield Metric("gateFailures", len(gate.broken), {"gate": name})
+
+
+def _event_time(view: CheckpointView, now: datetime) -> Iterator[Metric]:
+    for job in view.details.jobs.values():
+        for name, watermark in job.watermarks.items():
+            moment = moment_of(watermark)
             if moment is not None and moment.year < MAXYEAR:  # that is the end of time, after a drain
-                yield Metric("currentInputWatermark", _epoch_ms(mark), {"of": name})
-    mark = moment_of(row.get("watermark"))
-    if mark is not None:
-        yield Metric("watermarkLag", round((now - mark).total_seconds() * 1000))
+                yield Metric("currentInputWatermark", _epoch_ms(watermark), {"of": name})
+    lowest = moment_of(view.watermark)
+    if lowest is not None:
+        yield Metric("watermarkLag", round((now - lowest).total_seconds() * 1000))
 
 
 def _epoch_ms(text: str) -> int:

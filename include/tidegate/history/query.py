@@ -1,11 +1,11 @@
-"""Reading the history: what was settled from its table, and behind that what the ledger has, as one list.
+"""Reading the history: settled checkpoints from its table, later ones from the ledger, as one list.
 
-    past = Past(ledger, options)
-    past.page(Wanted(states=("aborted",), sort="seconds"))     # a page of rows, without details
-    past.one(17)                                               # a row with its details, however old
-    past.counts(), past.summary(), past.points(...)            # what is told of many
+    history = CheckpointHistory(ledger, options)
+    history.page(HistoryFilter(states=("aborted",), sort="seconds"))    # a page of rows, without details
+    history.one(17)                                                     # one checkpoint with details, however old
+    history.counts(), history.summary(), history.points(...)            # figures over many
 
-A history that is lost or broken is left out, and `problem` says so: what the ledger has is shown without it.
+If the history's table is lost or broken, what the ledger has is shown without it, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -25,47 +25,23 @@ import msgspec
 from tidegate.config.settings import masked
 from tidegate.delta import Journal, Snapshot
 from tidegate.errors import Invalid, TidegateError
-from tidegate.history.row import HistoryRow
-from tidegate.history.table import COLUMNS, journal_of, live_row, rows_table
+from tidegate.history.details import CheckpointDetails
+from tidegate.history.row import MEASURES, HistoryRow
+from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_table
+from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LONGEST", "MEASURES", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage"]
+__all__ = ["LONGEST", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage", "view_of"]
 
 LONGEST = 200
 """No page is longer."""
 _LIVE = 1_000
 """So many entries are read from the ledger at most: more are there only if the history is lost, or was never made."""
-MEASURES: Final = (
-    "seconds",
-    "delay_seconds",
-    "align_seconds",
-    "sync_seconds",
-    "process_seconds",
-    "stage_seconds",
-    "async_seconds",
-    "publish_seconds",
-    "rows_in",
-    "bytes_in",
-    "rate",
-    "rows_out",
-    "bytes_out",
-    "late",
-    "judged",
-    "quarantined",
-    "state_rows",
-    "state_bytes",
-    "state_delta",
-    "processed_rows",
-    "processed_bytes",
-    "persisted_rows",
-    "persisted_bytes",
-    "lag_seconds",
-)
-"""What percentiles are told of, and plots drawn."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = (0.5, 0.9, 0.95, 0.99)
 UNDONE = "rolled back"
@@ -93,7 +69,7 @@ class HistoryFilter:
 class HistoryPage:
     """Some of the rows, and how many there are in all."""
 
-    rows: list[Json]
+    rows: list[ListedCheckpoint]
     total: int
 
 
@@ -113,7 +89,7 @@ class CheckpointHistory:
         import pyarrow as pa
 
         last, shelf = self._shelf()
-        found = pa.concat_tables([shelf, rows_table(self._live(last)).select(list(COLUMNS))])
+        found = pa.concat_tables([shelf, rows_table(self._live(last), COLUMNS)])
         undone = _undone(found)
         ended = found["outcome"].to_pylist()
         states = [UNDONE if by is not None else outcome for by, outcome in zip(undone, ended, strict=True)]
@@ -131,7 +107,7 @@ class CheckpointHistory:
         keys = [(wanted.sort, order), *([("id", "descending")] if wanted.sort != "id" else [])]
         chosen = pc.sort_indices(found, sort_keys=keys)
         rows = found.take(chosen.slice(wanted.offset, wanted.limit))
-        return HistoryPage([_plain(row) for row in rows.to_pylist()], found.num_rows)
+        return HistoryPage([_listed(row) for row in rows.to_pylist()], found.num_rows)
 
     def behind(self, id: int, *states: str) -> list[int]:
         """All checkpoints in these states behind one, newest first."""
@@ -141,14 +117,15 @@ class CheckpointHistory:
         later: list[int] = found.filter(pc.field("id") > id)["id"].to_pylist()
         return sorted(later, reverse=True)
 
-    def one(self, id: int) -> Json | None:
-        """One row, with `details`; None: no such checkpoint was ever seen."""
+    def one(self, id: int) -> CheckpointView | None:
+        """One checkpoint with its details; None: there never was one, as far as anybody knows."""
         import pyarrow.compute as pc
 
         found = self.rows.filter(pc.field("id") == id).to_pylist()
         if not found:
             return None
-        return _plain(found[0]) | {"details": self._details(id), "kept": self.ledger.is_kept(id)}
+        columns = {name: _value(value) for name, value in found[0].items()}
+        return CheckpointView(**columns, details=self._details(id), kept=self.ledger.is_kept(id))
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""
@@ -173,10 +150,10 @@ class CheckpointHistory:
             "rolled_back": tally.get(UNDONE, 0),
         }
 
-    def newest(self, *states: str) -> Json | None:
-        """The last row in one of these states, with details."""
+    def newest(self, *states: str) -> CheckpointView | None:
+        """The last checkpoint in one of these states."""
         rows = self.page(HistoryFilter(states=states, limit=1)).rows
-        return self.one(rows[0]["id"]) if rows else None
+        return self.one(rows[0].id) if rows else None
 
     def summary(self, wanted: HistoryFilter | None = None) -> dict[str, dict[str, float] | None]:
         """Of completed checkpoints: min, avg, p50, p90, p95, p99, max of all that is measured; None: it never was."""
@@ -211,7 +188,7 @@ class CheckpointHistory:
             return self.journal.last(snapshot), _shelved(self.journal, snapshot)
         except TidegateError as error:
             self.problem = error.what
-            return 0, rows_table([]).select(list(COLUMNS))
+            return 0, rows_table([], COLUMNS)
 
     def _live(self, last: int) -> Iterator[HistoryRow]:
         for id in self.ledger.ids(after=last)[-_LIVE:]:
@@ -219,17 +196,18 @@ class CheckpointHistory:
             if entry is not None:
                 yield live_row(self.ledger, entry)
 
-    def _details(self, id: int) -> Json:
+    def _details(self, id: int) -> CheckpointDetails:
         entry = self.ledger.entry(id)
         if entry is not None:
-            text = live_row(self.ledger, entry).details
-        else:
-            found = self.journal.read(["id", "details"], only=id).to_pylist()
-            text = next((row["details"] for row in found if row["id"] == id), "{}")
-        details: Json = msgspec.json.decode(text, type=dict[str, Any])
-        if "config" in details:
-            details["config"] = masked(details["config"])
-        return details
+            return live_row(self.ledger, entry).details
+        rows = self.journal.read(["id", DETAILS], only=id).to_pylist()
+        text = next((row[DETAILS] for row in rows if row["id"] == id), "{}")
+        try:
+            details = msgspec.json.decode(text, type=CheckpointDetails)
+        except msgspec.DecodeError as error:
+            self.problem = f"the details of checkpoint {id} cannot be read: {error}"
+            return CheckpointDetails()
+        return msgspec.structs.replace(details, config=masked(details.config))
 
 
 # -- the table is read once per version ----------------------------------------------------------------
@@ -242,7 +220,7 @@ _CAPACITY = 32
 def _shelved(journal: Journal, snapshot: Snapshot | None) -> pa.Table:
     """All rows of the version; those of the version that was read last are remembered. Not across forks."""
     if snapshot is None:
-        return rows_table([]).select(list(COLUMNS))
+        return rows_table([], COLUMNS)
     key = os.getpid(), journal.location.url
     known = _read.get(key)
     if known is not None and known[0] == snapshot.log_hash:
@@ -316,8 +294,20 @@ def _spread(column: pa.ChunkedArray) -> dict[str, float] | None:
     return dict(zip(names, values, strict=True)) | {"avg": pc.mean(known).as_py(), "count": len(known)}
 
 
-def _plain(row: Mapping[str, Any]) -> Json:
-    return {name: _value(value) for name, value in row.items()}
+def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointView:
+    """The view of an entry, as its records are now; without `sizes`, without those of states and rows in flight."""
+    row = live_row(ledger, entry, sizes=sizes)
+    undone_by = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
+    return CheckpointView(
+        **msgspec.structs.asdict(row),
+        state=UNDONE if undone_by is not None else row.outcome,
+        undone_by=undone_by,
+        kept=True,
+    )
+
+
+def _listed(row: Mapping[str, Any]) -> ListedCheckpoint:
+    return ListedCheckpoint(**{name: _value(value) for name, value in row.items()})
 
 
 def _value(value: Any) -> Any:

@@ -1,53 +1,62 @@
 """One row of the history: what is to be known about a checkpoint when its records are gone. Pure, from its records.
 
-What lists are sorted and filtered by has a column; all the rest is in `details`, one JSON document. Nothing is decided
-by any of it. Times are the writers' clocks.
+Lists are sorted and filtered by columns; all the rest is in `details`. Nothing is decided by any of it. Times are the
+writers' clocks.
+
+A measure is a column with a `Measure`: declare it here, and compute it in `row_of`. All that shows measures (`show`,
+`summary`, `diff`, `explain`, metrics, the pages and their API) iterates over MEASURES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import MAXYEAR
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
-from tidegate.config.settings import masked
-from tidegate.protocol.progress import behind
+from tidegate.checkpoint.control import STATE_AFTER
+from tidegate.history.details import CheckpointDetails, JobDetails, StateSize, details_of, seconds_between
+from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
-from tidegate.records.records import Ack, Amount, Answer, Json, Published, Range, Struct, Verdict, sum_of
+from tidegate.records.records import Amount, Json, Published, sum_of
 
-__all__ = ["HistoryRow", "StateSize", "details_of", "row_of", "state_name", "verdicts_of"]
+__all__ = ["MEASURES", "CheckpointRow", "HistoryRow", "Measure", "row_of", "state_name"]
 
 TEXT = 500
 """Longer reasons are cut in the column; `details` has them whole."""
-POSITION = 2_000
-"""Positions whose JSON is longer are left out: a source may remember many files in them."""
-OUTCOMES = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled"}
-"""What an entry that is no checkpoint has done to the pipeline."""
 WORST = ("pass", "warn", "quarantine", "hold", "abort")
 """Verdicts, from good to bad."""
 WRITING = ("stage ", "send ")
-"""How steps of a job begin that write what is to be published: the rest is reading and computing."""
+"""How the steps of a job begin that write what is to be published: the rest is reading and computing."""
 
 
-class StateSize(Struct, frozen=True, kw_only=True):
-    """How large a keyed state is as of a checkpoint, and how much of it the checkpoint has written."""
+@dataclass(frozen=True)
+class Measure:
+    """How a column is shown that is measured."""
 
-    rows: int
-    bytes: int
-    delta: int
-    files: int
+    label: str
+    """In lower case."""
+    unit: Literal["s", "rows", "bytes", "rows/s"]
+    help: str
+    """What it is, in words that follow on "5 s …" or on the label."""
+    wait: bool = False
+    """Whether the checkpoint does nothing meanwhile: `explain` names these."""
+    metric: str = ""
+    """The metric that has it, of the last completed checkpoint; in milliseconds, if it is a duration."""
+    metric_help: str = ""
 
 
-class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     """The columns. Null: there is no such thing, or it was not measured."""
 
     id: int
     kind: str
-    """scheduled, manual, control, restart or fork: as its plan says."""
+    """scheduled, manual, control, restart or fork, as its plan has it."""
     outcome: str
-    """completed, aborted, rollback, suspended …; of one that is not decided: open or held."""
+    """completed, aborted, rollback, suspended …; open or held while it is not decided."""
     reason: str
     why: str
     by: str
@@ -60,74 +69,149 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     planned: str
     decided: str | None
     published: str | None
-    seconds: float | None
-    """From the plan to the decision."""
-    delay_seconds: float | None
-    """From the plan until the last job began: what Flink calls start delay."""
-    align_seconds: float | None
-    """Between the first ack that a job takes from and the last, of the job that had to wait longest."""
-    sync_seconds: float | None
+    seconds: Annotated[
+        float | None,
+        Measure(
+            "duration",
+            "s",
+            "from the plan to the decision",
+            metric="lastCheckpointDuration",
+            metric_help="From its plan to its decision, in ms.",
+        ),
+    ]
+    delay_seconds: Annotated[
+        float | None,
+        Measure(
+            "start delay",
+            "s",
+            "from the plan until the last job began",
+            wait=True,
+            metric="checkpointStartDelay",
+            metric_help="From its plan until its last job began, in ms.",
+        ),
+    ]
+    align_seconds: Annotated[
+        float | None,
+        Measure(
+            "alignment",
+            "s",
+            "between the first and the last ack that a job takes from",
+            wait=True,
+            metric="checkpointAlignmentTime",
+            metric_help="From the first ack that a job takes from to the last, in ms.",
+        ),
+    ]
+    """Of the job that had to wait longest."""
+    sync_seconds: Annotated[
+        float | None,
+        Measure(
+            "sync",
+            "s",
+            "reading, computing, state, gates and staging, of the slowest job",
+            metric="checkpointSyncDuration",
+            metric_help="Reading, computing, state, gates and staging of its slowest job, in ms.",
+        ),
+    ]
     """The longest sync part of a job (records/records.py)."""
-    process_seconds: float | None
-    """Reading, computing, state and gates, of the slowest job."""
-    stage_seconds: float | None
-    """Writing what is to be published, of that job."""
-    async_seconds: float | None
-    """The longest async part of a job."""
-    publish_seconds: float | None
-    """From the decision until every table shows it."""
+    process_seconds: Annotated[float | None, Measure("processing", "s", "of that all but staging")]
+    stage_seconds: Annotated[float | None, Measure("staging", "s", "writing what is to be published")]
+    async_seconds: Annotated[
+        float | None,
+        Measure(
+            "async",
+            "s",
+            "making files durable, beside it",
+            metric="checkpointAsyncDuration",
+            metric_help="Making files durable beside that, in ms.",
+        ),
+    ]
+    publish_seconds: Annotated[
+        float | None,
+        Measure(
+            "publish",
+            "s",
+            "from the decision until every table shows it",
+            wait=True,
+            metric="publishDuration",
+            metric_help="From its decision until every table showed it, in ms.",
+        ),
+    ]
     jobs: int
     acked: int
-    rows_in: int | None
-    """Read from its sources; null, if one does not tell."""
-    bytes_in: int | None
-    rate: float | None
-    """Of these rows, so many a second of the longest sync part."""
-    rows_out: int | None
-    bytes_out: int | None
-    late: int | None
-    judged: int | None
-    """Rows that gates have seen."""
-    quarantined: int | None
+    rows_in: Annotated[int | None, Measure("rows in", "rows", "rows read from all sources")]
+    """Null if a source does not report how many it has read."""
+    bytes_in: Annotated[int | None, Measure("bytes in", "bytes", "bytes read from all sources")]
+    rate: Annotated[float | None, Measure("rows in per second", "rows/s", "of the longest sync part")]
+    rows_out: Annotated[int | None, Measure("rows out", "rows", "rows staged for all sinks")]
+    bytes_out: Annotated[int | None, Measure("bytes out", "bytes", "bytes staged for all sinks")]
+    late: Annotated[int | None, Measure("late rows", "rows", "rows that came later than the watermark")]
+    judged: Annotated[int | None, Measure("rows judged", "rows", "rows that gates have seen")]
+    quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have set aside")]
     released: int | None
     verdict: str | None
     """The worst of its gates'."""
-    state_rows: int | None
-    state_bytes: int | None
-    state_delta: int | None
-    processed_rows: int | None
-    """Rows that were in flight and that its jobs have taken; null: none were."""
-    processed_bytes: int | None
-    persisted_rows: int | None
-    """Rows that are in flight as of it: they are a part of it."""
-    persisted_bytes: int | None
+    state_rows: Annotated[int | None, Measure("state rows", "rows", "rows that operators remember")]
+    state_bytes: Annotated[int | None, Measure("state size", "bytes", "the full size of all keyed states")]
+    state_delta: Annotated[
+        int | None, Measure("state delta", "bytes", "what the checkpoint itself has written of them")
+    ]
+    processed_rows: Annotated[
+        int | None, Measure("in flight, processed (rows)", "rows", "rows that older checkpoints had left in flight")
+    ]
+    """Null: none were in flight."""
+    processed_bytes: Annotated[int | None, Measure("in flight, processed", "bytes", "bytes of these")]
+    persisted_rows: Annotated[
+        int | None,
+        Measure(
+            "in flight, persisted (rows)",
+            "rows",
+            "rows that jobs have yet to take: a part of the checkpoint",
+        ),
+    ]
+    persisted_bytes: Annotated[int | None, Measure("in flight, persisted", "bytes", "bytes of these")]
     watermark: str | None
-    """The least of its sources that are not idle."""
-    lag_seconds: float | None
-    """How far event time was behind the clock when it was decided."""
-    details: str
+    """The lowest of its sources that are not idle."""
+    lag_seconds: Annotated[float | None, Measure("watermark lag", "s", "how far event time was behind the clock")]
+    """When it was decided."""
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    name: extra
+    for name, hint in get_type_hints(CheckpointRow, include_extras=True).items()
+    for extra in getattr(hint, "__metadata__", ())
+    if isinstance(extra, Measure)
+}
+"""The columns that percentiles are taken of and plots are drawn of, with how they are shown."""
+
+
+class HistoryRow(CheckpointRow, frozen=True, kw_only=True):
+    """What the history stores."""
+
+    details: CheckpointDetails
 
 
 def row_of(
-    entry: Entry, published: Published | None, states: Mapping[str, StateSize], left: Mapping[str, Amount]
+    entry: Entry,
+    published: Published | None,
+    states: Mapping[str, StateSize],
+    in_flight: Mapping[str, Amount],
 ) -> HistoryRow:
-    """The row as far as the records tell by now; of what is settled nothing changes any more.
+    """The row as far as the records go by now; once the entry is settled, it never changes.
 
-    left: by job, how much is in flight to it.
+    in_flight: by job, how much it has yet to take.
     """
     plan, decision = entry.plan, entry.decision
-    acks = [acked.ack for _, acked in sorted(entry.acks.items())]
+    details = details_of(entry, published, states, in_flight)
+    jobs = list(details.jobs.values())
     decided = decision.created if decision is not None else None
     act = entry.control or entry.restart or plan.drain
-    stopped = entry.aborted and entry.control is None
-    detail = decision.detail if decision is not None and (stopped or act is None) else act.reason if act else ""
-    watermark = _watermark(acks)
+    watermark = _watermark(jobs)
     return HistoryRow(
         id=entry.id,
         kind=plan.kind,
         outcome=state_name(entry),
         reason=decision.reason if decision is not None and entry.control is None else "",
-        why=detail[:TEXT],
+        why=_why(entry)[:TEXT],
         by=act.by if act is not None else "",
         run=plan.run,
         attempt=plan.attempt,
@@ -138,151 +222,109 @@ def row_of(
         planned=plan.created,
         decided=decided,
         published=published.created if published is not None else None,
-        seconds=_between(plan.created, decided),
-        **_times(acks, plan.created),
-        publish_seconds=_between(decided, published.created) if published is not None else None,
+        seconds=seconds_between(plan.created, decided),
+        **_durations(jobs),
+        publish_seconds=seconds_between(decided, published.created) if published is not None else None,
         jobs=len(plan.acks),
-        acked=len(acks),
-        **_read(entry, acks),
-        rows_out=sum(sum(ack.stats.rows.values()) for ack in acks) if acks else None,
-        bytes_out=sum(sum(ack.stats.bytes.values()) for ack in acks) if acks else None,
-        late=_late(acks),
-        **_judged(entry),
+        acked=len(jobs),
+        **_input(entry, details),
+        rows_out=sum(details.staged_rows.values()) if jobs else None,
+        bytes_out=sum(details.staged_bytes.values()) if jobs else None,
+        late=_late(jobs),
+        **_judged(details),
         state_rows=_sum(size.rows for size in states.values()),
         state_bytes=_sum(size.bytes for size in states.values()),
         state_delta=_sum(size.delta for size in states.values()),
-        **_in_flight(acks, left),
+        **_in_flight(jobs, in_flight),
         watermark=watermark,
         lag_seconds=_lag(watermark, decided),
-        details=msgspec.json.encode(details_of(entry, published, states, left)).decode(),
+        details=details,
     )
 
 
 def state_name(entry: Entry) -> str:
-    """What the entry is, in a word."""
+    """The entry's state in a word, but for what later entries change: `rolled back` is up to them."""
     if entry.control is not None:
-        return OUTCOMES[entry.control.action]
-    if entry.decision is not None:
-        return "rollback" if entry.restart is not None and entry.completed else entry.decision.outcome
-    holds = any(said.outcome == "hold" and gate not in entry.answers for gate, said in verdicts_of(entry))
-    return "held" if holds and all(job in entry.acks for job in entry.plan.acks) else "open"
+        return STATE_AFTER[entry.control.action]
+    if entry.decision is None:
+        return "held" if unanswered(entry) else "open"
+    return "rollback" if entry.restart is not None and entry.completed else entry.decision.outcome
 
 
-def verdicts_of(entry: Entry) -> Iterator[tuple[str, Verdict]]:
-    """What each gate has said."""
-    return ((name, said) for _, acked in sorted(entry.acks.items()) for name, said in acked.ack.gates.items())
-
-
-# -- details -------------------------------------------------------------------------------------------
-
-
-def details_of(
-    entry: Entry, published: Published | None, states: Mapping[str, StateSize], left: Mapping[str, Amount]
-) -> Json:
-    """All else that is worth keeping, as one document."""
-    plan, decision, past = entry.plan, entry.decision, behind(entry)
-    return {
-        "reason": decision.reason if decision is not None else "",
-        "detail": decision.detail if decision is not None else "",
-        "counts": decision.counts if decision is not None else False,
-        "control": msgspec.to_builtins(entry.control) if entry.control is not None else None,
-        "restart": msgspec.to_builtins(entry.restart) if entry.restart is not None else None,
-        "drain": msgspec.to_builtins(plan.drain) if plan.drain is not None else None,
-        "sources": {name: _source(part) for name, part in plan.sources.items()},
-        "jobs": {name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
-        "missing": [job for job in plan.acks if job not in entry.acks and job not in past],
-        "behind": {job: told | msgspec.to_builtins(left.get(job, Amount())) for job, told in past.items()},
-        "gates": {name: _gate(said, entry.answers.get(name)) for name, said in verdicts_of(entry)},
-        "states": {name: msgspec.to_builtins(size) for name, size in sorted(states.items())},
-        "tables": msgspec.to_builtins(published.tables) if published is not None else {},
-        "commits": list(plan.commits),
-        "manifest": decision.manifest if decision is not None else None,
-        "timeout_s": plan.timeout_s,
-        "set_aside": plan.set_aside,
-        "config": masked(plan.config),
-        "config_fingerprint": plan.config_fingerprint,
-        "code_fingerprint": plan.code_fingerprint,
-    }
-
-
-def _source(part: Range) -> Json:
-    ends = {"start": part.start, "end": part.end}
-    told = {name: at if len(msgspec.json.encode(at)) <= POSITION else None for name, at in ends.items()}
-    pace = _without(msgspec.to_builtins(part.pace), "seen") if part.pace is not None else None
-    return {"kind": part.kind, "summary": part.summary, "empty": part.empty, "more": part.more, "pace": pace, **told}
-
-
-def _job(ack: Ack, planned: str) -> Json:
-    times = {"started": ack.stats.started, "acked": ack.created, "delay": _between(planned, ack.stats.started)}
-    return {"attempt": ack.attempt, **times, **_without(msgspec.to_builtins(ack.stats), "started")}
-
-
-def _without(document: Json, name: str) -> Json:
-    return {key: value for key, value in document.items() if key != name}
-
-
-def _gate(said: Verdict, answer: Answer | None) -> Json:
-    told: Json = msgspec.to_builtins(said)
-    by = {"approve": answer.approve, "by": answer.by, "note": answer.note, "at": answer.created} if answer else None
-    return _without(told, "results") | {"answer": by}
+def _why(entry: Entry) -> str:
+    """What was written down with the decision, or with the act that the entry is."""
+    act = entry.control or entry.restart or entry.plan.drain
+    aborted = entry.aborted and entry.control is None
+    if entry.decision is not None and (aborted or act is None):
+        return entry.decision.detail
+    return act.reason if act is not None else ""
 
 
 # -- sums and times ------------------------------------------------------------------------------------
 
 
 def _sum(numbers: Iterable[int]) -> int | None:
-    found = list(numbers)
-    return sum(found) if found else None
+    """None if there are none."""
+    listed = list(numbers)
+    return sum(listed) if listed else None
 
 
-def _most(numbers: Iterable[float | None]) -> float | None:
-    return max((number for number in numbers if number is not None), default=None)
+def _longest(durations: Iterable[float | None]) -> float | None:
+    return max((seconds for seconds in durations if seconds is not None), default=None)
 
 
-def _late(acks: list[Ack]) -> int | None:
+def _late(jobs: list[JobDetails]) -> int | None:
     """Rows that came too late, of all operators; None: none looks at event time."""
-    counted = [each for ack in acks for names in ack.stats.counts.values() for each in names.items()]
-    timed = any(ack.stats.watermarks for ack in acks)
-    return sum(number for what, number in counted if what.startswith("late")) if timed or counted else None
+    counts_anything = any(counts for job in jobs for counts in job.counts.values())
+    if not counts_anything and not any(job.watermarks for job in jobs):
+        return None
+    return sum(count for job in jobs for count in job.late_rows.values())
 
 
-def _times(acks: list[Ack], planned: str) -> Json:
-    """How long its jobs took."""
-    slowest = max(acks, key=_busy, default=None)
+def _durations(jobs: list[JobDetails]) -> Json:
+    """How long its jobs took. `process` and `stage` are parts of the one that was busy longest."""
+    durations: Json = {
+        "delay_seconds": _longest(job.delay for job in jobs),
+        "align_seconds": _longest(job.aligned_s for job in jobs),
+        "sync_seconds": _longest(job.sync_s for job in jobs),
+        "async_seconds": _longest(job.async_s for job in jobs),
+        "process_seconds": None,
+        "stage_seconds": None,
+    }
+    if jobs:
+        slowest = max(jobs, key=lambda job: job.busy_seconds)
+        writing = slowest.seconds_of(*WRITING)
+        durations["process_seconds"] = round(slowest.busy_seconds - writing, 3)
+        durations["stage_seconds"] = round(writing, 3)
+    return durations
+
+
+def _input(entry: Entry, details: CheckpointDetails) -> Json:
+    """What came from sources. Not known before all jobs that read have acked."""
+    total = Amount()
+    if entry.plan.triggers:
+        total = sum_of(details.taken.get(name, Amount()) for name in entry.plan.triggers)
+    sync = _longest(job.sync_s for job in details.jobs.values())
+    rate = round(total.rows / sync, 1) if total.rows is not None and sync else None
+    return {"rows_in": total.rows, "bytes_in": total.bytes, "rate": rate}
+
+
+def _judged(details: CheckpointDetails) -> Json:
+    """What its gates found."""
+    verdicts = details.gates.values()
     return {
-        "delay_seconds": _most(_between(planned, ack.stats.started) for ack in acks),
-        "align_seconds": _most(ack.stats.aligned_s for ack in acks),
-        "sync_seconds": _most(ack.stats.sync_s for ack in acks),
-        "process_seconds": round(_busy(slowest) - _writing(slowest), 3) if slowest is not None else None,
-        "stage_seconds": round(_writing(slowest), 3) if slowest is not None else None,
-        "async_seconds": _most(ack.stats.async_s for ack in acks),
+        "judged": _sum(verdict.rows for verdict in verdicts),
+        "quarantined": _sum(verdict.quarantined for verdict in verdicts),
+        "released": _sum(verdict.released for verdict in verdicts),
+        "verdict": max((verdict.outcome for verdict in verdicts), key=WORST.index, default=None),
     }
 
 
-def _read(entry: Entry, acks: list[Ack]) -> Json:
-    """What came from sources, of which each is read in one job. Not known before all jobs that read have acked."""
-    told = {name: amount for ack in acks for name, amount in ack.stats.taken.items()}
-    taken = sum_of(told.get(name, Amount()) for name in entry.plan.triggers) if entry.plan.triggers else Amount()
-    sync = _most(ack.stats.sync_s for ack in acks)
-    rate = round(taken.rows / sync, 1) if taken.rows is not None and sync else None
-    return {"rows_in": taken.rows, "bytes_in": taken.bytes, "rate": rate}
-
-
-def _judged(entry: Entry) -> Json:
-    """What its gates have said."""
-    said = [verdict for _, verdict in verdicts_of(entry)]
-    return {
-        "judged": _sum(each.rows for each in said),
-        "quarantined": _sum(each.quarantined for each in said),
-        "released": _sum(each.released for each in said),
-        "verdict": max((each.outcome for each in said), key=WORST.index, default=None),
-    }
-
-
-def _in_flight(acks: list[Ack], left: Mapping[str, Amount]) -> Json:
+def _in_flight(jobs: list[JobDetails], persisted_by_job: Mapping[str, Amount]) -> Json:
     """What went between jobs of different checkpoints."""
-    found = [ack.stats.processed for ack in acks if ack.stats.processed is not None]
-    processed, persisted = sum_of(found) if found else Amount(), sum_of(left.values()) if left else Amount()
+    taken = [job.processed for job in jobs if job.processed is not None]
+    processed = sum_of(taken) if taken else Amount()
+    persisted = sum_of(persisted_by_job.values()) if persisted_by_job else Amount()
     return {
         "processed_rows": processed.rows,
         "processed_bytes": processed.bytes,
@@ -291,30 +333,19 @@ def _in_flight(acks: list[Ack], left: Mapping[str, Amount]) -> Json:
     }
 
 
-def _busy(ack: Ack) -> float:
-    return sum(ack.stats.seconds.values())
-
-
-def _writing(ack: Ack) -> float:
-    return sum(seconds for step, seconds in ack.stats.seconds.items() if step.startswith(WRITING))
-
-
-def _watermark(acks: list[Ack]) -> str | None:
-    """The least of all that are not idle. The end of time, which a drain brings, is none."""
-    marks = [mark for ack in acks for name, mark in ack.stats.watermarks.items() if name not in ack.stats.idle]
-    moments = [(moment, mark) for mark in marks if (moment := moment_of(mark)) is not None and moment.year < MAXYEAR]
-    return min(moments)[1] if moments else None
+def _watermark(jobs: list[JobDetails]) -> str | None:
+    """The lowest of all that are not idle. The end of time, which a drain brings, is none."""
+    lowest: tuple[Any, str] | None = None
+    for job in jobs:
+        for name, mark in job.watermarks.items():
+            moment = moment_of(mark)
+            if name in job.idle or moment is None or moment.year == MAXYEAR:
+                continue
+            if lowest is None or moment < lowest[0]:
+                lowest = moment, mark
+    return lowest[1] if lowest is not None else None
 
 
 def _lag(watermark: str | None, decided: str | None) -> float | None:
     mark, moment = moment_of(watermark), moment_of(decided)
     return round((moment - mark).total_seconds(), 3) if mark is not None and moment is not None else None
-
-
-def _between(earlier: str | None, later: str | None) -> float | None:
-    """How long, by the writers' clocks; None if they do not tell, or make no sense."""
-    first, then = moment_of(earlier), moment_of(later)
-    if first is None or then is None:
-        return None
-    seconds = (then - first).total_seconds()
-    return round(seconds, 3) if seconds >= 0 else None

@@ -10,8 +10,8 @@ and no publish waits for it, and none fails with it: what goes wrong here is sai
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
@@ -19,7 +19,8 @@ from tidegate import seams
 from tidegate.checkpoint.references import states_of
 from tidegate.delta import CommitStamp, Journal, Location, owner_of
 from tidegate.errors import TidegateError
-from tidegate.history.row import HistoryRow, StateSize, row_of
+from tidegate.history.details import StateSize
+from tidegate.history.row import HistoryRow, row_of
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
@@ -43,18 +44,23 @@ CLEAN_EVERY = 50
 RACES = 5
 """How often others may be faster before it is left to them."""
 
+DETAILS: Final = "details"
+"""The column that has the details, as JSON."""
 _TIMES = ("planned", "decided", "published", "watermark")
-_TYPES = {"int": "long", "float": "double", "str": "string"}
+_TYPES = {"int": "long", "float": "double", "str": "string", "CheckpointDetails": "string"}
 
 
-def _column(field: msgspec.structs.FieldInfo) -> Json:
-    python = str(getattr(field.type, "__name__", field.type)).replace(" | None", "")
-    kind = "timestamp" if field.name in _TIMES else _TYPES[python]
-    return {"name": field.name, "type": kind, "nullable": field.name != "id", "metadata": {}}
+def _column(name: str, hint: Any) -> Json:
+    python = str(getattr(hint, "__name__", hint)).replace(" | None", "")
+    kind = "timestamp" if name in _TIMES else _TYPES[python]
+    return {"name": name, "type": kind, "nullable": name != "id", "metadata": {}}
 
 
-SCHEMA: Final[Json] = {"type": "struct", "fields": [_column(field) for field in msgspec.structs.fields(HistoryRow)]}
-COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["name"] != "details")
+SCHEMA: Final[Json] = {
+    "type": "struct",
+    "fields": [_column(name, hint) for name, hint in get_type_hints(HistoryRow).items()],
+}
+COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["name"] != DETAILS)
 """What a list shows and sorts by."""
 
 
@@ -111,12 +117,18 @@ def _row(ledger: Ledger, id: int) -> HistoryRow | None:
         return None
 
 
-def live_row(ledger: Ledger, entry: Entry) -> HistoryRow:
-    """The row of an entry, as its records are now."""
-    return row_of(entry, ledger.published(entry.id), _sizes(ledger, entry), _in_flight(ledger, entry))
+def live_row(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> HistoryRow:
+    """The row of an entry, as its records are now.
+
+    sizes: with the sizes of states and of what is in flight, for which further records must be read.
+    """
+    published = ledger.published(entry.id)
+    if not sizes:
+        return row_of(entry, published, {}, {})
+    return row_of(entry, published, _state_sizes(ledger, entry), _in_flight(ledger, entry))
 
 
-def _sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
+def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
     """How large each state is, by the record that its ack names."""
     found = {}
     for name, payload in states_of(entry).items():
@@ -161,15 +173,20 @@ def _stamp(ledger: Ledger, journal: Journal, last: int) -> CommitStamp:
     )
 
 
-def rows_table(rows: Iterable[HistoryRow]) -> pa.Table:
-    """Rows as the table has them."""
+def rows_table(rows: Iterable[HistoryRow], names: Sequence[str] = ()) -> pa.Table:
+    """Rows as the table has them, with these columns; by default with all."""
     import pyarrow as pa
 
     from tidegate.delta.arrow_types import arrow_schema
 
-    names = [field["name"] for field in SCHEMA["fields"]]
     listed = list(rows)
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in listed] for name in names}
-    for name in _TIMES:
-        columns[name] = [moment_of(text) for text in columns[name]]
-    return pa.table(columns, schema=arrow_schema(SCHEMA, names))
+    names = names or [field["name"] for field in SCHEMA["fields"]]
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        values: list[Any] = [getattr(row, name) for row in listed]
+        if name in _TIMES:
+            values = [moment_of(text) for text in values]
+        elif name == DETAILS:
+            values = [msgspec.json.encode(details).decode() for details in values]
+        columns[name] = values
+    return pa.table(columns, schema=arrow_schema(SCHEMA, list(names)))

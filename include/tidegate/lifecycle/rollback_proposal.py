@@ -13,6 +13,7 @@ from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.records import Json, Payload, PublishedTable, Restored
@@ -132,12 +133,8 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
     if target is None or not target.completed or last is None:
         what = "is not there (retired, or never made)" if target is None else "was not completed"
         there = [id for id in ledger.ids() if (d := ledger.decision(id)) is not None and d.outcome == "completed"]
-        raise Rejected(
-            f"checkpoint {to} of pipeline {name!r} {what}",
-            expected=f"a completed one that is retained: {', '.join(map(str, there)) or 'there is none'}",
-            help=f"`tidegate list {name}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+        expected = f"a completed one that is retained: {', '.join(map(str, there)) or 'there is none'}"
+        raise no_such_checkpoint(name, to, problem=what, expected=expected)
     never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
     if not ledger.is_kept(to):
         raise claimed(pipeline, to)

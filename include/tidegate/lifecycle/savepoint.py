@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle.rollback_proposal import How, examine
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
@@ -74,12 +75,8 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
     id = id if id is not None else _last(ledger)
     decision = ledger.decision(id)
     if decision is None or decision.manifest is None or ledger.published(id) is None:
-        raise Rejected(
-            f"checkpoint {id} of pipeline {ledger.pipeline!r} is not completed, or not on all tables yet",
-            expected="a checkpoint that can be gone back to",
-            help=f"`tidegate list {ledger.pipeline}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+        problem = "is not completed, or not on all tables yet"
+        raise no_such_checkpoint(ledger.pipeline, id, problem=problem, expected="one that a rollback can go back to")
     return decision
 
 

@@ -13,6 +13,7 @@ from tidegate.checkpoint.references import acks_of, blobs_within
 from tidegate.delta import Location, missing_files
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle.rollback_proposal import unreadable
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Blob, Origin, Payload
@@ -72,12 +73,7 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
     who = parent.identity()
     entry = parent.entry(id) if who is not None else None
     if who is None or entry is None or entry.decision is None or entry.decision.manifest is None:
-        raise Rejected(
-            f"pipeline {parent.pipeline!r} has no completed checkpoint {id}",
-            expected="a completed one that is retained",
-            help=f"`tidegate list {parent.pipeline}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+        raise no_such_checkpoint(parent.pipeline, id, problem="is not there, or not completed")
     if entry.plan.by_interval:
         raise Invalid(
             f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to go on from",

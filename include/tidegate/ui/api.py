@@ -10,7 +10,8 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from tidegate.history.query import LONGEST, MEASURES, SORTS, HistoryFilter
+from tidegate.history.query import LONGEST, SORTS, HistoryFilter
+from tidegate.history.row import MEASURES
 from tidegate.records.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
@@ -65,8 +66,8 @@ def checkpoints(
     until: datetime | None = None,
 ) -> dict[str, Any]:
     """A page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
-    past = of.past()
-    page = past.page(
+    history = of.past()
+    page = history.page(
         HistoryFilter(
             states=state or (),
             kinds=kind or (),
@@ -79,7 +80,8 @@ def checkpoints(
             limit=limit,
         )
     )
-    return {"checkpoints": page.rows, "total": page.total, "limit": limit, "offset": offset, "problem": past.problem}
+    rows = [row.document() for row in page.rows]
+    return {"checkpoints": rows, "total": page.total, "limit": limit, "offset": offset, "problem": history.problem}
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ, **answers(shapes.Checkpoint))
@@ -130,7 +132,7 @@ def graph(of: Of) -> dict[str, Any]:
 @router.get("/dags/{dag_id}/plots", dependencies=READ, **answers(shapes.Points))
 def plots(
     of: Of,
-    name: Annotated[list[Literal[MEASURES]] | None, Query()] = None,  # type: ignore[valid-type]
+    name: Annotated[list[Literal[tuple(MEASURES)]] | None, Query()] = None,  # type: ignore[valid-type]
     limit: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> dict[str, Any]:
     """Measures over the last checkpoints, oldest first."""

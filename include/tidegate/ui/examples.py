@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tidegate.history.row import MEASURES
+
 __all__ = ["EXAMPLES"]
 
-_ROW: dict[str, Any] = {
+_ROW: dict[str, Any] = dict.fromkeys(MEASURES) | {
     "id": 7,
     "kind": "scheduled",
     "outcome": "completed",

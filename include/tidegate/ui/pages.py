@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from html import escape
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
+from tidegate.history.row import MEASURES
 from tidegate.ui.access import LOGGED_IN, READ
 
 __all__ = ["router"]
@@ -16,8 +18,14 @@ __all__ = ["router"]
 STATIC = Path(__file__).with_name("static")
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
-_FIRST = ("actions.js", "api.js", "dom.js", "format.js", "history.js", "lanes.js", "overview.js")
+_FIRST = ("actions.js", "api.js", "dom.js", "format.js", "history.js", "lanes.js", "measures.js", "overview.js")
 """What app.js imports before it shows anything. It gets the others behind that."""
+
+_DECLARED = {
+    name: [measure.label[:1].upper() + measure.label[1:], measure.unit, measure.help]
+    for name, measure in MEASURES.items()
+}
+_MEASURES_JS = f"export const DECLARED = {json.dumps(_DECLARED, indent=2)};\n".encode()
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -68,7 +76,9 @@ def static(version: str, name: str) -> Response:
 
 
 def _files() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
+    """The static files, and measures.js, which is made from the declared measures."""
+    files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
+    return files | {"measures.js": _MEASURES_JS}
 
 
 def _version(files: dict[str, bytes]) -> str:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import Any, get_type_hints
 
-import msgspec
 from pydantic import BaseModel, Field, RootModel, create_model
 
-from tidegate.history.row import HistoryRow
+from tidegate.history.row import MEASURES, CheckpointRow
 from tidegate.records.records import State
 from tidegate.ui.examples import EXAMPLES
 
 __all__ = ["answers"]
 
-_HINTS = get_type_hints(HistoryRow)
 _COLUMNS: dict[str, Any] = {
-    field.name: (_HINTS[field.name], ...) for field in msgspec.structs.fields(HistoryRow) if field.name != "details"
+    name: (hint, Field(..., description=MEASURES[name].help) if name in MEASURES else ...)
+    for name, hint in get_type_hints(CheckpointRow).items()
 }
 
 

@@ -1,4 +1,4 @@
-"""What the API answers, from the ledger and the history. Values are plain JSON; nothing is made for a page to trust."""
+"""The API's answers, from the ledger and the history. Values are plain JSON; a page trusts none of them as markup."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
 from tidegate.errors import Rejected, TidegateError
 from tidegate.history import health as condition
-from tidegate.history.query import MEASURES, CheckpointHistory, HistoryFilter
+from tidegate.history.details import CheckpointDetails
+from tidegate.history.query import CheckpointHistory, HistoryFilter
+from tidegate.history.row import MEASURES
+from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
 from tidegate.records.moments import moment_of
@@ -45,26 +49,26 @@ def listed(known: Known) -> Json:
     """A pipeline in one line of the list. A damaged one does not keep the others from being shown."""
     row: Json = {"dag": known.dag_id, "pipeline": known.card.pipeline}
     try:
-        past = known.past()
-        last = past.newest("completed")
-        failed = _failed_since(past, last["id"] if last is not None else 0)
+        history = known.past()
+        last = history.newest("completed")
         return row | {
-            **_condition(known, past.ledger),
+            **_condition(known, history.ledger),
             "last_completed": _short(last),
-            "age_seconds": _age(last["decided"]) if last is not None else None,
-            "lag_seconds": last["lag_seconds"] if last is not None else None,
-            "failures": failed,
-            "counts": past.counts(),
+            "age_seconds": _age(last.decided) if last is not None else None,
+            "lag_seconds": last.lag_seconds if last is not None else None,
+            "failures": _failed_since(history, last.id if last is not None else 0),
+            "counts": history.counts(),
         }
     except TidegateError as error:
         return row | {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
 
 
 def overview(known: Known) -> Json:
-    """What Flink's overview tells, and how the pipeline is."""
-    past = known.past()
-    ledger = past.ledger
-    named = sorted(savepoint.savepoints(ledger), key=lambda each: each.pin.created)
+    """What Flink's overview shows, and the pipeline's health."""
+    history = known.past()
+    ledger = history.ledger
+    named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
+    undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
     view = ledger.view()
     return {
         "dag": known.dag_id,
@@ -74,49 +78,50 @@ def overview(known: Known) -> Json:
         "gates": list(known.card.gates),
         "condition": _condition(known, ledger),
         "suspended": msgspec.to_builtins(control.suspended(view, known.card.tolerable_failed_checkpoints)),
-        "counts": past.counts(),
+        "counts": history.counts(),
         "latest": {
-            "completed": past.newest("completed"),
-            "failed": past.newest("aborted"),
-            "restored": past.newest("rollback"),
+            "completed": _document(history.newest("completed")),
+            "failed": _document(history.newest("aborted")),
+            "restored": _document(history.newest("rollback")),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
-        "open": [past.one(row["id"]) for row in past.page(HistoryFilter(states=("open", "held"), sort="id")).rows],
-        "savepoints": [_savepoint(each) for each in named],
-        "history_problem": past.problem,
+        "open": [_document(history.one(row.id)) for row in undecided],
+        "savepoints": [_savepoint(found) for found in named],
+        "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
 
 
 def checkpoint(known: Known, id: int) -> Json:
     """All that is known of one checkpoint."""
-    past = known.past()
-    row = past.one(id)
-    if row is None:
-        raise no_such(known, id)
-    row["details"]["tables"] = _tables(known, past, row)
-    names = [each.name for each in savepoint.savepoints(past.ledger) if each.entry == id]
-    last, next_ = _neighbours(past, id)
-    more = {"savepoints": names, "run_id": _run_id(row["run"]), "before": last, "after": next_}
-    return row | more | {"tasks": _tasks(known), "now": seams.now().isoformat(timespec="milliseconds")}
+    history = known.past()
+    view = _view(known, history, id)
+    document = view.document()
+    document["details"]["tables"] = _tables(known, history, view)
+    before, after = _neighbours(history, id)
+    return document | {
+        "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
+        "run_id": _run_id(view.run),
+        "before": before,
+        "after": after,
+        "tasks": _tasks(known),
+        "now": seams.now().isoformat(timespec="milliseconds"),
+    }
 
 
-def no_such(known: Known, id: int) -> Rejected:
-    """There never was such a checkpoint, as far as anybody knows."""
-    return Rejected(
-        f"pipeline {known.card.pipeline!r} has no checkpoint {id}",
-        expected="one of its history",
-        help="the list shows them all",
-        reason="NO_SUCH_CHECKPOINT",
-    )
+def _view(known: Known, history: CheckpointHistory, id: int) -> CheckpointView:
+    """Rejected: there never was such a checkpoint, as far as anybody knows."""
+    view = history.one(id)
+    if view is None:
+        raise no_such_checkpoint(known.card.pipeline, id, expected="one of its history", help="the list shows them all")
+    return view
 
 
 def row_of_run(known: Known, run_id: str) -> Json:
     """The last checkpoint that a run of the DAG has made."""
-    past = known.past()
-    rows = past.page(HistoryFilter(text=run_id, limit=200)).rows
-    found = next((row for row in rows if _run_id(row["run"]) == run_id), None)
-    return {"checkpoint": found["id"] if found is not None else None, "run_id": run_id}
+    rows = known.past().page(HistoryFilter(text=run_id, limit=200)).rows
+    newest = next((row.id for row in rows if _run_id(row.run) == run_id), None)
+    return {"checkpoint": newest, "run_id": run_id}
 
 
 def samples(known: Known, id: int, gate: str) -> Json:
@@ -153,9 +158,10 @@ def _rule(each: Mapping[str, Any]) -> Json:
 
 def configuration(known: Known) -> Json:
     """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
-    past = known.past()
-    rows = past.page(HistoryFilter(limit=1)).rows
-    used = (past.one(rows[0]["id"]) or {}).get("details", {}).get("config", {}) if rows else {}
+    history = known.past()
+    rows = history.page(HistoryFilter(limit=1)).rows
+    last = history.one(rows[0].id) if rows else None
+    used = last.details.config if last is not None else {}
     settings = [
         {"key": key, "value": value, "origin": origin, "used": _setting(used[key]) if key in used else None}
         for key, value, origin in known.card.settings
@@ -166,58 +172,56 @@ def configuration(known: Known) -> Json:
 
 def graph(known: Known) -> Json:
     """How the pipeline is built, with what each part did in the last completed checkpoint."""
-    past = known.past()
-    last = past.newest("completed")
-    details = last["details"] if last is not None else {}
+    last = known.past().newest("completed")
+    details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in known.card.parts]
-    return {"checkpoint": last["id"] if last is not None else None, "jobs": known.card.jobs, "parts": parts}
+    return {"checkpoint": last.id if last is not None else None, "jobs": known.card.jobs, "parts": parts}
 
 
-def _figures(name: str, role: str, details: Json) -> Json:
-    """What a part has told of itself. Names are unique among parts of a role only: a sink may be called as its operator
+def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
+    """What a part has measured. Names are unique among the parts of a role only: a sink may be called as its operator
     is, and each has figures of its own."""
-    found: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
-    prefix = {"sink": "stage", "operator": "state", "gate": "gate"}.get(role)
-    for job in details.get("jobs", {}).values():
+    figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
+    step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
+    for job in details.jobs.values():
         if role == "sink":
-            found["rows"] = job["rows"].get(name, found["rows"])
-            found["bytes"] = job["bytes"].get(name, found["bytes"])
-        if role == "source" and name in job.get("taken", {}):
-            found["rows"] = job["taken"][name]["rows"]
+            figures["rows"] = job.rows.get(name, figures["rows"])
+            figures["bytes"] = job.bytes.get(name, figures["bytes"])
         if role in ("source", "operator"):
-            found["watermark"] = job["watermarks"].get(name, found["watermark"])
-            found["late"] = job["counts"].get(name, {}).get("late", found["late"])
-        found["seconds"] = job["seconds"].get(f"{prefix} {name}", found["seconds"]) if prefix else found["seconds"]
-    states = {key: size for key, size in details.get("states", {}).items() if key.split(".")[1:2] == [name]}
-    if role == "operator" and states:
-        found["bytes"] = sum(size["bytes"] for size in states.values())
-        found["rows"] = sum(size["rows"] for size in states.values())
-    if role == "gate" and (said := details.get("gates", {}).get(name)):
-        found |= {"verdict": said["outcome"], "rows": said["rows"], "late": None, "quarantined": said["quarantined"]}
+            figures["watermark"] = job.watermarks.get(name, figures["watermark"])
+            figures["late"] = job.counts.get(name, {}).get("late", figures["late"])
+        if step is not None:
+            figures["seconds"] = job.seconds.get(step, figures["seconds"])
     if role == "source":
-        found["summary"] = details.get("sources", {}).get(name, {}).get("summary")
-    return found
+        amount, source = details.taken.get(name), details.sources.get(name)
+        figures["rows"] = amount.rows if amount is not None else None
+        figures["summary"] = source.summary if source is not None else None
+    sizes = [size for key, size in details.states.items() if key.split(".")[1:2] == [name]]
+    if role == "operator" and sizes:
+        figures["bytes"] = sum(size.bytes for size in sizes)
+        figures["rows"] = sum(size.rows for size in sizes)
+    gate = details.gates.get(name)
+    if role == "gate" and gate is not None:
+        figures |= {"verdict": gate.outcome, "rows": gate.rows, "quarantined": gate.quarantined}
+    return figures
 
 
 def compared(known: Known, before: int, after: int) -> Json:
     """What differs between two checkpoints."""
-    past = known.past()
-    rows = past.one(before), past.one(after)
-    for id, row in zip((before, after), rows, strict=True):
-        if row is None:
-            raise no_such(known, id)
-    one, other = (row for row in rows if row is not None)
-    for row in (one, other):
-        row["details"]["tables"] = _tables(known, past, row)
-    told = {name: {"before": one[name], "after": other[name]} for name in MEASURES}
-    pairs = one["details"], other["details"]
+    history = known.past()
+    old, new = _view(known, history, before), _view(known, history, after)
+    old_document, new_document = old.document(), new.document()
+    old_details, new_details = old_document["details"], new_document["details"]
+    old_details["tables"] = _tables(known, history, old)
+    new_details["tables"] = _tables(known, history, new)
+    parts = ("sources", "tables", "states", "gates")
     return {
-        "before": one | {"details": None},
-        "after": other | {"details": None},
-        "measures": told,
-        **{part: _pairs(*(each.get(part, {}) for each in pairs)) for part in ("sources", "tables", "states", "gates")},
-        "settings": _changed(*(each.get("config", {}) for each in pairs)),
-        "code_changed": pairs[0].get("code_fingerprint") != pairs[1].get("code_fingerprint"),
+        "before": old_document | {"details": None},
+        "after": new_document | {"details": None},
+        "measures": {name: {"before": getattr(old, name), "after": getattr(new, name)} for name in MEASURES},
+        **{part: _pairs(old_details[part], new_details[part]) for part in parts},
+        "settings": _changed(old.details.config, new.details.config),
+        "code_changed": old.details.code_fingerprint != new.details.code_fingerprint,
     }
 
 
@@ -238,10 +242,9 @@ def _changed(before: Json, after: Json) -> Json:
 
 def way_back(known: Known, to: int) -> Json:
     """What a rollback would do, as far as records tell: tables themselves are looked at by the run that does it."""
-    past = known.past()
-    ledger = past.ledger
-    target, published = past.one(to), ledger.published(to)
-    possible = target is not None and target["state"] in ("completed", "rollback") and target["kept"]
+    history = known.past()
+    target, published = history.one(to), history.ledger.published(to)
+    possible = target is not None and target.state in ("completed", "rollback") and target.kept
     if target is None or not possible or published is None:
         raise Rejected(
             f"checkpoint {to} is none that can be gone back to",
@@ -249,26 +252,30 @@ def way_back(known: Known, to: int) -> Json:
             help="the list shows which are kept",
             reason="NO_TARGET",
         )
-    tables = _tables(known, past, target)
-    last = past.newest("completed")
-    now = last["details"]["tables"] if last is not None else {}
+    tables = _tables(known, history, target)
+    last = history.newest("completed")
+    versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
     return {
         "to": to,
-        "decided": target["decided"],
-        "undone": past.behind(to, "completed"),
-        "ended": past.behind(to, "open", "held"),
-        "sources": sorted(target["details"]["sources"]),
+        "decided": target.decided,
+        "undone": history.behind(to, "completed"),
+        "ended": history.behind(to, "open", "held"),
+        "sources": sorted(target.details.sources),
         "tables": {
-            name: {"now": now.get(name, {}).get("version"), "back_to": at["version"], "uri": at["uri"]}
-            for name, at in sorted(tables.items())
+            name: {"now": versions.get(name), "back_to": table["version"], "uri": table["uri"]}
+            for name, table in sorted(tables.items())
         },
     }
 
 
-def _tables(known: Known, past: CheckpointHistory, row: Json) -> Json:
+def _tables(known: Known, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
-    tables: Json = row["details"]["tables"]
-    return tables_now(row["id"], tables, past.ledger, Place(known.data, known.options)) if tables else tables
+    tables: Json = msgspec.to_builtins(view.details.tables)
+    return tables_now(view.id, tables, history.ledger, Place(known.data, known.options)) if tables else tables
+
+
+def _document(view: CheckpointView | None) -> Json | None:
+    return view.document() if view is not None else None
 
 
 # -- small parts ---------------------------------------------------------------------------------------
@@ -318,9 +325,9 @@ def _say(pipeline: str) -> condition.Command:
     return say
 
 
-def _short(row: Json | None) -> Json | None:
+def _short(view: CheckpointView | None) -> Json | None:
     names = ("id", "decided", "seconds", "rows_out", "run")
-    return {name: row[name] for name in names} if row is not None else None
+    return {name: getattr(view, name) for name in names} if view is not None else None
 
 
 def _age(text: str | None) -> float | None:
@@ -328,18 +335,26 @@ def _age(text: str | None) -> float | None:
     return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
 
 
-def _failed_since(past: CheckpointHistory, id: int) -> int:
-    rows = past.page(HistoryFilter(states=("aborted",), limit=200)).rows
-    return sum(row["id"] > id for row in rows)
+def _failed_since(history: CheckpointHistory, id: int) -> int:
+    rows = history.page(HistoryFilter(states=("aborted",), limit=200)).rows
+    return sum(row.id > id for row in rows)
 
 
-def _savepoint(each: savepoint.Savepoint) -> Json:
-    pin = each.pin
-    return {"name": each.name, "id": each.entry, "by": pin.by, "note": pin.note, "at": pin.created, "kept": each.there}
+def _savepoint(found: savepoint.Savepoint) -> Json:
+    pin = found.pin
+    return {
+        "name": found.name,
+        "id": found.entry,
+        "by": pin.by,
+        "note": pin.note,
+        "at": pin.created,
+        "kept": found.there,
+    }
 
 
-def _neighbours(past: CheckpointHistory, id: int) -> tuple[int | None, int | None]:
-    ids = past.rows["id"].to_pylist()
+def _neighbours(history: CheckpointHistory, id: int) -> tuple[int | None, int | None]:
+    """The ids before and after it."""
+    ids = history.rows["id"].to_pylist()
     place = ids.index(id)
     return (ids[place - 1] if place else None), (ids[place + 1] if place + 1 < len(ids) else None)
 

@@ -70,8 +70,8 @@ def test_a_retired_one_is_explained_from_the_history(past, tidegate):
     assert "In its own words: boom" in said.out
     done = tidegate("explain", "orders", "1").out
     assert "Job main was acknowledged by attempt" in done
-    assert "with a 3, b 3" in done
-    assert "It is completed since" in done
+    assert "it had staged a 3, b 3" in done
+    assert "It was completed at" in done
 
 
 def test_one_that_never_was_is_a_no(past, tidegate):

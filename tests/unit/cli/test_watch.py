@@ -10,10 +10,8 @@ import pytest
 from tests.kit.shop import Shop
 from tidegate import seams
 from tidegate.cli import main as cli
-from tidegate.cli.inspect.summary import MEASURED
 from tidegate.cli.output import Output
 from tidegate.errors import Unavailable
-from tidegate.history.query import MEASURES
 from tidegate.ledger import LocalStore
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, Hold, JobStats, Payload, Verdict
@@ -169,7 +167,3 @@ def test_a_summary_of_a_time(long_ago, tidegate):
         == 7
     )
     assert tidegate("summary", "orders", "--since", "yesterday").code == 2
-
-
-def test_everything_that_is_measured_has_a_name(folder):
-    assert set(MEASURED) == set(MEASURES)

@@ -20,6 +20,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.history.metrics import figures, metrics
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.table import live_row
+from tidegate.history.view import CheckpointView
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Amount, sum_of
@@ -69,7 +70,7 @@ class Shop:
             assert self.coordinator.complete(id).state == "completed", id
         self.coordinator.publish()
 
-    def row(self, id: int) -> dict[str, object]:
+    def row(self, id: int) -> CheckpointView:
         found = CheckpointHistory(self.ledger, {}).one(id)
         assert found is not None
         return found
@@ -111,8 +112,8 @@ def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:
     assert {name: told.rows for name, told in both.received.items()} == {"first": 2, "second": 2}
     shop.end(id)
     row = shop.row(id)
-    assert (row["align_seconds"], row["sync_seconds"], row["delay_seconds"]) == (9.0, 9.0, 110.0)
-    assert (row["rows_in"], row["rate"]) == (4, 0.4), "what goes from job to job is read from sources once"
+    assert (row.align_seconds, row.sync_seconds, row.delay_seconds) == (9.0, 9.0, 110.0)
+    assert (row.rows_in, row.rate) == (4, 0.4), "what goes from job to job is read from sources once"
 
 
 def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(shop: Shop) -> None:
@@ -129,10 +130,10 @@ def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(sh
         shop.work(ids[1], "both")
     shop.end(*ids)
     left = [shop.row(id) for id in ids]
-    assert [row["persisted_rows"] for row in left] == [2, 6], "of both sources"
-    assert left[1]["details"]["behind"]["both"]["rows"] == 6  # type: ignore[index]
-    assert left[1]["persisted_bytes"] == left[1]["details"]["behind"]["both"]["bytes"] > 0  # type: ignore[index]
-    assert left[1]["processed_rows"] is None
+    assert [row.persisted_rows for row in left] == [2, 6], "of both sources"
+    assert left[1].details.behind["both"].rows == 6
+    assert left[1].persisted_bytes == left[1].details.behind["both"].bytes != 0
+    assert left[1].processed_rows is None
 
     passed(1)
     ack = run_job(shop.coordinator, ids[2], "both", None, at_work=lambda plan, job: False)  # type: ignore[arg-type]
@@ -141,8 +142,8 @@ def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(sh
     assert sum_of(ack.stats.received.values()).rows == 8
     shop.end(ids[2])
     row = shop.row(ids[2])
-    assert (row["processed_rows"], row["processed_bytes"]) == (6, left[1]["persisted_bytes"])
-    assert (row["persisted_rows"], row["persisted_bytes"]) == (None, None)
+    assert (row.processed_rows, row.processed_bytes) == (6, left[1].persisted_bytes)
+    assert (row.persisted_rows, row.persisted_bytes) == (None, None)
 
 
 def test_a_channel_that_is_lost_hides_nothing_else(shop: Shop) -> None:
@@ -169,7 +170,7 @@ def test_a_source_that_tells_nothing_leaves_the_sum_unknown(shop: Shop) -> None:
         ack = shop.work(shop.planned(2), "first")
     assert ack.stats.taken == {"first": Amount()}
     row = shop.row(1)
-    assert (row["rows_in"], row["rate"]) == (None, None)
+    assert (row.rows_in, row.rate) == (None, None)
     assert sum_of([]) == Amount(rows=0, bytes=0, files=0)
     assert sum_of([Amount(rows=1, bytes=2), Amount(rows=2)]) == Amount(rows=3)
 

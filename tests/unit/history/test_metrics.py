@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from tests.kit.prometheus import parsed
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
+from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, StateSize
 from tidegate.history.health import Observations, condition
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember
+from tidegate.history.view import CheckpointView
 from tidegate.protocol.view import View
+from tidegate.records.records import Amount, RecordedRule
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -94,41 +98,45 @@ def test_runs_that_cannot_plan_are_counted_until_one_can(world):
     assert numbers(world)["numberOfConsecutivePlanFailures",] == 0
 
 
-DETAILS = {
-    "jobs": {
-        "main": {
-            "taken": {
-                "orders": {"rows": 9, "bytes": 800, "files": 2},
-                "payments": {"rows": None, "bytes": 70, "files": 1},
-            },
-            "rows": {"good": 7},
-            "counts": {"once": {"late": 2, "late-left": 3, "kept": 5}},
-            "watermarks": {"orders": "2026-03-01T11:59:00Z", "done": "9999-12-31T00:00:00Z"},
-        },
-        "second": {"rows": {"good": 1}, "counts": {}, "watermarks": {}},
+RULE = RecordedRule(rule="positive", policy="quarantine", severity="warning", rows=3, why="3 rows")
+DETAILS = CheckpointDetails(
+    jobs={
+        "main": JobDetails(
+            taken={"orders": Amount(rows=9, bytes=800, files=2), "payments": Amount(bytes=70, files=1)},
+            rows={"good": 7},
+            counts={"once": {"late": 2, "late-left": 3, "kept": 5}},
+            watermarks={"orders": "2026-03-01T11:59:00Z", "done": "9999-12-31T00:00:00Z"},
+        ),
+        "second": JobDetails(rows={"good": 1}),
     },
-    "gates": {"checked": {"rows": 10, "quarantined": 3, "released": 1, "broken": [{}, {}]}},
-    "states": {"state.once": {"bytes": 100, "rows": 5}},
-}
-ROW = {
-    "id": 9,
-    "decided": "2026-03-01T11:00:00+00:00",
-    "seconds": 1.5,
-    "delay_seconds": None,
-    "bytes_out": 1000,
-    "processed_bytes": 300,
-    "persisted_bytes": None,
-    "state_bytes": 100,
-    "state_delta": 40,
-    "watermark": "2026-03-01T11:59:00Z",
-    "details": DETAILS,
-}
+    gates={"checked": GateDetails(outcome="quarantine", rows=10, quarantined=3, released=1, broken=[RULE, RULE])},
+    states={"state.once": StateSize(bytes=100, rows=5)},
+)
+
+
+def view(**values: object) -> CheckpointView:
+    """What is not named was not measured."""
+    names = [field.name for field in msgspec.structs.fields(CheckpointView)]
+    return CheckpointView(**{**dict.fromkeys(names), "details": CheckpointDetails(), **values})
+
+
+LAST = view(
+    id=9,
+    decided="2026-03-01T11:00:00+00:00",
+    seconds=1.5,
+    bytes_out=1000,
+    processed_bytes=300,
+    state_bytes=100,
+    state_delta=40,
+    watermark="2026-03-01T11:59:00Z",
+    details=DETAILS,
+)
 
 
 def test_every_figure_of_a_row_has_its_metric():
     seen = Observations("orders", View(()), 0)
     counts = dict.fromkeys(("triggered", "completed", "failed", "in_progress", "held"), 0)
-    found = metrics(Figures(seen, condition(seen), counts, ROW, {"decided": "2026-03-01T10:00:00Z"}, NOW))
+    found = metrics(Figures(seen, condition(seen), counts, LAST, view(decided="2026-03-01T10:00:00Z"), NOW))
     told = {(metric.name, *metric.labels.values()): metric.value for metric in found}
     assert told["lastCheckpointDuration",] == 1500
     assert ("checkpointStartDelay",) not in told, "what was not measured is not zero"

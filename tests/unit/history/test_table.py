@@ -15,7 +15,8 @@ from tidegate.delta.journal import to_merge
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.errors import Invalid, Unavailable
 from tidegate.history import table as history
-from tidegate.history.query import MEASURES, CheckpointHistory, HistoryFilter, _undone
+from tidegate.history.query import CheckpointHistory, HistoryFilter, _undone
+from tidegate.history.row import MEASURES
 from tidegate.history.table import journal_of, live_row, remember, rows_table
 
 
@@ -24,7 +25,7 @@ def past(world: ToyWorld) -> CheckpointHistory:
 
 
 def ids(world: ToyWorld, **wanted: object) -> list[int]:
-    return [row["id"] for row in past(world).page(HistoryFilter(limit=200, **wanted)).rows]
+    return [row.id for row in past(world).page(HistoryFilter(limit=200, **wanted)).rows]
 
 
 def written(world: ToyWorld) -> list[int]:
@@ -54,7 +55,7 @@ def test_what_is_not_settled_yet_is_told_by_the_ledger(world):
     world.coordinator().abort(world.trigger("three"), "CANCELLED", "by hand")
     remember(world.ledger, {})
     assert written(world) == [1, 2], "an aborted one is settled with the completed one behind it"
-    assert [(row["id"], row["state"]) for row in past(world).page(HistoryFilter()).rows] == [
+    assert [(row.id, row.state) for row in past(world).page(HistoryFilter()).rows] == [
         (3, "aborted"),
         (2, "completed"),
         (1, "completed"),
@@ -67,7 +68,7 @@ def test_aborted_ones_come_with_the_next_completed_one(world):
     world.checkpoint("three", rows=3)
     remember(world.ledger, {})
     assert written(world) == [1, 2, 3]
-    assert past(world).one(2)["why"] == "by hand"
+    assert past(world).one(2).why == "by hand"
 
 
 def test_a_checkpoint_is_told_of_when_its_records_are_gone(world):
@@ -80,10 +81,10 @@ def test_a_checkpoint_is_told_of_when_its_records_are_gone(world):
     assert world.ledger.ids() == [4]
     assert ids(world) == [4, 3, 2, 1]
     first = past(world).one(1)
-    assert first["rows_out"] == 6  # three rows for each of two sinks
-    assert first["details"]["jobs"]["main"]["rows"] == {"a": 3, "b": 3}
-    assert not first["kept"]
-    assert past(world).one(4)["kept"]
+    assert first.rows_out == 6  # three rows for each of two sinks
+    assert first.details.jobs["main"].rows == {"a": 3, "b": 3}
+    assert not first.kept
+    assert past(world).one(4).kept
 
 
 def test_a_ledger_that_is_older_than_its_history_is_read_in_parts(world, monkeypatch):
@@ -100,7 +101,7 @@ def test_many_checkpoints_lie_in_few_files_and_each_is_found(world):
     assert written(world) == list(range(1, 21))
     files = sorted(path.name for path in folder.glob("*.parquet"))
     assert len(files) == 2 + 4, files  # two of eight rows, four of one
-    assert past(world).one(5)["details"]["jobs"]["main"]["rows"] == {"a": 3, "b": 3}
+    assert past(world).one(5).details.jobs["main"].rows == {"a": 3, "b": 3}
 
 
 @pytest.mark.parametrize(("rows", "new", "merged"), [([1] * 7, 1, 7), ([1] * 6, 1, 0), ([8] * 7 + [1] * 7, 1, 14)])
@@ -167,7 +168,7 @@ def test_damage_harms_no_checkpoint_and_what_the_ledger_has_is_shown(world, dama
     remember(world.ledger, {})
     assert ("could not be written" in caplog.text) == (damage != "file")
     shown = past(world)
-    assert [row["id"] for row in shown.page(HistoryFilter()).rows] == list(range(10, 0, -1))
+    assert [row.id for row in shown.page(HistoryFilter()).rows] == list(range(10, 0, -1))
     assert shown.problem
     world.exact()
 
@@ -184,9 +185,9 @@ def test_a_lost_history_begins_anew_with_what_is_left(world):
 def test_a_reader_goes_on_while_files_are_merged(world):
     lived(world, 7)
     shown = past(world)
-    assert [row["id"] for row in shown.page(HistoryFilter()).rows] == list(range(7, 0, -1))
+    assert [row.id for row in shown.page(HistoryFilter()).rows] == list(range(7, 0, -1))
     lived_more(world, 3)
-    assert shown.one(2)["details"]["jobs"]
+    assert shown.one(2).details.jobs
     assert ids(world) == list(range(10, 0, -1))
 
 
@@ -207,7 +208,7 @@ def test_columns_that_came_later_are_null_in_older_rows(world):
     remember(world.ledger, {})
     assert written(world) == [1, 2, 3]
     world.limit(num_retained=1).coordinator().retire()
-    assert [past(world).one(id)["rows_in"] for id in (1, 2, 3)] == [None, None, 3]
+    assert [past(world).one(id).rows_in for id in (1, 2, 3)] == [None, None, 3]
 
 
 # -- what is told ----------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def test_pages_are_sorted_filtered_and_counted(world):
     assert ids(world, sort="seconds")[-1] in (1, 2, 3, 4, 5, 6)
     assert ids(world, since=datetime.now(UTC) + timedelta(days=1)) == []
     page = past(world).page(HistoryFilter(offset=2, limit=2))
-    assert ([row["id"] for row in page.rows], page.total) == ([4, 3], 6)
+    assert ([row.id for row in page.rows], page.total) == ([4, 3], 6)
     assert past(world).counts() == {
         "triggered": 6,
         "in_progress": 0,
@@ -285,11 +286,11 @@ def test_details_are_json_and_long_reasons_are_whole_there(world):
     world.coordinator().abort(world.trigger("bad"), "JOB_FAILED", "x" * 5000)
     row = live_row(world.ledger, world.ledger.entry(2))
     assert len(row.why) == 500
-    assert len(json.loads(row.details)["detail"]) == 5000
+    assert len(json.loads(rows_table([row])["details"][0].as_py())["detail"]) == 5000
 
 
 def test_a_row_has_when_its_job_began(world):
     lived(world, 1)
     told = past(world).one(1)
-    assert told["delay_seconds"] >= 0
-    assert told["details"]["jobs"]["main"]["started"] >= told["planned"][:19]
+    assert told.delay_seconds >= 0
+    assert told.details.jobs["main"].started >= told.planned[:19]

@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 
 from tidegate import offline
+from tidegate.cli.inspect.documents import measure_text
 from tidegate.cli.inspect.read import as_of, count_rows, open_as_of, plain, row_limit, shown
-from tidegate.cli.inspect.show import checkpoint_id, row_of_entry
-from tidegate.cli.inspect.summary import MEASURED, figure_text
+from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, find
-from tidegate.config.settings import masked
 from tidegate.delta import query
-from tidegate.errors import Invalid
+from tidegate.history.query import view_of
+from tidegate.history.row import MEASURES
+from tidegate.history.view import CheckpointView
+from tidegate.ledger.refusals import no_such_state
 from tidegate.offline import State
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Published
@@ -42,27 +44,28 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print what differs."""
     target = find(args.pipeline, args.settings)
     entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
     tables = as_of(target, args.before), as_of(target, args.after)
     states = offline.states_of(target.ledger, tables[0]), offline.states_of(target.ledger, tables[1])
     if args.operator is not None:
         return _keys(target, args, states, out)
-    found = {
+    views = view_of(target.ledger, entries[0]), view_of(target.ledger, entries[1])
+    document = {
         "pipeline": target.name,
         "before": args.before,
         "after": args.after,
-        "figures": _figures(target, *entries),
+        "figures": _figures(*views),
         "sources": _sources(*entries),
         "tables": _tables(target, *tables),
         "states": {name: _state(target, *pair) for name, pair in sorted(_pairs(*states).items())},
-        "settings": _settings(*entries),
-        "code_changed": entries[0].plan.code_fingerprint != entries[1].plan.code_fingerprint,
+        "settings": _settings(*views),
+        "code_changed": views[0].details.code_fingerprint != views[1].details.code_fingerprint,
     }
-    out.document(found)
+    out.document(document)
     if not out.json:
-        _tell(target, found, out)
+        _print(target, document, out)
     return 0
 
 
@@ -70,25 +73,19 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _sources(before: Entry, after: Entry) -> dict[str, Any]:
-    """Where each source stood."""
-    stood = [
-        {name: msgspec.to_builtins(part.end) for name, part in each.plan.sources.items()} for each in (before, after)
-    ]
+    """Where each source stood. From the plans: a view leaves out long positions."""
+    old = {name: msgspec.to_builtins(part.end) for name, part in before.plan.sources.items()}
+    new = {name: msgspec.to_builtins(part.end) for name, part in after.plan.sources.items()}
     return {
-        name: {
-            "before": stood[0].get(name),
-            "after": stood[1].get(name),
-            "moved": stood[0].get(name) != stood[1].get(name),
-        }
-        for name in sorted(stood[0].keys() | stood[1].keys())
+        name: {"before": old.get(name), "after": new.get(name), "moved": old.get(name) != new.get(name)}
+        for name in sorted(old.keys() | new.keys())
     }
 
 
-def _figures(target: Target, before: Entry, after: Entry) -> dict[str, list[float]]:
-    """What both have measured: durations, rows, sizes, lag."""
-    rows = [row_of_entry(target.ledger, each) for each in (before, after)]
-    measured = {name: [row[name] for row in rows] for name in MEASURED}
-    return {name: both for name, both in measured.items() if None not in both}
+def _figures(before: CheckpointView, after: CheckpointView) -> dict[str, list[float]]:
+    """The measures that both have: durations, rows, sizes, lag."""
+    pairs = {name: [getattr(before, name), getattr(after, name)] for name in MEASURES}
+    return {name: pair for name, pair in pairs.items() if None not in pair}
 
 
 def _tables(target: Target, before: Published, after: Published) -> dict[str, Any]:
@@ -103,10 +100,11 @@ def _tables(target: Target, before: Published, after: Published) -> dict[str, An
     return found
 
 
-def _settings(before: Entry, after: Entry) -> dict[str, Any]:
-    one, other = masked(before.plan.config), masked(after.plan.config)
-    names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-    return {name: [one.get(name), other.get(name)] for name in names}
+def _settings(before: CheckpointView, after: CheckpointView) -> dict[str, Any]:
+    """Those that differ."""
+    old, new = before.details.config, after.details.config
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return {name: [old.get(name), new.get(name)] for name in names}
 
 
 Pair = tuple[State | None, State | None]
@@ -160,7 +158,7 @@ def _named(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# -- telling -------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------------
 
 
 def _keys(
@@ -168,13 +166,9 @@ def _keys(
 ) -> int:
     pair = _pairs(*states).get(args.operator)
     if pair is None:
-        raise Invalid(
-            f"pipeline {target.name!r} has no state of an operator {args.operator!r} at either checkpoint",
-            expected=" or ".join(sorted(states[0].keys() | states[1].keys()))
-            or "an operator that has remembered something",
-            help=f"{target.command('state')}  lists them",
-            reason="NO_SUCH_STATE",
-        )
+        names = sorted(states[0].keys() | states[1].keys())
+        lists = f"{target.command('state')}  lists them"
+        raise no_such_state(target.name, args.operator, "at either checkpoint", names, help=lists)
     counted = _state(target, *pair)
     rows = _ask(target, *pair, f"SELECT * FROM changes LIMIT {args.limit}")
     plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
@@ -194,31 +188,38 @@ def _change(before: float, after: float) -> str:
     return f"{(after - before) / before * 100:+,.0f} %" if before else ""
 
 
-def _counts(counted: dict[str, int]) -> str:
-    told = [f"{count:,} keys {what}" for what, count in counted.items() if count]
-    return ", ".join(told) or "the same"
+def _counts(counts: dict[str, int]) -> str:
+    texts = [f"{count:,} keys {change}" for change, count in counts.items() if count]
+    return ", ".join(texts) or "the same"
 
 
-def _tell(target: Target, found: dict[str, Any], out: Output) -> None:
-    out.line(f"{target.name} from checkpoint {found['before']} to {found['after']}", "bold")
-    differ = {name: both for name, both in found["figures"].items() if both[0] != both[1]}
-    if differ:
-        rows = [
-            [MEASURED[name], *(figure_text(name, each) for each in both), _change(*both)]
-            for name, both in differ.items()
-        ]
-        columns = ["measure", f"checkpoint {found['before']}", f"checkpoint {found['after']}", "change"]
-        out.table(columns, rows, right=columns[1:])
-    for name, source in found["sources"].items():
+def _print(target: Target, document: dict[str, Any], out: Output) -> None:
+    before, after = document["before"], document["after"]
+    out.line(f"{target.name} from checkpoint {before} to {after}", "bold")
+    _print_figures(document, out)
+    for name, source in document["sources"].items():
         out.line(f"  source {name}: " + ("read on" if source["moved"] else "stood still"))
-    for name, table in found["tables"].items():
-        (one, other), (rows, more) = table["versions"], table["rows"]
-        moved = f"version {one} to {other}, {rows:,} to {more:,} rows ({more - rows:+,})"
-        out.line(f"  table {name}: " + ("the same" if one == other else moved))
-    for name, counted in found["states"].items():
-        out.line(f"  state {name}: {_counts(counted)}")
-    for name, (one, other) in found["settings"].items():
-        out.line(f"  setting {name}: {one!r} to {other!r}")
-    out.line("  code: " + ("changed" if found["code_changed"] else "the same"))
-    for name in list(found["states"])[:1]:
-        out.line(f"Keys:  {target.command('diff', found['before'], found['after'], name)}", "dim")
+    for name, table in document["tables"].items():
+        (old, new), (old_rows, new_rows) = table["versions"], table["rows"]
+        change = f"version {old} to {new}, {old_rows:,} to {new_rows:,} rows ({new_rows - old_rows:+,})"
+        out.line(f"  table {name}: " + ("the same" if old == new else change))
+    for name, counts in document["states"].items():
+        out.line(f"  state {name}: {_counts(counts)}")
+    for name, (old, new) in document["settings"].items():
+        out.line(f"  setting {name}: {old!r} to {new!r}")
+    out.line("  code: " + ("changed" if document["code_changed"] else "the same"))
+    for name in list(document["states"])[:1]:
+        out.line(f"Keys:  {target.command('diff', before, after, name)}", "dim")
+
+
+def _print_figures(document: dict[str, Any], out: Output) -> None:
+    """Those that differ."""
+    rows = []
+    for name, (before, after) in document["figures"].items():
+        if before != after:
+            measure = MEASURES[name]
+            texts = measure_text(measure, before), measure_text(measure, after)
+            rows.append([measure.label, *texts, _change(before, after)])
+    columns = ["measure", f"checkpoint {document['before']}", f"checkpoint {document['after']}", "change"]
+    if rows:
+        out.table(columns, rows, right=columns[1:])

@@ -1,165 +1,143 @@
-"""A checkpoint's records as one flat document: what `list` and `show` print, for people and as JSON."""
+"""How commands print a checkpoint's view: as one flat document for scripts, and as cells and short texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from tidegate.checkpoint import approvals as holding
+from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
 from tidegate.gates.examples import examples_of
+from tidegate.history.details import GateDetails
+from tidegate.history.row import Measure
+from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.progress import behind
-from tidegate.protocol.view import Entry, View, rolled_back_by
-from tidegate.records.records import Ack, Published, Verdict
+from tidegate.ledger.refusals import checkpoint_not_there
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Json
 
 __all__ = [
-    "ACTS",
+    "Examples",
+    "cell",
+    "checkpoint_document",
     "clock",
-    "examples",
+    "find_examples",
+    "find_view",
+    "input_text",
+    "measure_text",
     "rows_text",
-    "seconds_between",
     "size_text",
-    "state_of",
-    "summary_of",
-    "summary_of_row",
+    "who_and_why",
 ]
 
-
-ACTS = {"suspend": "suspended", "resume": "resumed", "stop": "stopped", "cancel": "cancelled", "drain": "finished"}
-"""What an entry that is no checkpoint has done to the pipeline."""
-
-
-def state_of(entry: Entry, published: Published | None) -> str:
-    """open, held, aborted, completed, rollback; or completed but not yet visible on every table."""
-    if entry.control is not None:
-        return ACTS[entry.control.action]
-    if entry.restart is not None and published is not None:
-        return "rollback"
-    if entry.decision is None:
-        return "held" if holding.pending_approvals_text(View((entry,)), [entry.id]) else "open"
-    if entry.completed and published is None:
-        return "completed, unpublished"
-    return entry.decision.outcome
+Examples = dict[str, dict[str, list[str]]]
+"""By gate and rule, values that broke the rule."""
 
 
-def summary_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
-    """One checkpoint in short."""
-    plan, decision = entry.plan, entry.decision
-    published = ledger.published(entry.id)
-    undone = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
-    act = entry.control or entry.restart
-    by = (
-        f"to checkpoint {entry.restart.target}, by {entry.restart.by}"
-        if entry.restart
-        else f"by {act.by}"
-        if act
-        else ""
-    )
-    aborted, past = entry.aborted and entry.control is None, behind(entry)
+def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[CheckpointView, Entry | None]:
+    """One checkpoint, however old, and its records; None: they are retired. Rejected: there never was one."""
+    from tidegate.history.query import CheckpointHistory, view_of
+
+    entry = target.ledger.entry(id)
+    if entry is not None:
+        return view_of(target.ledger, entry, sizes=sizes), entry
+    view = CheckpointHistory(target.ledger, dict(target.settings.storage_options)).one(id)
+    if view is None:
+        raise checkpoint_not_there(target.ledger, id)
+    return view, None
+
+
+def find_examples(ledger: Ledger, entry: Entry | None) -> Examples:
+    """Values that broke rules. They are in the records only, and lost results have none: `tidegate doctor` looks."""
+    examples: Examples = {}
+    for acked in entry.acks.values() if entry is not None else ():
+        for gate, verdict in acked.ack.gates.items():
+            if not verdict.broken:
+                continue
+            try:
+                examples[gate] = examples_of(ledger.unpack(verdict.results))
+            except TidegateError:
+                examples[gate] = {}
+    return examples
+
+
+def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, Any]:
+    """One checkpoint in short, for scripts."""
+    details = view.details
     return {
-        "id": entry.id,
-        "state": "rolled back" if undone is not None else state_of(entry, published),
-        "reason": act.reason if act and not aborted else decision.reason if decision else "",
-        "detail": by if act and not aborted else decision.detail if decision else "",
-        "undone_by": undone,
-        "back_to": entry.restart.target if entry.restart is not None else None,
-        "kind": plan.kind,
-        "interval": str(entry.interval) if entry.interval is not None else None,
-        "base": plan.base,
-        "run": plan.run,
-        "planned": plan.created,
-        "decided": decision.created if decision else None,
-        "seconds": seconds_between(plan.created, decision.created) if decision else None,
-        "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
-        "jobs": {name: _job(acked.ack) for name, acked in sorted(entry.acks.items())},
-        "gates": {name: _gate(said, examples(ledger, said)) for name, said in _verdicts(entry)},
-        "missing_acks": [job for job in plan.acks if job not in entry.acks and job not in past],
-        "behind": past,
-        "rows": _rows(entry),
-        "tables": {
-            name: {"uri": table.uri, "version": table.version, "rows": table.rows, "log_hash": table.log_hash}
-            for name, table in (published.tables if published else {}).items()
-        },
+        "id": view.id,
+        "state": view.shown_state,
+        "reason": view.cause,
+        "detail": who_and_why(view),
+        "undone_by": view.undone_by,
+        "back_to": view.back_to,
+        "kind": view.kind,
+        "interval": view.interval,
+        "base": view.base,
+        "run": view.run,
+        "planned": view.planned,
+        "decided": view.decided,
+        "seconds": view.seconds,
+        "sources": {name: source.text for name, source in details.sources.items()},
+        "jobs": msgspec.to_builtins(details.jobs),
+        "gates": {name: _gate(gate, examples.get(name, {})) for name, gate in details.gates.items()},
+        "missing_acks": details.missing,
+        "behind": msgspec.to_builtins(details.behind),
+        "rows": details.staged_rows,
+        "tables": msgspec.to_builtins(details.tables),
     }
 
 
-def summary_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of one whose records are gone, from its row of the history with `details`."""
-    details = row["details"]
-    rows: dict[str, int] = {}
-    for job in details["jobs"].values():
-        for sink, count in job["rows"].items():
-            rows[sink] = rows.get(sink, 0) + count
-    copied = ("id", "state", "undone_by", "back_to", "kind", "interval", "base", "run", "planned", "decided", "seconds")
-    return {name: row[name] for name in copied} | {
-        "reason": row["reason"],
-        "detail": details["detail"] or row["why"],
-        "sources": {name: part["summary"] for name, part in details["sources"].items()},
-        "jobs": details["jobs"],
-        "gates": details["gates"],
-        "missing_acks": details["missing"],
-        "behind": details.get("behind", {}),
-        "rows": rows,
-        "tables": details["tables"],
-    }
+def who_and_why(view: CheckpointView) -> str:
+    """Whose act it is, or what was written down when it was aborted."""
+    if view.outcome == "aborted":
+        return view.details.detail
+    if view.details.restart is not None:
+        return f"to checkpoint {view.back_to}, by {view.by}"
+    return f"by {view.by}" if view.details.control is not None else view.details.detail
 
 
-def examples(ledger: Ledger, said: Verdict) -> dict[str, list[str]]:
-    """Values that broke the verdict's rules. One whose results are lost has none; `tidegate doctor` looks for that."""
-    if not said.broken:
-        return {}
-    try:
-        return examples_of(ledger.unpack(said.results))
-    except TidegateError:
-        return {}
+def _gate(gate: GateDetails, examples: dict[str, list[str]]) -> Json:
+    document: Json = msgspec.to_builtins(gate)
+    for rule in document["broken"]:
+        rule["examples"] = examples.get(rule["rule"], [])
+    return document
 
 
-def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
-    return ((name, said) for _, acked in sorted(entry.acks.items()) for name, said in acked.ack.gates.items())
+# -- cells of tables -----------------------------------------------------------------------------------
 
 
-def _gate(said: Verdict, found: dict[str, list[str]]) -> dict[str, Any]:
-    broken = [
-        {"rule": e.rule, "policy": e.policy, "rows": e.rows, "why": e.why, "examples": found.get(e.rule, [])}
-        for e in said.broken
-    ]
-    told = {"outcome": said.outcome, "why": said.why, "rows": said.rows, "broken": broken}
-    return told | {"quarantined": said.quarantined, "released": said.released}
+def cell(row: ListedCheckpoint, name: str) -> str:
+    """A column of a list: figures are shorter there than where each stands alone."""
+    if name == "planned":
+        return clock(row.planned)
+    if name == "reason":
+        return row.reason or (f"by {row.by}" if row.by else "")
+    value = getattr(row, name)
+    if value is None:
+        return ""
+    if name == "seconds":
+        return f"{value:.1f}"
+    if name == "lag_seconds":
+        return f"{value:,.0f} s"
+    if name in ("bytes_out", "state_bytes"):
+        return size_text(value)
+    return f"{value:,}" if name in ("rows_out", "late", "quarantined") else str(value)
 
 
-def _job(ack: Ack) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(ack.stats)
-    return {"attempt": ack.attempt, "acked": ack.created, **told}
-
-
-def _rows(entry: Entry) -> dict[str, int]:
-    """Staged rows per sink."""
-    rows: dict[str, int] = {}
-    for acked in entry.acks.values():
-        for sink, count in acked.ack.stats.rows.items():
-            rows[sink] = rows.get(sink, 0) + count
-    return rows
+def input_text(view: CheckpointView) -> str:
+    """What it reads of each source."""
+    texts = {name: source.text for name, source in view.details.sources.items()}
+    return "; ".join(f"{name}: {text}" if text else name for name, text in texts.items())
 
 
 # -- small texts ---------------------------------------------------------------------------------------
 
 
 def clock(created: str | None) -> str:
-    """A record's time for people, in UTC, to the second."""
+    """A record's time in UTC, to the second."""
     return (created or "")[:19].replace("T", " ")
-
-
-def seconds_between(earlier: str, later: str) -> float | None:
-    """How long, by the writers' clocks; None if they make no sense."""
-    try:
-        seconds = (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
-    except ValueError:
-        return None
-    return round(seconds, 3) if seconds >= 0 else None
 
 
 def rows_text(rows: dict[str, int]) -> str:
@@ -168,9 +146,16 @@ def rows_text(rows: dict[str, int]) -> str:
 
 
 def size_text(size: float) -> str:
-    """Bytes for people."""
+    """Bytes with a unit that fits."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
+
+
+def measure_text(measure: Measure, value: float) -> str:
+    """A measure's value with its unit."""
+    if measure.unit == "s":
+        return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
+    return size_text(value) if measure.unit == "bytes" else f"{value:,.0f}"

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.checkpoint import approvals as holding
-from tidegate.cli.inspect.documents import clock, examples, rows_text, seconds_between, size_text, state_of
+from tidegate.cli.inspect.documents import (
+    Examples,
+    clock,
+    find_examples,
+    find_view,
+    rows_text,
+    size_text,
+)
 from tidegate.cli.inspect.health_text import standing, standing_document, tell_standing
-from tidegate.cli.inspect.show import checkpoint_id, past_row, row_of_entry
+from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find
 from tidegate.config import duration_text
-from tidegate.config.settings import masked
-from tidegate.errors import TidegateError
+from tidegate.errors import Rejected, TidegateError
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.examples import examples_text
 from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.history.details import GateDetails, JobDetails, seconds_between
 from tidegate.history.health import REASONS
+from tidegate.history.row import MEASURES
+from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.progress import behind
 from tidegate.protocol.rules import ENVIRONMENT_FAILED
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import Entry, View
 from tidegate.records.names import entry_name
-from tidegate.records.records import Ack, Control, Plan, Published, Restart
+from tidegate.records.records import Control, Plan, Restart
 from tidegate.state.table import STATE
 
-__all__ = ["add_parser", "measured", "past_events", "run"]
+__all__ = ["add_parser", "run"]
+
+SHOWN = 5
+"""How many states are named, the largest first."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,20 +60,19 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the story of the checkpoint; or the pipeline's health, and the story of the checkpoint behind it."""
     target = find(args.pipeline, args.settings)
     if args.id is not None:
-        entry = target.ledger.entry(args.id)
-        story = tell(target, entry) if entry is not None else _retired(target, args.id)
+        story = explain(target, args.id)
         out.document(story.document())
         _print(story, out)
         return 0
-    found = standing(target)
-    entry = target.ledger.entry(found.entry) if found.entry is not None else None
-    about = tell(target, entry) if entry is not None else None
-    document = {"pipeline": target.name, **standing_document(found)}
+    health = standing(target)
+    entry = target.ledger.entry(health.entry) if health.entry is not None else None
+    about = explain(target, entry.id) if entry is not None else None
+    document = {"pipeline": target.name, **standing_document(health)}
     out.document(document | {"checkpoint": about.document() if about is not None else None})
-    tell_standing(found, out)
+    tell_standing(health, out)
     if about is not None:
         out.line()
         _print(replace(about, next_step=""), out)
@@ -85,189 +95,222 @@ class Story:
     id: int
     state: str
     events: list[str]
-    waits_for: list[str]
-    changes: list[str]
-    next_step: str
+    waits_for: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    next_step: str = ""
 
     def document(self) -> dict[str, Any]:
         """For scripts. `waits_for` is empty once nothing is open."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def _retired(target: Target, id: int) -> Story:
-    """Of one whose records are gone."""
-    row = past_row(target, id)
-    return Story(target.name, id, row["state"], list(past_events(row)), [], [], "")
-
-
-def tell(target: Target, entry: Entry) -> Story:
-    """The whole story."""
-    if entry.control is not None:
-        return _act(target, entry, entry.control)
-    ledger = target.ledger
-    published = ledger.published(entry.id)
-    if entry.restart is not None:
-        return _back(target, entry, entry.restart, published)
-    base = ledger.entry(entry.plan.base) if entry.plan.base is not None else None
-    waits = list(_waits_for(ledger, entry, base, published))
+def explain(target: Target, id: int) -> Story:
+    """The whole story, however old the checkpoint is. Rejected: there never was one."""
+    view, entry = find_view(target, id)
+    events = [] if view.kept else ["Its records are retired: this is what the history has of it."]
+    if view.details.control is not None:
+        events += _act(view, view.details.control)
+        return Story(target.name, id, view.shown_state, events)
+    if view.details.restart is not None:
+        events += [*_back(view, view.details.restart), *_shown(view)]
+        return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
+    base = target.ledger.entry(view.base) if view.base is not None else None
+    waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
+    events += _forked(target.ledger, view) if view.kind == "fork" else _planned(view)
+    events += _acked(view, find_examples(target.ledger, entry))
+    events += _measured(view)
+    events += _losers(target, entry) if entry is not None else []
+    events += [*_decided(target.ledger, view), *_undone(view), *_shown(view)]
     return Story(
         pipeline=target.name,
-        id=entry.id,
-        state=state_of(entry, published),
-        events=[
-            *(_forked(ledger, entry) if entry.plan.kind == "fork" else (*_planned(entry), *_acked(ledger, entry))),
-            *measured(row_of_entry(ledger, entry)),
-            *_losers(target, entry),
-            *_decided(ledger, entry),
-            *_undone(ledger, entry),
-            *_shown(published),
-        ],
+        id=id,
+        state=view.shown_state,
+        events=events,
         waits_for=waits,
-        changes=list(_changes(entry, base)),
-        next_step=_next_step(target, entry, published, waits),
+        changes=list(_changes(target, view)),
+        next_step=_next_step(target, view, entry, waits) if entry is not None else "",
     )
 
 
-def _act(target: Target, entry: Entry, control: Control) -> Story:
+def _act(view: CheckpointView, control: Control) -> Iterator[str]:
     """An entry that is no checkpoint."""
-    told = {"suspend": "let no checkpoint be planned from here on", "resume": "let checkpoints be planned again"}
-    told |= {"stop": "stopped the pipeline", "cancel": "cancelled the pipeline, and what was open"}
-    if control.final:
-        told["cancel"] = "cancelled the pipeline for good, and what was open"
-    why = f", because: {control.reason}" if control.reason else ""
-    why += "; what a gate would hold again is to be set aside" if control.set_aside else ""
-    event = f"At {clock(entry.plan.created)} UTC {control.by} {told[control.action]}{why}."
-    return Story(target.name, entry.id, state_of(entry, None), [event], [], [], "")
+    deeds = {
+        "suspend": "let no checkpoint be planned from here on",
+        "resume": "let checkpoints be planned again",
+        "stop": "stopped the pipeline",
+        "cancel": "cancelled the pipeline, and what was open",
+    }
+    deed = deeds[control.action]
+    if control.action == "cancel" and control.final:
+        deed = "cancelled the pipeline for good, and what was open"
+    set_aside = "; what a gate would hold again is to be set aside" if control.set_aside else ""
+    yield f"At {clock(view.planned)} UTC {control.by} {deed}{_because(control.reason)}{set_aside}."
 
 
-def _back(target: Target, entry: Entry, restart: Restart, published: Published | None) -> Story:
+def _because(reason: str) -> str:
+    return f", because: {reason}" if reason else ""
+
+
+def _back(view: CheckpointView, restart: Restart) -> Iterator[str]:
     """A rollback."""
-    why = f", because: {restart.reason}" if restart.reason else ""
-    events = [f"At {clock(entry.plan.created)} UTC {restart.by} went back to checkpoint {restart.target}{why}."]
-    if entry.decision is not None and not entry.completed:
-        events.append(f"It was ended before it was decided ({entry.decision.reason}): nothing was changed.")
-    elif entry.completed:
-        events.append(f"What was completed after {restart.target} no longer counts; its input is read again.")
-        told = {"discard": "what others had committed since is lost", "keep": "its rows were left as they were"}
-        told["retract"] = "only this pipeline's own rows were put back"
-        events += [f"Table {name}: {told[done.how]}." for name, done in restart.tables.items() if done.how in told]
-        events += [f"Table {name} was let go of: what was owed to it never comes there." for name in restart.left]
-    if restart.suspended is not None and not entry.aborted:
-        events.append(f"The pipeline stays suspended, by {restart.suspended.by}: {restart.suspended.reason}.")
-    waits = ["It waits to be published on its tables. The next run does that first."]
-    owed = waits if entry.completed and published is None else []
-    open_yet = ["Whoever makes it is to decide it; if nobody does, the next run ends it."] if entry.open else []
-    state = state_of(entry, published)
-    return Story(target.name, entry.id, state, [*events, *_shown(published)], [*owed, *open_yet], [], "")
+    reason = _because(restart.reason)
+    yield f"At {clock(view.planned)} UTC {restart.by} went back to checkpoint {restart.target}{reason}."
+    if view.outcome == "aborted":
+        yield f"It was ended before it was decided ({view.details.reason}): nothing was changed."
+    elif view.outcome == "rollback":
+        yield f"What was completed after {restart.target} no longer counts; its input is read again."
+        effects = {
+            "discard": "what others had committed since is lost",
+            "keep": "its rows were left as they were",
+            "retract": "only this pipeline's own rows were put back",
+        }
+        for name, table in restart.tables.items():
+            if table.how in effects:
+                yield f"Table {name}: {effects[table.how]}."
+        for name in restart.left:
+            yield f"Table {name} was let go of: what was owed to it never comes there."
+    if restart.suspended is not None and view.outcome != "aborted":
+        yield f"The pipeline stays suspended, by {restart.suspended.by}: {restart.suspended.reason}."
+
+
+def _waits_of_rollback(view: CheckpointView) -> Iterator[str]:
+    if view.shown_state == "completed, unpublished":
+        yield "It waits to be published on its tables. The next run does that first."
+    if view.outcome == "open":
+        yield "Whoever makes it is to decide it; if nobody does, the next run ends it."
 
 
 # -- what happened -------------------------------------------------------------------------------------
 
 
-def _forked(ledger: Ledger, entry: Entry) -> Iterator[str]:
+def _forked(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
     """The first entry of a pipeline that was forked."""
     identity = ledger.identity()
     origin = identity.origin if identity is not None else None
     if origin is not None:
-        note = f", because: {origin.note}" if origin.note else ""
         yield (
-            f"At {clock(entry.plan.created)} UTC {origin.by} forked this pipeline from checkpoint {origin.entry} of"
-            f" {origin.pipeline}{note}. Positions and states were copied; nothing was read."
+            f"At {clock(view.planned)} UTC {origin.by} forked this pipeline from checkpoint {origin.entry} of"
+            f" {origin.pipeline}{_because(origin.note)}. Positions and states were copied; nothing was read."
         )
 
 
-def _planned(entry: Entry) -> Iterator[str]:
-    plan = entry.plan
-    if plan.drain is not None:
-        why = f", because: {plan.drain.reason}" if plan.drain.reason else ""
-        yield f"{plan.drain.by} finished the pipeline with it{why}: event time comes to its end."
-    if plan.draining is not None:
+def _planned(view: CheckpointView) -> Iterator[str]:
+    details = view.details
+    if details.drain is not None:
+        reason = _because(details.drain.reason)
+        yield f"{details.drain.by} finished the pipeline with it{reason}: event time comes to its end."
+    if details.draining is not None:
         yield (
-            f"{plan.draining.by} asked for the end; more input waits than it takes, so those behind it read on, and the"
-            " one that leaves nothing is the last."
+            f"{details.draining.by} asked for the end; more input waits than it takes, so those behind it read on, and"
+            " the one that leaves nothing is the last."
         )
-    on = f"on top of checkpoint {plan.base}" if plan.base is not None else "as the pipeline's first"
-    if plan.by_interval:
-        on = "on its own, as each interval is"
-    yield f"It was planned at {clock(plan.created)} UTC ({plan.kind}), {on}, by {_runner(plan)}."
-    if entry.interval is not None:
-        yield f"Its run's data interval is {entry.interval} UTC.{_replaces(plan)}"
-    if plan.through is not None:
-        yield f"At least once: jobs write to {', '.join(plan.through) or 'no table'} at once, before it is decided."
-    if plan.set_aside:
+    yield f"It was planned at {clock(view.planned)} UTC ({view.kind}){_on_base(view)}, by {_runner(view.run)}."
+    if view.interval is not None:
+        replaces = " Its rows take the place of all that the interval had in the tables before."
+        yield f"Its run's data interval is {view.interval} UTC.{replaces if details.by_interval else ''}"
+    if details.through is not None:
+        sinks = ", ".join(details.through) or "no table"
+        yield f"At least once: jobs write to {sinks} at once, before it is decided."
+    if details.set_aside:
         yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
-    for name, part in plan.sources.items():
-        if name.startswith(QUARANTINE):
-            yield from [f"It takes up {part.summary} of gate {name.removeprefix(QUARANTINE)}."] * (not part.empty)
-        elif part.empty:
+    for name, source in details.sources.items():
+        if source.empty and not name.startswith(QUARANTINE):
             yield f"Source {name} had nothing new."
-        else:
-            more = " More was waiting already, for a bound of the source or its min_age." if part.more else ""
-            yield f"Source {name} reads {part.summary or 'a range'}, exactly that, however often it is tried.{more}"
+        elif not source.empty and name.startswith(QUARANTINE):
+            yield f"It takes up {source.summary} of gate {name.removeprefix(QUARANTINE)}."
+        elif not source.empty:
+            more = " More was waiting already, for a bound of the source or its min_age." if source.more else ""
+            text = source.summary or "a range"
+            yield f"Source {name} reads {text}, exactly that, however often it is tried.{more}"
 
 
-def _replaces(plan: Plan) -> str:
-    return " Its rows take the place of all that the interval had in the tables before." if plan.by_interval else ""
+def _on_base(view: CheckpointView) -> str:
+    if view.details.by_interval:
+        return ", on its own, as each interval is"
+    if view.base is not None:
+        return f", on top of checkpoint {view.base}"
+    # Rows that are older than the field do not say whether it was an interval's.
+    return ", as the pipeline's first" if view.details.by_interval is False else ""
 
 
-def _runner(plan: Plan) -> str:
-    parts = plan.run.split(":")
-    return f"process {parts[2]} on {parts[1]}" if parts[0] == "process" and len(parts) == 5 else f"run {plan.run!r}"
+def _runner(run: str) -> str:
+    parts = run.split(":")
+    return f"process {parts[2]} on {parts[1]}" if parts[0] == "process" and len(parts) == 5 else f"run {run!r}"
 
 
-def _acked(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    for job, acked in sorted(entry.acks.items()):
-        ack = acked.ack
-        after = seconds_between(entry.plan.created, ack.created)
-        when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(ack.created)} UTC"
-        begun = seconds_between(entry.plan.created, ack.stats.started) if ack.stats.started else None
-        when += f" (begun {begun:.1f} s after it)" if begun is not None else ""
-        yield (
-            f"Job {job} was acknowledged by attempt {ack.attempt} {when}: it had staged"
-            f" {rows_text(ack.stats.rows) or 'nothing'}{_slowest(ack)}."
-        )
-        yield from _judged(ledger, ack)
-        yield from _event_time(ack)
-    for job, past in behind(entry).items():
-        at = f"stands as of checkpoint {past['at']}" if past["at"] else "has taken nothing yet"
-        ids = ", ".join(map(str, past["in_flight"]))
-        yield f"It did not wait for job {job}, which {at}: what it had yet to take of {ids} is in flight."
-    for gate, said in entry.answers.items():
-        what = f"{'approved' if said.approve else 'rejected'} it at gate {gate}{f': {said.note}' if said.note else ''}"
-        yield f"At {clock(said.created)} UTC {said.by} {what}."
+def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
+    """What jobs did, what gates found, and what was said to those that held the checkpoint."""
+    details = view.details
+    for name, job in details.jobs.items():
+        after = seconds_between(view.planned, job.acked)
+        when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(job.acked)} UTC"
+        begun = f" (begun {job.delay:.1f} s after it)" if job.delay is not None else ""
+        staged = f"{rows_text(job.rows) or 'nothing'}{_slowest_step(job)}"
+        yield f"Job {name} was acknowledged by attempt {job.attempt} {when}{begun}: it had staged {staged}."
+        yield from _event_time(job)
+    for name, gate in details.gates.items():
+        yield from _judged(name, gate, examples.get(name, {}))
+    for name, behind in details.behind.items():
+        at = f"stands as of checkpoint {behind.at}" if behind.at else "has taken nothing yet"
+        ids = ", ".join(map(str, behind.in_flight))
+        yield f"It did not wait for job {name}, which {at}: what it had yet to take of {ids} is in flight."
+    for name, gate in details.gates.items():
+        if (answer := gate.answer) is not None:
+            verb, note = "approved" if answer.approve else "rejected", f": {answer.note}" if answer.note else ""
+            yield f"At {clock(answer.at)} UTC {answer.by} {verb} it at gate {name}{note}."
 
 
-def _judged(ledger: Ledger, ack: Ack) -> Iterator[str]:
-    """What gates found."""
-    for gate, said in ack.gates.items():
-        kept = "" if said.outcome == "abort" else f", set {said.quarantined:,} aside"
-        aside = kept if said.quarantined else ""
-        back = f", let {said.released:,} back in from quarantine" if said.released else ""
-        why = f" ({said.why})" if said.why else ""
-        yield f"Gate {gate} judged {said.rows:,} rows{aside}{back}; its verdict is {said.outcome}{why}."
-        found = examples(ledger, said)
-        for each in said.broken:
-            values = examples_text(found.get(each.rule, []))
-            yield f"Gate {gate}: rule {each.rule}: {each.why}{values}; what follows is {each.policy}."
+def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
+    """What a gate found."""
+    aside = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
+    released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
+    why = f" ({gate.why})" if gate.why else ""
+    yield f"Gate {name} judged {gate.rows:,} rows{aside}{released}; its verdict is {gate.outcome}{why}."
+    for broken in gate.broken:
+        values = examples_text(examples.get(broken.rule, []))
+        yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; what follows is {broken.policy}."
 
 
-def _event_time(ack: Ack) -> Iterator[str]:
+def _event_time(job: JobDetails) -> Iterator[str]:
     """How far event time had come, which sources it did not wait for, and what operators counted."""
-    stats = ack.stats
-    if stats.watermarks:
-        marks = ", ".join(f"{name} {clock(at)}" for name, at in stats.watermarks.items())
+    if job.watermarks:
+        marks = ", ".join(f"{name} {clock(at)}" for name, at in job.watermarks.items())
         yield f"Event time had come, in UTC, to: {marks}."
-    if stats.idle:
-        yield f"Event time did not wait for {', '.join(stats.idle)}: nothing new for longer than idle_timeout."
-    for name, counted in stats.counts.items():
-        yield f"Operator {name} counted {rows_text(counted)}."
+    if job.idle:
+        yield f"Event time did not wait for {', '.join(job.idle)}: nothing new for longer than idle_timeout."
+    for name, counts in job.counts.items():
+        yield f"Operator {name} counted {rows_text(counts)}."
 
 
-def _slowest(ack: Ack) -> str:
-    if not ack.stats.seconds:
+def _slowest_step(job: JobDetails) -> str:
+    if not job.seconds:
         return ""
-    step, seconds = max(ack.stats.seconds.items(), key=lambda pair: pair[1])
+    step, seconds = max(job.seconds.items(), key=lambda pair: pair[1])
     return f"; it spent the most time on {step!r}, {seconds:.1f} s"
+
+
+def _measured(view: CheckpointView) -> Iterator[str]:
+    """Why it took so much, how long it waited, and how large what is remembered has become."""
+    for name, source in view.details.sources.items():
+        if source.pace is not None:
+            yield f"How much of source {name}: {source.pace.why}."
+    states = sorted(view.details.states.items(), key=lambda pair: -pair[1].bytes)
+    if states:
+        sizes = [
+            f"{name.removeprefix(STATE)} {size.rows:,} rows, {size_text(size.bytes)}" for name, size in states[:SHOWN]
+        ]
+        more = f" and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
+        new = size_text(sum(size.delta for _, size in states))
+        yield f"Operators remember {'; '.join(sizes)}{more}. It has written {new} of that anew."
+    waits = []
+    for name, measure in MEASURES.items():
+        seconds = getattr(view, name)
+        if measure.wait and seconds is not None and seconds >= 0.1:
+            waits.append(f"{seconds:.1f} s {measure.help}")
+    if waits:
+        yield f"It waited {', '.join(waits)}."
+    if view.lag_seconds is not None:
+        yield f"Event time was {view.lag_seconds:,.0f} s behind the clock when it was decided."
 
 
 def _losers(target: Target, entry: Entry) -> Iterator[str]:
@@ -288,57 +331,60 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
             yield f"Sink {sinking.name} also holds files of {len(found)} attempts that do not count: {names}."
 
 
-def _decided(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    decision = entry.decision
-    if decision is None:
-        seen = (
-            "nothing of it is visible anywhere" if entry.plan.through is None else "its rows are visible as they come"
+def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
+    details = view.details
+    if view.decided is None:
+        visible = (
+            "nothing of it is visible anywhere" if details.through is None else "its rows are visible as they come"
         )
-        yield f"It is not decided yet: {seen}."
-    elif entry.completed:
-        yield f"It was completed at {clock(decision.created)} UTC: from then on it counts, whatever crashes."
+        yield f"It is not decided yet: {visible}."
+    elif view.outcome == "completed":
+        yield f"It was completed at {clock(view.decided)} UTC: from then on it counts, whatever crashes."
     else:
-        why = f", {REASONS[decision.reason]}" if decision.reason in REASONS else ""
-        counted = "It counts as a failure." if decision.counts else "It does not count as a failure."
-        yield f"It was aborted at {clock(decision.created)} UTC: {decision.reason}{why}. {counted}"
-        if decision.detail:
-            yield f"In its own words: {decision.detail}"
-        if entry.plan.by_interval:
-            yield "Nothing of it became visible; the interval is made by the next run that asks for it."
-            return
-        retaken = _retaken(ledger, entry)
-        where = f"checkpoint {retaken} took" if retaken else "the next checkpoint takes"
-        stays = "What its jobs had written to tables stays there, and comes again"
-        told = "Nothing of it became visible" if entry.plan.through is None else stays
-        yield f"{told}; {where} the same input."
+        why = f", {REASONS[details.reason]}" if details.reason in REASONS else ""
+        counted = "It counts as a failure." if details.counts else "It does not count as a failure."
+        yield f"It was aborted at {clock(view.decided)} UTC: {details.reason}{why}. {counted}"
+        if details.detail:
+            yield f"In its own words: {details.detail}"
+        yield _after_abort(ledger, view)
 
 
-def _retaken(ledger: Ledger, entry: Entry) -> int | None:
+def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
+    """What became of its rows, and who takes its input."""
+    if view.details.by_interval:
+        return "Nothing of it became visible; the interval is made by the next run that asks for it."
+    retaken_by = _retaken_by(ledger, view)
+    where = f"checkpoint {retaken_by} took" if retaken_by else "the next checkpoint takes"
+    stays = "What its jobs had written to tables stays there, and comes again"
+    visible = "Nothing of it became visible" if view.details.through is None else stays
+    return f"{visible}; {where} the same input."
+
+
+def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
     """The next entry that starts where this one did."""
-    for id in ledger.ids(after=entry.id):
+    for id in ledger.ids(after=view.id):
         later = ledger.entry(id)
-        if later is not None and later.plan.base == entry.plan.base:
+        if later is not None and later.plan.base == view.base:
             return id
     return None
 
 
-def _undone(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    undone = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
-    if undone is not None:
-        yield f"It no longer counts: rollback {undone} went back behind it. Its input is read again."
+def _undone(view: CheckpointView) -> Iterator[str]:
+    if view.undone_by is not None:
+        yield f"It no longer counts: rollback {view.undone_by} went back behind it. Its input is read again."
 
 
-def _shown(published: Published | None) -> Iterator[str]:
-    if published is not None and published.tables:
-        tables = ", ".join(f"{name} at version {table.version}" for name, table in published.tables.items())
+def _shown(view: CheckpointView) -> Iterator[str]:
+    if view.details.tables:
+        tables = ", ".join(f"{name} at version {table.version}" for name, table in view.details.tables.items())
         yield f"With it the tables stand at: {tables}."
 
 
 # -- what it waits for ---------------------------------------------------------------------------------
 
 
-def _waits_for(ledger: Ledger, entry: Entry, base: Entry | None, published: Published | None) -> Iterator[str]:
-    if entry.completed and published is None:
+def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry | None) -> Iterator[str]:
+    if entry.completed and view.published is None:
         yield "It waits to be published on its tables. The next run does that first."
     if not entry.open:
         return
@@ -365,12 +411,12 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
     )
 
 
-def _next_step(target: Target, entry: Entry, published: Published | None, waits: list[str]) -> str:
+def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:
     if holding.pending_approvals_text(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
     if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
         return "mend what the detail says, then run the pipeline again: the same input is planned once more"
-    if entry.completed and published is None:
+    if entry.completed and view.published is None:
         return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"
     return "run the pipeline again" if waits and entry.open and abandoned_reason(entry.plan) else ""
 
@@ -378,91 +424,39 @@ def _next_step(target: Target, entry: Entry, published: Published | None, waits:
 # -- what had changed ----------------------------------------------------------------------------------
 
 
-def _changes(entry: Entry, base: Entry | None) -> Iterator[str]:
-    """Settings, code, sources and sinks against the checkpoint below."""
-    if base is None:
+def _changes(target: Target, view: CheckpointView) -> Iterator[str]:
+    """Settings, code, sources and sinks against those of its base."""
+    if view.base is None:
         return
-    now, then = entry.plan, base.plan
-    changed = False
-    settings, others = masked(now.config), masked(then.config)
-    for key in sorted(set(settings) | set(others)):
-        before, after = others.get(key), settings.get(key)
-        if before != after:
-            changed = True
-            yield f"Setting {key} was {before!r} in checkpoint {base.id} and is {after!r} here."
-    for what, ours, theirs in (
-        ("source", set(now.sources), set(then.sources)),
-        ("sink", set(now.commits), set(then.commits)),
-    ):
-        for name in sorted(name for name in ours ^ theirs if what == "sink" or not name.startswith(QUARANTINE)):
-            changed = True
-            state = what == "sink" and name.startswith(STATE)
-            told = f"state {name.removeprefix(STATE)}" if state else f"{what} {name}"
-            lost = "was left behind, as it was" if state else "is gone"
-            yield f"The {told} {'is new' if name in ours else lost} since checkpoint {base.id}."
-    if now.code_fingerprint != then.code_fingerprint:
-        changed = True
-        prints = f"{then.code_fingerprint} → {now.code_fingerprint}"
-        yield f"The pipeline's code changed since checkpoint {base.id} ({prints})."
-    if not changed:
-        yield f"Settings and code are those of checkpoint {base.id}."
+    try:
+        base, _ = find_view(target, view.base, sizes=False)
+    except Rejected:
+        return
+    differences = [*_changed_settings(view, base), *_changed_parts(view, base)]
+    fingerprints = base.details.code_fingerprint, view.details.code_fingerprint
+    if fingerprints[0] != fingerprints[1]:
+        differences.append(
+            f"The pipeline's code changed since checkpoint {base.id} ({fingerprints[0]} → {fingerprints[1]})."
+        )
+    yield from differences or [f"Settings and code are those of checkpoint {base.id}."]
 
 
-SHOWN = 5
-"""So many states are told of by name, the largest."""
+def _changed_settings(view: CheckpointView, base: CheckpointView) -> Iterator[str]:
+    new, old = view.details.config, base.details.config
+    for key in sorted({*new, *old}):
+        if new.get(key) != old.get(key):
+            yield f"Setting {key} was {old.get(key)!r} in checkpoint {base.id} and is {new.get(key)!r} here."
 
 
-def measured(row: dict[str, Any]) -> Iterator[str]:
-    """Why it took so much, how long it waited, and how large what is remembered has become."""
-    for name, part in row["details"]["sources"].items():
-        if part.get("pace"):
-            yield f"How much of source {name}: {part['pace']['why']}."
-    states = sorted(row["details"]["states"].items(), key=lambda each: -each[1]["bytes"])
-    if states:
-        told = [f"{name.removeprefix(STATE)} {s['rows']:,} rows, {size_text(s['bytes'])}" for name, s in states[:SHOWN]]
-        more = f" and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
-        new = size_text(sum(state["delta"] for _, state in states))
-        yield f"Operators remember {'; '.join(told)}{more}. It has written {new} of that anew."
-    delays = {
-        "until its last job began": row["delay_seconds"],
-        "between the first and the last ack that a job takes from": row["align_seconds"],
-        "from its decision until every table showed it": row["publish_seconds"],
-    }
-    waited = [f"{seconds:.1f} s {what}" for what, seconds in delays.items() if seconds is not None and seconds >= 0.1]
-    if waited:
-        yield f"It waited {', '.join(waited)}."
-    if row["lag_seconds"] is not None:
-        yield f"Event time was {row['lag_seconds']:,.0f} s behind the clock when it was decided."
-
-
-def past_events(row: dict[str, Any]) -> Iterator[str]:
-    """The story of one whose records are gone."""
-    details = row["details"]
-    yield "Its records are retired: this is what the history has of it."
-    yield f"It was planned at {clock(row['planned'])} UTC ({row['kind']}), by run {row['run']!r}."
-    for name, part in details["sources"].items():
-        yield f"Source {name} read {part['summary'] or ('nothing new' if part['empty'] else 'a range')}."
-    for job, ack in details["jobs"].items():
-        after = seconds_between(row["planned"], ack["acked"])
-        staged = f"{after or 0:.1f} s after the plan, with {rows_text(ack['rows']) or 'nothing'}"
-        yield f"Job {job} was acknowledged by attempt {ack['attempt']} {staged}."
-        yield from (f"Operator {name} counted {rows_text(counted)}." for name, counted in ack["counts"].items())
-    for gate, said in details["gates"].items():
-        why = f" ({said['why']})" if said["why"] else ""
-        aside = f", set {said['quarantined']:,} aside" if said["outcome"] != "abort" else ""
-        yield f"Gate {gate} judged {said['rows']:,} rows{aside}: {said['outcome']}{why}."
-        yield from (f"Gate {gate}: rule {each['rule']}: {each['why']}." for each in said["broken"])
-    yield from measured(row)
-    if row["outcome"] == "aborted":
-        meaning = f", {REASONS[row['reason']]}" if row["reason"] in REASONS else ""
-        yield f"It was aborted at {clock(row['decided'])} UTC: {row['reason']}{meaning}."
-    elif row["decided"]:
-        by = f", by {row['by']}" if row["by"] else ""
-        yield f"It is {row['outcome']} since {clock(row['decided'])} UTC{by}."
-    if text := details["detail"] or row["why"]:
-        yield f"In its own words: {text}"
-    if row["undone_by"] is not None:
-        yield f"It no longer counts: rollback {row['undone_by']} went back behind it."
-    versions = [f"{name} at version {table['version']}" for name, table in details["tables"].items()]
-    if versions:
-        yield f"With it the tables stood at: {', '.join(versions)}."
+def _changed_parts(view: CheckpointView, base: CheckpointView) -> Iterator[str]:
+    """Sources, sinks and states that came or went."""
+    new_sources, old_sources = set(view.details.sources), set(base.details.sources)
+    for name in sorted(new_sources ^ old_sources):
+        if not name.startswith(QUARANTINE):
+            yield f"The source {name} {'is new' if name in new_sources else 'is gone'} since checkpoint {base.id}."
+    new_sinks, old_sinks = set(view.details.commits), set(base.details.commits)
+    for name in sorted(new_sinks ^ old_sinks):
+        is_state = name.startswith(STATE)
+        part = f"state {name.removeprefix(STATE)}" if is_state else f"sink {name}"
+        absent = "was left behind, as it was" if is_state else "is gone"
+        yield f"The {part} {'is new' if name in new_sinks else absent} since checkpoint {base.id}."

@@ -5,14 +5,24 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.checkpoint.control import suspended
+from tidegate.checkpoint.control import STATE_AFTER, Suspended, suspended
 from tidegate.checkpoint.located import tables_now
-from tidegate.cli.inspect.documents import ACTS, clock, rows_text, size_text, state_of, summary_of
+from tidegate.cli.inspect.documents import (
+    cell,
+    checkpoint_document,
+    clock,
+    find_examples,
+    input_text,
+    rows_text,
+)
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, pipeline_names, program
 from tidegate.cli.times import moment
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError
+from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
+from tidegate.history.row import state_name
+from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.records import KINDS, STATES
@@ -81,67 +91,80 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
         view = ledger.view()
         last = view.get(view.last_id)
         completed = view.last_completed
-        held = suspended(view, settings.tolerable_failed_checkpoints)
+        suspension = suspended(view, settings.tolerable_failed_checkpoints)
     except TidegateError as error:
         return {"name": name, "last": None, "state": error.kind, "planned": None, "last_completed": None}
     return {
         "name": name,
         "last": last.id if last else None,
-        "state": ACTS[held.action] if held is not None else _state(last),
+        "state": _state(suspension, last),
         "planned": last.plan.created if last else None,
         "last_completed": completed.id if completed else None,
     }
 
 
-def _state(entry: Entry | None) -> str:
-    if entry is None:
-        return "no checkpoint yet"
-    return state_of(entry, None).removesuffix(", unpublished")
+def _state(suspension: Suspended | None, last: Entry | None) -> str:
+    if suspension is not None:
+        return STATE_AFTER[suspension.action]
+    return state_name(last) if last is not None else "no checkpoint yet"
 
 
 def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
+    """The checkpoints whose records are there, newest first."""
     ledger = target.ledger
     ids = [id for id in ledger.ids() if args.before is None or id < args.before]
-    page = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
-    rows = [summary_of(ledger, entry) for entry in page]
-    place, graph = target.settings.place(), target.sound_graph()
-    for row in rows if out.json else ():
-        row["tables"] = tables_now(row["id"], row["tables"], ledger, place, graph)
+    entries = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
+    views = [view_of(ledger, entry, sizes=False) for entry in entries]
     more = len(ids) > args.limit
-    out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": rows, "more": more})
-    if not rows:
+    if out.json:
+        _print_documents(target, views, entries, more, out)
+        return 0
+    if not views:
         out.line(f"Pipeline {target.name} has no checkpoints" + (f" below {args.before}." if args.before else " yet."))
         return 0
-    with_interval = any(row["interval"] for row in rows)
+    with_interval = any(view.interval for view in views)
+    interval_head = ["interval (UTC)"] if with_interval else []
     out.table(
-        ["id", "state", *(["interval (UTC)"] if with_interval else []), "planned (UTC)", "seconds", "input", "rows"],
-        [
-            [
-                row["id"],
-                row["state"],
-                *([row["interval"] or ""] if with_interval else []),
-                clock(row["planned"]),
-                "" if row["seconds"] is None else f"{row['seconds']:.1f}",
-                _input(row),
-                rows_text(row["rows"]) if row["rows"] and row["state"] != "aborted" else row["reason"],
-            ]
-            for row in rows
-        ],
+        ["id", "state", *interval_head, "planned (UTC)", "seconds", "input", "rows"],
+        [_row(view, with_interval) for view in views],
         right=["id", "seconds"],
     )
-    out.line(f"More about one:  {target.command('explain', rows[0]['id'])}", "dim")
+    out.line(f"More about one:  {target.command('explain', views[0].id)}", "dim")
     if more:
-        out.line(f"Older ones:      {target.command('list', '--before', rows[-1]['id'])}", "dim")
-    elif rows[-1]["id"] > 1:
+        out.line(f"Older ones:      {target.command('list', '--before', views[-1].id)}", "dim")
+    elif views[-1].id > 1:
         out.line(f"All that were:   {target.command('list', '--all')}", "dim")
     return 0
 
 
-def _input(row: dict[str, Any]) -> str:
-    return "; ".join(f"{name}: {summary}" if summary else name for name, summary in row["sources"].items())
+def _print_documents(
+    target: Target, views: list[CheckpointView], entries: list[Entry], more: bool, out: Output
+) -> None:
+    place, graph = target.settings.place(), target.sound_graph()
+    documents = []
+    for view, entry in zip(views, entries, strict=True):
+        document = checkpoint_document(view, find_examples(target.ledger, entry))
+        document["tables"] = tables_now(view.id, document["tables"], target.ledger, place, graph)
+        documents.append(document)
+    out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": documents, "more": more})
 
 
-SHOWN = {
+def _row(view: CheckpointView, with_interval: bool) -> list[object]:
+    staged = view.details.staged_rows
+    outcome = rows_text(staged) if staged and view.state != "aborted" else view.cause
+    interval = [view.interval or ""] if with_interval else []
+    return [
+        view.id,
+        view.shown_state,
+        *interval,
+        cell(view, "planned"),
+        cell(view, "seconds"),
+        input_text(view),
+        outcome,
+    ]
+
+
+HEADS = {
     "id": "id",
     "state": "state",
     "planned": "planned (UTC)",
@@ -180,17 +203,15 @@ def _skip(text: str) -> int:
 
 
 def asks_for_past(args: argparse.Namespace) -> bool:
-    """Whether what the ledger still has is not enough."""
+    """Whether an option was given that only the history can answer."""
     names = ("all", "state", "kind", "match", "since", "until", "sort", "ascending", "skip")
     return any(getattr(args, name) for name in names)
 
 
 def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
-    """A page of it."""
-    from tidegate.history.query import CheckpointHistory, HistoryFilter
-
-    past = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
-    wanted = HistoryFilter(
+    """Print a page of the history."""
+    history = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
+    chosen = HistoryFilter(
         states=args.state or (),
         kinds=args.kind or (),
         text=args.match or "",
@@ -201,27 +222,29 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
         offset=args.skip,
         limit=args.limit,
     )
-    page = past.page(wanted)
-    upto = args.skip + len(page.rows)
-    found = {"pipeline": target.name, "root": target.settings.root, "checkpoints": page.rows, "total": page.total}
-    out.document(found | {"more": page.total > upto, "history": past.problem or "ok"})
-    if past.problem:
-        out.line(f"The history is left out: {past.problem}", "yellow")
+    page = history.page(chosen)
+    end = args.skip + len(page.rows)
+    more = page.total > end
+    out.document(
+        {
+            "pipeline": target.name,
+            "root": target.settings.root,
+            "checkpoints": [row.document() for row in page.rows],
+            "total": page.total,
+            "more": more,
+            "history": history.problem or "ok",
+        }
+    )
+    if history.problem:
+        out.line(f"The history is left out: {history.problem}", "yellow")
     if not page.rows:
         out.line(f"No checkpoint of pipeline {target.name} is like that, or none is left to show.")
         return 0
-    extra = [wanted.sort] if wanted.sort not in SHOWN else []
-    rows = [[*_cells(row), *(row[name] for name in extra)] for row in page.rows]
-    out.table([*SHOWN.values(), *extra], rows, right=RIGHT)
-    goes_on = f"; --skip {upto} goes on" if page.total > upto else ""
-    out.line(f"{args.skip + 1:,} to {upto:,} of {page.total:,}{goes_on}", "dim")
+    columns = HEADS if chosen.sort in HEADS else {**HEADS, chosen.sort: chosen.sort}
+    out.table(
+        list(columns.values()),
+        [[cell(row, name) for name in columns] for row in page.rows],
+        right=RIGHT,
+    )
+    out.line(f"{args.skip + 1:,} to {end:,} of {page.total:,}{f'; --skip {end} goes on' if more else ''}", "dim")
     return 0
-
-
-def _cells(row: dict[str, Any]) -> list[object]:
-    rows, late, aside = ("" if row[name] is None else f"{row[name]:,}" for name in ("rows_out", "late", "quarantined"))
-    written, size = ("" if row[name] is None else size_text(row[name]) for name in ("bytes_out", "state_bytes"))
-    seconds = "" if row["seconds"] is None else f"{row['seconds']:.1f}"
-    lag = "" if row["lag_seconds"] is None else f"{row['lag_seconds']:,.0f} s"
-    why = row["reason"] or (f"by {row['by']}" if row["by"] else "")
-    return [row["id"], row["state"], clock(row["planned"]), seconds, rows, written, late, aside, size, lag, why]

@@ -17,6 +17,7 @@ from tidegate.cli.targets import Target, find
 from tidegate.delta import Snapshot
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid
+from tidegate.ledger.refusals import no_such_sink
 from tidegate.records.records import Published, PublishedTable
 from tidegate.state.table import STATE
 
@@ -82,12 +83,8 @@ def row_limit(text: str) -> int:
 
 
 def _no_table(target: Target, published: Published, sink: str) -> Invalid:
-    return Invalid(
-        f"pipeline {target.name!r} has no table of a sink {sink!r} as of checkpoint {published.id}",
-        expected=" or ".join(published.tables) or "a sink that has taken rows by then",
-        help=f"{target.command('read')}  lists them",
-        reason="NO_SUCH_SINK",
-    )
+    lists = f"{target.command('read')}  lists them"
+    return no_such_sink(target.name, sink, published.id, published.tables, help=lists)
 
 
 def as_of(target: Target, id: int | None) -> Published:

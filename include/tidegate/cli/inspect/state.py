@@ -13,6 +13,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find
 from tidegate.delta import Snapshot, query
 from tidegate.errors import Invalid
+from tidegate.ledger.refusals import no_such_state
 from tidegate.offline import State
 from tidegate.records.records import Published
 from tidegate.state.columns import TOUCHED
@@ -84,12 +85,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _no_state(target: Target, published: Published, operator: str, states: dict[str, State]) -> Invalid:
-    return Invalid(
-        f"pipeline {target.name!r} has no state of an operator {operator!r} as of checkpoint {published.id}",
-        expected=" or ".join(states) or "an operator that has remembered something by then",
-        help=f"{target.command('state')}  lists them",
-        reason="NO_SUCH_STATE",
-    )
+    when = f"as of checkpoint {published.id}"
+    return no_such_state(target.name, operator, when, states, help=f"{target.command('state')}  lists them")
 
 
 # -- what it says --------------------------------------------------------------------------------------

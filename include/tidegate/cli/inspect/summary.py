@@ -5,41 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.cli.inspect.documents import size_text
+from tidegate.cli.inspect.documents import measure_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import find
 from tidegate.cli.times import moment
 from tidegate.history.query import CheckpointHistory, HistoryFilter
+from tidegate.history.row import MEASURES
 
-__all__ = ["MEASURED", "add_parser", "figure_text", "run"]
+__all__ = ["add_parser", "run"]
 
-MEASURED = {
-    "seconds": "duration",
-    "delay_seconds": "start delay",
-    "align_seconds": "alignment",
-    "sync_seconds": "sync",
-    "process_seconds": "  read, compute, state",
-    "stage_seconds": "  write",
-    "async_seconds": "async: sync files",
-    "publish_seconds": "publish",
-    "rows_in": "rows in",
-    "bytes_in": "bytes in",
-    "rate": "rows in, a second",
-    "rows_out": "rows out",
-    "bytes_out": "bytes out",
-    "late": "rows late",
-    "judged": "rows judged",
-    "quarantined": "rows set aside",
-    "state_delta": "state, changed",
-    "state_bytes": "state, full",
-    "state_rows": "state, rows",
-    "processed_rows": "rows processed that were in flight",
-    "processed_bytes": "bytes of these",
-    "persisted_rows": "rows left in flight",
-    "persisted_bytes": "bytes of these",
-    "lag_seconds": "watermark lag",
-}
-"""What each measure is called."""
 COLUMNS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
@@ -60,37 +34,37 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the figures of the whole history, or of a part of it."""
     target = find(args.pipeline, args.settings)
-    past = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
-    wanted = HistoryFilter(since=args.since, until=args.until)
-    summary, reasons = past.summary(wanted), past.reasons(wanted)
-    within = {name: at.isoformat() if at else None for name, at in (("since", args.since), ("until", args.until))}
-    counts = past.counts()
+    history = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
+    chosen = HistoryFilter(since=args.since, until=args.until)
+    spreads, reasons = history.summary(chosen), history.reasons(chosen)
+    counts = history.counts()
     out.document(
-        {"pipeline": target.name, **within, "counts": counts, "summary": summary, "failures": reasons}
-        | {"history": past.problem or "ok"}
+        {
+            "pipeline": target.name,
+            "since": args.since.isoformat() if args.since else None,
+            "until": args.until.isoformat() if args.until else None,
+            "counts": counts,
+            "summary": spreads,
+            "failures": reasons,
+            "history": history.problem or "ok",
+        }
     )
-    if past.problem:
-        out.line(f"The history is left out: {past.problem}", "yellow")
-    told = (f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-    out.line(f"Ever: {', '.join(told) or 'nothing yet'}", "bold")
-    rows = [
-        [said, f"{found['count']:,}", *(figure_text(name, found[column]) for column in COLUMNS)]
-        for name, said in MEASURED.items()
-        if (found := summary.get(name)) is not None
-    ]
+    if history.problem:
+        out.line(f"The history is left out: {history.problem}", "yellow")
+    texts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    out.line(f"Ever: {', '.join(texts) or 'nothing yet'}", "bold")
+    rows = []
+    for name, measure in MEASURES.items():
+        spread = spreads[name]
+        if spread is not None:
+            values = [measure_text(measure, spread[column]) for column in COLUMNS]
+            rows.append([measure.label, f"{spread['count']:,}", *values])
     if rows:
         out.table(["of completed ones", "n", *COLUMNS], rows, right=["n", *COLUMNS])
     if reasons:
-        failures = [[each["reason"], each["count"], each["last"]] for each in reasons]
+        failures = [[reason["reason"], reason["count"], reason["last"]] for reason in reasons]
         out.table(["aborted because", "n", "last"], failures, right=["n", "last"])
         out.line(f"One of them:  {target.command('explain', reasons[0]['last'])}", "dim")
     return 0
-
-
-def figure_text(name: str, value: float) -> str:
-    """A measure's value, with its unit."""
-    if name.endswith("seconds"):
-        return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
-    return size_text(value) if name.endswith(("_bytes", "bytes_in", "bytes_out", "state_delta")) else f"{value:,.0f}"

@@ -1,6 +1,6 @@
-"""`tidegate watch`: a pipeline as it goes on: how it is, what is in flight, what the last checkpoints were like.
+"""`tidegate watch`: a pipeline as it runs: its health, what is in flight, what the last checkpoints were like.
 
-One look is a frame, a plain document; on a terminal the frames are drawn over each other, elsewhere a frame is printed
+One look is a frame; on a terminal the frames are drawn over each other, elsewhere a frame is printed
 when something in it has changed. Reads only, and needs no code of the pipeline.
 """
 
@@ -9,18 +9,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
-from tidegate.cli.inspect.documents import clock, rows_text, seconds_between, size_text
+from tidegate.cli.inspect.documents import cell, clock, rows_text
 from tidegate.cli.inspect.health_text import standing_document
 from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import Target, find
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Unavailable
 from tidegate.execution.runs import abandoned_reason
+from tidegate.history.details import JobDetails, seconds_between
 from tidegate.history.health import condition, look
-from tidegate.history.query import CheckpointHistory, HistoryFilter
+from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
+from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry
@@ -28,14 +31,14 @@ from tidegate.protocol.view import Entry
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["add_parser", "frame", "lines", "run"]
+__all__ = ["Frame", "add_parser", "frame", "lines", "run"]
 
 Line = tuple[str, str]
 """A text and Rich's style for it."""
 
 BARS = "▁▂▃▄▅▆▇█"
 TREND = 40
-"""So many durations are drawn."""
+"""How many durations are drawn."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -72,12 +75,12 @@ def _last(text: str) -> int:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Show the pipeline once, or until Ctrl-C."""
     target = find(args.pipeline, args.settings)
     if args.once or out.json:
-        found = frame(target, args.last)
-        out.document(found)
-        for text, style in lines(found):
+        shown = frame(target, args.last)
+        out.document(shown.document(target.name))
+        for text, style in lines(shown):
             out.line(text, style)
         return 0
     with contextlib.suppress(KeyboardInterrupt):  # that is how one ends to watch
@@ -92,11 +95,14 @@ def _on_terminal(target: Target, args: argparse.Namespace, out: Output) -> None:
     from rich.text import Text
 
     def picture() -> RenderableType:
-        found = _lines(target, args.last)
-        found.append((f"{clock(seams.now().isoformat())} UTC, every {args.every:g} s; Ctrl-C ends it", "dim"))
-        # Cause and remedy are to be read whole; tables are cut where the terminal ends.
+        drawn = _lines(target, args.last)
+        drawn.append((f"{clock(seams.now().isoformat())} UTC, every {args.every:g} s; Ctrl-C ends it", "dim"))
+        # Cause and remedy wrap, to be read whole; tables are cut where the terminal ends.
         return Group(
-            *(Text(clean(text), style=s, no_wrap=n > 2, overflow="ellipsis") for n, (text, s) in enumerate(found))
+            *(
+                Text(clean(text), style=style, no_wrap=number > 2, overflow="ellipsis")
+                for number, (text, style) in enumerate(drawn)
+            )
         )
 
     with Live(picture(), console=out.console, auto_refresh=False, screen=False) as live:
@@ -128,126 +134,153 @@ def _lines(target: Target, last: int, *, ages: bool = True) -> list[Line]:
 # -- a frame -------------------------------------------------------------------------------------------
 
 
-def frame(target: Target, last: int) -> dict[str, Any]:
-    """One look."""
+@dataclass(frozen=True)
+class Frame:
+    """One look at a pipeline."""
+
+    health: dict[str, Any]
+    """As `explain` reports it."""
+    counts: dict[str, int]
+    in_flight: list[dict[str, Any]]
+    latest: list[ListedCheckpoint]
+    durations: list[float]
+    """Of the last completed checkpoints, oldest first."""
+    history: str
+    """ok, or why the history is left out."""
+
+    def document(self, pipeline: str) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "pipeline": pipeline,
+            **self.health,
+            "counts": self.counts,
+            "in_flight": self.in_flight,
+            "latest": [row.document() for row in self.latest],
+            "durations": self.durations,
+            "history": self.history,
+        }
+
+
+def frame(target: Target, last: int) -> Frame:
+    """Look once."""
     ledger = target.ledger
-    past = CheckpointHistory(ledger, dict(target.settings.storage_options))
+    history = CheckpointHistory(ledger, dict(target.settings.storage_options))
     seen = look(ledger, target.settings, abandoned_reason)
-    trend = past.points(["seconds", "outcome"], limit=TREND)
-    return {
-        "pipeline": target.name,
-        **standing_document(condition(seen, target.command)),
-        "counts": past.counts(),
-        "in_flight": [_in_flight(ledger, entry, entry.id in seen.gone) for entry in seen.view.still_open()],
-        "latest": past.page(HistoryFilter(limit=last)).rows,
-        "durations": [s for s, how in zip(trend["seconds"], trend["outcome"], strict=True) if how == "completed"],
-        "history": past.problem or "ok",
-    }
+    trend = history.points(["seconds", "outcome"], limit=TREND)
+    pairs = zip(trend["seconds"], trend["outcome"], strict=True)
+    return Frame(
+        health=standing_document(condition(seen, target.command)),
+        counts=history.counts(),
+        in_flight=[_in_flight(ledger, entry, entry.id in seen.gone) for entry in seen.view.still_open()],
+        latest=history.page(HistoryFilter(limit=last)).rows,
+        durations=[seconds for seconds, outcome in pairs if outcome == "completed"],
+        history=history.problem or "ok",
+    )
 
 
 def _in_flight(ledger: Ledger, entry: Entry, orphaned: bool) -> dict[str, Any]:
-    plan = entry.plan
+    """An open checkpoint, with the ack of each job; null: there is none yet."""
+    view = view_of(ledger, entry, sizes=False)
+    jobs = view.details.jobs
     return {
-        "id": entry.id,
-        "kind": plan.kind,
-        "run": plan.run,
-        "planned": plan.created,
-        "age_s": round(ledger.age(plan), 1),
-        "timeout_s": plan.timeout_s,
+        "id": view.id,
+        "kind": view.kind,
+        "run": view.run,
+        "planned": view.planned,
+        "age_s": round(ledger.age(entry.plan), 1),
+        "timeout_s": view.details.timeout_s,
         "orphaned": orphaned,
-        "sources": {name: part.summary or ("nothing new" if part.empty else "") for name, part in plan.sources.items()},
-        "jobs": {job: _job(entry, job) for job in plan.acks},
+        "sources": {name: source.text for name, source in view.details.sources.items()},
+        "jobs": {name: _job(view, jobs[name]) if name in jobs else None for name in entry.plan.acks},
         "overtaken": sorted(entry.overtaken),
-        "held": [each.gate for each in unanswered(entry)] if entry.open else [],
+        "held": [holding.gate for holding in unanswered(entry)] if entry.open else [],
     }
 
 
-def _job(entry: Entry, job: str) -> dict[str, Any] | None:
-    """What the job has acknowledged; None: nothing yet."""
-    acked = entry.acks.get(job)
-    if acked is None:
-        return None
-    stats = acked.ack.stats
+def _job(view: CheckpointView, job: JobDetails) -> dict[str, Any]:
     return {
-        "acked": acked.ack.created,
-        "after_s": seconds_between(entry.plan.created, acked.ack.created),
-        "delay_s": seconds_between(entry.plan.created, stats.started) if stats.started else None,
-        "seconds": round(sum(stats.seconds.values()), 3),
-        "rows": dict(stats.rows),
-        "bytes": sum(stats.bytes.values()),
+        "acked": job.acked,
+        "after_s": seconds_between(view.planned, job.acked),
+        "delay_s": job.delay,
+        "seconds": round(job.busy_seconds, 3),
+        "rows": job.rows,
+        "bytes": sum(job.bytes.values()),
     }
 
 
 # -- how it looks --------------------------------------------------------------------------------------
 
 
-def lines(found: dict[str, Any], *, ages: bool = True) -> Iterator[Line]:
+def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
     """The frame as text. Without ages, only what a change of the pipeline changes."""
-    yield found["said"], "bold red" if found["remedy"] else "bold"
-    if found["cause"]:
-        yield f"  Cause:  {found['cause']}", ""
-    for number, step in enumerate(found["remedy"]):
+    health = frame.health
+    yield health["said"], "bold red" if health["remedy"] else "bold"
+    if health["cause"]:
+        yield f"  Cause:  {health['cause']}", ""
+    for number, step in enumerate(health["remedy"]):
         yield f"  {'Do:' if number == 0 else '':<6}  {step}", "yellow"
-    counts = found["counts"]
     names = ("triggered", "completed", "failed", "in_progress", "held", "restored")
-    yield "  ".join(f"{name.replace('_', ' ')} {counts[name]:,}" for name in names), ""
-    if found["durations"]:
-        yield f"durations  {_bars(found['durations'])}  {found['durations'][-1]:.1f} s", "cyan"
-    for each in found["in_flight"]:
-        yield from _flight_lines(each, ages)
+    yield "  ".join(f"{name.replace('_', ' ')} {frame.counts[name]:,}" for name in names), ""
+    if frame.durations:
+        yield f"durations  {_bars(frame.durations)}  {frame.durations[-1]:.1f} s", "cyan"
+    for checkpoint in frame.in_flight:
+        yield from _flight_lines(checkpoint, ages)
     yield "", ""
-    yield from _latest_lines(found["latest"])
-    if found["history"] != "ok":
-        yield f"The history is left out: {found['history']}", "yellow"
+    yield from _latest_lines(frame.latest)
+    if frame.history != "ok":
+        yield f"The history is left out: {frame.history}", "yellow"
 
 
 def _bars(durations: list[float]) -> str:
-    most = max(durations) or 1.0
-    return "".join(BARS[min(int(each / most * len(BARS)), len(BARS) - 1)] for each in durations)
+    longest = max(durations) or 1.0
+    return "".join(BARS[min(int(seconds / longest * len(BARS)), len(BARS) - 1)] for seconds in durations)
 
 
-def _flight_lines(each: dict[str, Any], ages: bool) -> Iterator[Line]:
-    age = f", {each['age_s']:.0f} of {each['timeout_s']:g} s" if ages else ""
+def _flight_lines(checkpoint: dict[str, Any], ages: bool) -> Iterator[Line]:
+    age = f", {checkpoint['age_s']:.0f} of {checkpoint['timeout_s']:g} s" if ages else ""
+    planned = f"planned {clock(checkpoint['planned'])} UTC"
     yield "", ""
-    yield f"in flight: checkpoint {each['id']} ({each['kind']}){age}, planned {clock(each['planned'])} UTC", "bold"
-    for name, summary in each["sources"].items():
+    yield f"in flight: checkpoint {checkpoint['id']} ({checkpoint['kind']}){age}, {planned}", "bold"
+    for name, summary in checkpoint["sources"].items():
         yield f"  source {name}: {summary or 'a range'}", ""
-    for job, acked in each["jobs"].items():
-        if acked is None and job in each["overtaken"]:
+    for job, ack in checkpoint["jobs"].items():
+        if ack is not None:
+            begun = f", begun after {ack['delay_s']:.1f} s" if ack["delay_s"] is not None else ""
+            staged = rows_text(ack["rows"]) or "nothing"
+            yield f"  ✓ job {job}: acked after {ack['after_s'] or 0:.1f} s{begun}: {staged}", "green"
+        elif job in checkpoint["overtaken"]:
             yield f"  → job {job}: busy with an earlier one; this checkpoint goes past it", "cyan"
-            continue
-        if acked is None:
-            yield f"  · job {job}: no ack yet{', and its process is gone' if each['orphaned'] else ''}", "yellow"
-            continue
-        begun = f", begun after {acked['delay_s']:.1f} s" if acked["delay_s"] is not None else ""
-        staged = rows_text(acked["rows"]) or "nothing"
-        yield f"  ✓ job {job}: acked after {acked['after_s'] or 0:.1f} s{begun}: {staged}", "green"
-    if each["held"]:
-        yield f"  ! held by gate {', '.join(each['held'])}", "bold yellow"
+        else:
+            dead = ", and its process is gone" if checkpoint["orphaned"] else ""
+            yield f"  · job {job}: no ack yet{dead}", "yellow"
+    if checkpoint["held"]:
+        yield f"  ! held by gate {', '.join(checkpoint['held'])}", "bold yellow"
 
 
-def _latest_lines(rows: list[dict[str, Any]]) -> Iterator[Line]:
-    columns = ("id", "state", "planned (UTC)", "seconds", "rows", "written", "late", "aside", "")
-    cells = [columns, *(_cells(row) for row in rows)]
+COLUMNS = {
+    "id": "id",
+    "state": "state",
+    "planned": "planned (UTC)",
+    "seconds": "seconds",
+    "rows_out": "rows",
+    "bytes_out": "written",
+    "late": "late",
+    "quarantined": "aside",
+}
+
+
+def _latest_lines(rows: list[ListedCheckpoint]) -> Iterator[Line]:
+    """A table. Its last column, without a head, says why or by whom."""
+    cells = [(*COLUMNS.values(), "")]
+    for row in rows:
+        cells.append((*(cell(row, name) for name in COLUMNS), clean(row.reason or row.by)[:60]))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for number, line in enumerate(cells):
-        sized = enumerate(zip(line, widths, strict=True))
-        padded = (text.rjust(width) if 3 <= n <= 7 else text.ljust(width) for n, (text, width) in sized)
-        yield "  ".join(padded).rstrip(), "dim" if number == 0 else _STYLES.get(line[1], "")
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    counted = ("" if row[name] is None else f"{row[name]:,}" for name in ("late", "quarantined"))
-    return (
-        str(row["id"]),
-        row["state"],
-        clock(row["planned"]),
-        "" if row["seconds"] is None else f"{row['seconds']:.1f}",
-        "" if row["rows_out"] is None else f"{row['rows_out']:,}",
-        "" if row["bytes_out"] is None else size_text(row["bytes_out"]),
-        *counted,
-        clean(row["reason"] or row["by"])[:60],
-    )
+        texts = [
+            text.rjust(width) if 3 <= place <= 7 else text.ljust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        yield "  ".join(texts).rstrip(), "dim" if number == 0 else _STYLES.get(line[1], "")
 
 
 _STYLES = {"aborted": "red", "open": "yellow", "held": "bold yellow", "rolled back": "dim"}

@@ -9,7 +9,7 @@ from tidegate.checkpoint.compatibility import additions, check
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, entry_of, find
-from tidegate.errors import Rejected
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol.view import Entry
 
 __all__ = ["add_parser", "run"]
@@ -63,10 +63,5 @@ def _base(text: str | None, target: Target) -> Entry | None:
         return target.ledger.view().last_completed if target.ledger.identity() is not None else None
     entry = entry_of(target.ledger, checkpoint_or_savepoint(text, target))
     if not entry.completed:
-        raise Rejected(
-            f"checkpoint {entry.id} of pipeline {target.name!r} was not completed",
-            expected="a completed one",
-            help=f"`tidegate list {target.name}` shows them",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+        raise no_such_checkpoint(target.name, entry.id, problem="was not completed", expected="a completed one")
     return entry

@@ -6,10 +6,11 @@ import contextlib
 from typing import Any
 
 from tidegate.checkpoint.control import Suspended, resume, suspended
-from tidegate.cli.inspect.documents import summary_of
+from tidegate.cli.inspect.documents import checkpoint_document
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun
 from tidegate.config import Settings
 from tidegate.errors import Unavailable
+from tidegate.history.query import view_of
 from tidegate.ledger.ledger import Ledger, open_ledger
 
 __all__ = ["Followed", "FollowedPipelines"]
@@ -49,16 +50,16 @@ class Followed:
         for id in sorted(self._pending):
             try:
                 entry = self.ledger.entry(id)
-                row = summary_of(self.ledger, entry) if entry is not None else None
+                view = view_of(self.ledger, entry, sizes=False) if entry is not None else None
                 over = self.ledger.retired(id) if entry is None else entry.control is not None
             except Unavailable:
                 continue
             if over or (entry is not None and entry.restart is not None):  # that is no checkpoint
                 self._pending.discard(id)
                 continue
-            if row is not None and row["state"] in ("completed", "aborted"):
+            if view is not None and view.shown_state in ("completed", "aborted"):
                 self._pending.discard(id)
-                news.append(row)
+                news.append(checkpoint_document(view, {}))
         return news
 
     def suspended(self) -> Suspended | None:

@@ -1,7 +1,7 @@
 // One checkpoint: what it read, what each job, operator and gate did with it, and where it is now.
 import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h, table } from "./dom.js";
-import { bytes, count, none, seconds, time } from "./format.js";
+import { bytes, count, durations, none, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
 import { banner, examples, findings } from "./overview.js";
@@ -43,8 +43,7 @@ function drawn(dag, row, about, found) {
         ["Published", row.published && `${time(row.published)} UTC`], ["Base", step(row.base, `#${row.base}`)], ["Back to", step(row.back_to, `#${row.back_to}`)], ["By", row.by], ["Interval", row.interval],
         ["Records", row.kept ? "in the ledger" : "retired: this is from the history"]])),
       card("Durations", facts([
-        ["In all", seconds(row.seconds)], ["Start delay", seconds(row.delay_seconds)], ["Alignment", seconds(row.align_seconds)], ["Sync", seconds(row.sync_seconds)],
-        ["Processing", seconds(row.process_seconds)], ["Staging", seconds(row.stage_seconds)], ["Async", seconds(row.async_seconds)], ["Publish", seconds(row.publish_seconds)], ["Timeout", seconds(d.timeout_s)]])),
+        ...durations(row), ["Timeout", seconds(d.timeout_s)]])),
       card("Data", facts([
         ["Rows in", count(row.rows_in)], ["Bytes in", bytes(row.bytes_in)], ["Rows in per second", count(row.rate)],
         ["Rows out", count(row.rows_out)], ["Bytes out", bytes(row.bytes_out)], ["Late rows", count(row.late)], ["Quarantined", count(row.quarantined)], ["Released", count(row.released)],

@@ -1,4 +1,6 @@
-// Numbers, times and sizes for people.
+// Numbers, times and sizes as texts.
+import { DECLARED } from "./measures.js";
+
 export const none = "–";
 const known = (value) => value !== null && value !== undefined;
 
@@ -35,29 +37,9 @@ export const clock = (text) => (text ? time(text).slice(11) : none);
 
 export const ago = (value) => (known(value) ? `${seconds(value)} ago` : none);
 
-export const MEASURES = {
-  seconds: ["Duration", seconds, "from the plan to the decision"],
-  delay_seconds: ["Start delay", seconds, "from the plan until the last job began"],
-  align_seconds: ["Alignment", seconds, "between the first and the last ack that a job takes from"],
-  sync_seconds: ["Sync", seconds, "reading, computing, state, gates and staging, of the slowest job"],
-  process_seconds: ["Processing", seconds, "of that all but staging"],
-  stage_seconds: ["Staging", seconds, "writing what is to be published"],
-  async_seconds: ["Async", seconds, "making files durable, beside it"],
-  publish_seconds: ["Publish", seconds, "from the decision until every table shows it"],
-  rows_in: ["Rows in", count, "rows read from all sources"],
-  bytes_in: ["Bytes in", bytes, "bytes read from all sources"],
-  rate: ["Rows in per second", count, "of the longest sync part"],
-  rows_out: ["Rows out", count, "rows staged for all sinks"],
-  bytes_out: ["Bytes out", bytes, "bytes staged for all sinks"],
-  late: ["Late rows", count, "rows that came later than the watermark"],
-  judged: ["Rows judged", count, "rows that gates have seen"],
-  quarantined: ["Quarantined", count, "rows that gates have set aside"],
-  state_rows: ["State rows", count, "rows that operators remember"],
-  state_bytes: ["State size", bytes, "the full size of all keyed states"],
-  state_delta: ["State delta", bytes, "what the checkpoint itself has written of them"],
-  processed_rows: ["In flight, processed (rows)", count, "rows that older checkpoints had left in flight"],
-  processed_bytes: ["In flight, processed", bytes, "bytes of these"],
-  persisted_rows: ["In flight, persisted (rows)", count, "rows that jobs have yet to take: a part of the checkpoint"],
-  persisted_bytes: ["In flight, persisted", bytes, "bytes of these"],
-  lag_seconds: ["Watermark lag", seconds, "how far event time was behind the clock"],
-};
+// By name: label, how a value is shown, what it is. Declared in history/row.py.
+const shown = { s: seconds, bytes };
+export const MEASURES = Object.fromEntries(Object.entries(DECLARED).map(([name, [label, unit, help]]) => [name, [label, shown[unit] ?? count, help]]));
+
+// The durations of a checkpoint, as facts: all measures in seconds but the lag, which is event time's.
+export const durations = (row) => Object.entries(DECLARED).filter(([name, [, unit]]) => unit === "s" && name !== "lag_seconds").map(([name, [label]]) => [name === "seconds" ? "In all" : label, seconds(row[name])]);

@@ -1,0 +1,293 @@
+"""What the history keeps of a checkpoint besides its columns: one document per row, and a part of every view of it.
+
+It is stored as JSON for good. So each field has a default, for rows that were written before the field was there, and
+unknown fields are ignored, for rows that a newer version has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from tidegate.config.settings import masked
+from tidegate.protocol.progress import behind
+from tidegate.protocol.view import Entry
+from tidegate.records.moments import moment_of
+from tidegate.records.records import (
+    Ack,
+    Amount,
+    Answer,
+    Control,
+    Drain,
+    Hold,
+    JobStats,
+    Json,
+    Pace,
+    Published,
+    PublishedTable,
+    Range,
+    RecordedRule,
+    Restart,
+    Verdict,
+)
+
+__all__ = [
+    "CheckpointDetails",
+    "GateDetails",
+    "JobDetails",
+    "SourceDetails",
+    "StateSize",
+    "details_of",
+    "seconds_between",
+]
+
+POSITION = 2_000
+"""Positions whose JSON is longer are left out: a source may remember many files in them."""
+
+
+class Details(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the document."""
+
+
+class SourceDetails(Details, frozen=True, kw_only=True):
+    """What the plan takes from one source."""
+
+    kind: str = ""
+    summary: str = ""
+    empty: bool = False
+    more: bool = False
+    pace: Pace | None = None
+    """Without the checkpoints that it was computed from."""
+    start: Json | None = None
+    """Null also if it is too long to keep; so is `end`."""
+    end: Json | None = None
+
+    @property
+    def text(self) -> str:
+        """The input in a few words; "" if the source has no summary."""
+        return self.summary or ("nothing new" if self.empty else "")
+
+
+class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What one job measured, by its ack."""
+
+    attempt: str = ""
+    acked: str = ""
+    delay: float | None = None
+    """Seconds from the plan until the attempt began."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long all its steps took together."""
+        return sum(self.seconds.values())
+
+    def seconds_of(self, *prefixes: str) -> float:
+        """How long the steps took whose names begin like one of these."""
+        return sum(seconds for step, seconds in self.seconds.items() if step.startswith(prefixes))
+
+    @property
+    def late_rows(self) -> dict[str, int]:
+        """Rows that came too late, by operator."""
+        return {
+            operator: sum(count for name, count in counts.items() if name.startswith("late"))
+            for operator, counts in self.counts.items()
+        }
+
+
+class JobBehind(Details, frozen=True, kw_only=True):
+    """A job that the checkpoint went past."""
+
+    at: int | None = None
+    """The last checkpoint of which the job has done its part; null: none."""
+    in_flight: list[int] = []
+    """The checkpoints of whose rows it had some yet to take, and how much that was."""
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+class GateAnswer(Details, frozen=True, kw_only=True):
+    """What a person, or the time limit, said to a gate that held the checkpoint."""
+
+    approve: bool
+    by: str = ""
+    note: str = ""
+    at: str = ""
+
+
+class GateDetails(Details, frozen=True, kw_only=True):
+    """A gate's verdict, without the results that it rests on."""
+
+    outcome: str
+    rows: int = 0
+    quarantined: int = 0
+    released: int = 0
+    hold: Hold | None = None
+    why: str = ""
+    broken: list[RecordedRule] = []
+    policy: Json = {}
+    answer: GateAnswer | None = None
+
+
+class StateSize(Details, frozen=True, kw_only=True):
+    """How large a keyed state is as of a checkpoint, and how much of it the checkpoint has written."""
+
+    rows: int = 0
+    bytes: int = 0
+    delta: int = 0
+    files: int = 0
+
+
+class CheckpointDetails(Details, frozen=True, kw_only=True):
+    """The document."""
+
+    reason: str = ""
+    detail: str = ""
+    counts: bool = False
+    """Whether the abort counts as a failure."""
+    control: Control | None = None
+    restart: Restart | None = None
+    drain: Drain | None = None
+    draining: Drain | None = None
+    by_interval: bool | None = None
+    """Null: the row is older than this field."""
+    through: list[str] | None = None
+    """At least once: the sinks whose rows the jobs committed by themselves."""
+    sources: dict[str, SourceDetails] = {}
+    jobs: dict[str, JobDetails] = {}
+    missing: list[str] = []
+    """Jobs without an ack that the checkpoint has not gone past."""
+    behind: dict[str, JobBehind] = {}
+    gates: dict[str, GateDetails] = {}
+    states: dict[str, StateSize] = {}
+    tables: dict[str, PublishedTable] = {}
+    commits: list[str] = []
+    manifest: str | None = None
+    timeout_s: float = 0.0
+    set_aside: bool = False
+    config: Json = {}
+    """With secrets masked."""
+    config_fingerprint: str = ""
+    code_fingerprint: str = ""
+
+    @property
+    def staged_rows(self) -> dict[str, int]:
+        """Rows by sink, of all jobs."""
+        return _by_sink(job.rows for job in self.jobs.values())
+
+    @property
+    def staged_bytes(self) -> dict[str, int]:
+        """Bytes by sink, of all jobs."""
+        return _by_sink(job.bytes for job in self.jobs.values())
+
+    @property
+    def taken(self) -> dict[str, Amount]:
+        """What was read, by source. Each source is read in one job."""
+        return {name: amount for job in self.jobs.values() for name, amount in job.taken.items()}
+
+
+def _by_sink(parts: Iterator[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for sink, count in part.items():
+            total[sink] = total.get(sink, 0) + count
+    return total
+
+
+def details_of(
+    entry: Entry,
+    published: Published | None,
+    states: Mapping[str, StateSize],
+    in_flight: Mapping[str, Amount],
+) -> CheckpointDetails:
+    """The document as of now.
+
+    in_flight: by job that the checkpoint went past, how much it has yet to take.
+    """
+    plan, decision, passed = entry.plan, entry.decision, behind(entry)
+    return CheckpointDetails(
+        reason=decision.reason if decision is not None else "",
+        detail=decision.detail if decision is not None else "",
+        counts=decision.counts if decision is not None else False,
+        control=entry.control,
+        restart=entry.restart,
+        drain=plan.drain,
+        draining=plan.draining,
+        by_interval=plan.by_interval,
+        through=plan.through,
+        sources={name: _source(part) for name, part in plan.sources.items()},
+        jobs={name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
+        missing=[job for job in plan.acks if job not in entry.acks and job not in passed],
+        behind={job: _behind(at, in_flight.get(job, Amount())) for job, at in passed.items()},
+        gates={name: _gate(verdict, entry.answers.get(name)) for name, verdict in _verdicts(entry)},
+        states=dict(sorted(states.items())),
+        tables=published.tables if published is not None else {},
+        commits=list(plan.commits),
+        manifest=decision.manifest if decision is not None else None,
+        timeout_s=plan.timeout_s,
+        set_aside=plan.set_aside,
+        config=masked(plan.config),
+        config_fingerprint=plan.config_fingerprint,
+        code_fingerprint=plan.code_fingerprint,
+    )
+
+
+def _source(part: Range) -> SourceDetails:
+    return SourceDetails(
+        kind=part.kind,
+        summary=part.summary,
+        empty=part.empty,
+        more=part.more,
+        pace=msgspec.structs.replace(part.pace, seen=[]) if part.pace is not None else None,
+        start=_unless_long(part.start),
+        end=_unless_long(part.end),
+    )
+
+
+def _unless_long(position: Json | None) -> Json | None:
+    return position if len(msgspec.json.encode(position)) <= POSITION else None
+
+
+def _job(ack: Ack, planned: str) -> JobDetails:
+    delay = seconds_between(planned, ack.stats.started)
+    return JobDetails(
+        **msgspec.structs.asdict(ack.stats),
+        attempt=ack.attempt,
+        acked=ack.created,
+        delay=delay,
+    )
+
+
+def _behind(position: Json, amount: Amount) -> JobBehind:
+    return JobBehind(**position, rows=amount.rows, bytes=amount.bytes, files=amount.files)
+
+
+def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
+    for _, acked in sorted(entry.acks.items()):
+        yield from acked.ack.gates.items()
+
+
+def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
+    return GateDetails(
+        outcome=verdict.outcome,
+        rows=verdict.rows,
+        quarantined=verdict.quarantined,
+        released=verdict.released,
+        hold=verdict.hold,
+        why=verdict.why,
+        broken=verdict.broken,
+        policy=verdict.policy,
+        answer=GateAnswer(approve=answer.approve, by=answer.by, note=answer.note, at=answer.created)
+        if answer is not None
+        else None,
+    )
+
+
+def seconds_between(earlier: str | None, later: str | None) -> float | None:
+    """How long, by the writers' clocks; None if a time is missing, or the two make no sense."""
+    first, last = moment_of(earlier), moment_of(later)
+    if first is None or last is None:
+        return None
+    seconds = (last - first).total_seconds()
+    return round(seconds, 3) if seconds >= 0 else None

@@ -1,0 +1,66 @@
+"""Errors of lookups that find nothing: the one place for each, so that they read the same wherever they are raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.ledger.log import EntryLog
+
+__all__ = ["checkpoint_not_there", "no_such_checkpoint", "no_such_sink", "no_such_state"]
+
+NO_SUCH_CHECKPOINT = "NO_SUCH_CHECKPOINT"
+
+
+def checkpoint_not_there(ledger: EntryLog, id: int) -> TidegateError:
+    """The ledger has no entry with this id; the text says which it has."""
+    ids = ledger.ids()
+    return no_such_checkpoint(
+        ledger.pipeline,
+        id,
+        expected=f"one of its checkpoints: {f'{ids[0]} to {ids[-1]}' if ids else 'none yet'}",
+        help="older ones were deleted: the setting num_retained says how many completed ones are kept",
+    )
+
+
+def no_such_checkpoint(
+    pipeline: str,
+    id: int,
+    *,
+    problem: str = "",
+    expected: str = "a completed one that is retained",
+    help: str = "",
+    kind: type[TidegateError] = Rejected,
+) -> TidegateError:
+    """There is no such checkpoint, or none that will do.
+
+    problem: why the one that is there will not do, as in "was not completed".
+    """
+    return kind(
+        f"checkpoint {id} of pipeline {pipeline!r} {problem}"
+        if problem
+        else f"pipeline {pipeline!r} has no checkpoint {id}",
+        expected=expected,
+        help=help or f"`tidegate list {pipeline}` shows them",
+        reason=NO_SUCH_CHECKPOINT,
+    )
+
+
+def no_such_sink(pipeline: str, sink: str, checkpoint: int, tables: Iterable[str], *, help: str) -> Invalid:
+    """No table of this sink had been published by then."""
+    return Invalid(
+        f"pipeline {pipeline!r} has no table of a sink {sink!r} as of checkpoint {checkpoint}",
+        expected=" or ".join(tables) or "a sink that has taken rows by then",
+        help=help,
+        reason="NO_SUCH_SINK",
+    )
+
+
+def no_such_state(pipeline: str, operator: str, when: str, states: Iterable[str], *, help: str) -> Invalid:
+    """The operator had no state then. `when`, as in "as of checkpoint 3"."""
+    return Invalid(
+        f"pipeline {pipeline!r} has no state of an operator {operator!r} {when}",
+        expected=" or ".join(states) or "an operator that has remembered something by then",
+        help=help,
+        reason="NO_SUCH_STATE",
+    )
