@@ -426,8 +426,9 @@ OTHERS_CLASSES = {"Case", "CheckpointCoordinator", "False", "None", "True"}
 
 @cache
 def classes() -> set[str]:
-    """The classes and type aliases of the library."""
-    found = set(members())
+    """The classes and type aliases of the library, and the classes of the tests' kit."""
+    kit = "\n".join(text(path) for path in sorted((ROOT / "tests/kit").glob("*.py")))
+    found = set(members()) | set(re.findall(r"^class (\w+)", kit, re.MULTILINE))
     for source in python_files().values():
         for node in ast.parse(source).body:
             if isinstance(node, ast.Assign):
