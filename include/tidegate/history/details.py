@@ -219,7 +219,7 @@ def details_of(
         sources={name: _source(part) for name, part in plan.sources.items()},
         jobs={name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
         missing=[job for job in plan.acks if job not in entry.acks and job not in passed],
-        behind={job: _behind(at, in_flight.get(job, Amount())) for job, at in passed.items()},
+        behind={job: _behind(position, in_flight.get(job, Amount())) for job, position in passed.items()},
         gates={name: _gate(verdict, entry.answers.get(name)) for name, verdict in _verdicts(entry)},
         states=dict(sorted(states.items())),
         tables=published.tables if published is not None else {},

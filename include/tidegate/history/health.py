@@ -1,4 +1,4 @@
-"""How a pipeline is, in one answer: its state, its cause, what to do about it. For `explain`, `watch` and the pages.
+"""A pipeline's health in one answer: its state, the cause, what to do about it. For `explain`, `watch` and the pages.
 
 `condition` is a pure function of what `look` has read. It names one cause, the one to begin with: a full disk before
 the failures that follow from it, a suspension before the checkpoint that led to it.
@@ -87,7 +87,7 @@ class HealthLimits(Protocol):
 
 @dataclass(frozen=True)
 class Observations:
-    """What one look at a pipeline has shown."""
+    """All that a pipeline's health is derived from, read once."""
 
     pipeline: str
     view: View
@@ -128,7 +128,7 @@ class Health:
 
 
 Command = Callable[..., str]
-"""How people call a command about the pipeline: verb and words to text."""
+"""How a user calls a command about the pipeline: verb and words to text."""
 
 
 def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None]) -> Observations:
@@ -145,7 +145,7 @@ def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None
         gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
-        full=tuple(at for at in local_folders(limits) if (free := free_bytes(at)) is not None and free < SPARE_BYTES),
+        full=tuple(folder for folder in local_folders(limits) if _is_full(folder)),
     )
 
 
@@ -157,32 +157,43 @@ def _late(ledger: Ledger, entry: Entry) -> bool:
 
 
 def local_folders(limits: HealthLimits) -> list[str]:
-    """Where it writes on disks of this machine. A store elsewhere says by itself that it is full."""
+    """The folders on disks of this machine that it writes to. A store elsewhere reports by itself that it is full."""
     return [folder for folder in dict.fromkeys((limits.root, limits.data)) if not is_url(folder)]
 
 
+def _is_full(folder: str) -> bool:
+    free = free_bytes(folder)
+    return free is not None and free < SPARE_BYTES
+
+
 def free_bytes(folder: str) -> int | None:
-    """How much room is left on the disk of a folder; None: it cannot be told, or is not there."""
+    """Return the free bytes on a folder's disk; None if they cannot be read, or the folder is not there."""
     try:
-        found = os.statvfs(folder)
+        stats = os.statvfs(folder)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
-def condition(seen: Observations, command: Command | None = None) -> Health:
-    """The answer: the first of these that is so."""
-    say = command or (lambda verb, *words: " ".join(["tidegate", verb, seen.pipeline, *map(str, words)]))
-    found = _disk(seen) or _suspended(seen, say) or _held(seen, say) or _troubled(seen) or _unpublished(seen, say)
-    found = found or _open(seen, say)
-    if found is not None and not found.good:
-        return found
-    return _failed(seen, say) or _skipping(seen) or found or _well(seen)
+def condition(observed: Observations, command: Command | None = None) -> Health:
+    """Return the first of these answers that applies."""
+    say = command or (lambda verb, *words: " ".join(["tidegate", verb, observed.pipeline, *map(str, words)]))
+    health = (
+        _disk(observed)
+        or _suspended(observed, say)
+        or _held(observed, say)
+        or _troubled(observed)
+        or _unpublished(observed, say)
+        or _open(observed, say)
+    )
+    if health is not None and not health.good:
+        return health
+    return _failed(observed, say) or _skipping(observed) or health or _well(observed)
 
 
 def told(text: str) -> tuple[str, str, tuple[str, ...]]:
     """An error's text in its three parts: what happened, what was expected, what to do next."""
-    what, expected, helps = [], [], []
+    happened, expected, helps = [], [], []
     for line in text.splitlines():
         stripped = line.strip()
         if stripped.startswith("Help: "):
@@ -190,57 +201,59 @@ def told(text: str) -> tuple[str, str, tuple[str, ...]]:
         elif stripped.startswith("Expected: "):
             expected.append(stripped.removeprefix("Expected: "))
         elif stripped:
-            what.append(stripped)
-    return " ".join(what), " ".join(expected), tuple(dict.fromkeys(helps))
+            happened.append(stripped)
+    return " ".join(happened), " ".join(expected), tuple(dict.fromkeys(helps))
 
 
-# -- one after the other -------------------------------------------------------------------------------
+# -- the answers, in their order -----------------------------------------------------------------------
 
 
-def _disk(seen: Observations) -> Health | None:
-    if not seen.full:
+def _disk(observed: Observations) -> Health | None:
+    if not observed.full:
         return None
-    where = ", ".join(seen.full)
+    folders = ", ".join(observed.full)
     return Health(
         "disk full",
-        f"Pipeline {seen.pipeline} cannot go on: a disk is full",
-        f"The disk that holds {where} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
-        (f"make room on the disk that holds {where}; nothing is lost, the next run goes on by itself",),
-        entry=next((entry.id for entry in seen.view.still_open()), None),
+        f"Pipeline {observed.pipeline} cannot go on: a disk is full",
+        f"The disk that holds {folders} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
+        (f"make room on the disk that holds {folders}; nothing is lost, the next run goes on by itself",),
+        entry=next((entry.id for entry in observed.view.still_open()), None),
         reason="DISK_FULL",
     )
 
 
-def _suspended(seen: Observations, say: Command) -> Health | None:
-    held = control.suspended(seen.view, seen.tolerable)
-    if held is None:
+def _suspended(observed: Observations, say: Command) -> Health | None:
+    suspension = control.suspended(observed.view, observed.tolerable)
+    if suspension is None:
         return None
-    state = control.STATE_AFTER[held.action]
-    if held.failed:
-        return _by_failures(seen, held, say)
-    last = seen.view.last_completed
-    why = f": {held.why}" if held.why else "; no reason was given"
-    what, _, helps = told(f"It was {state} by {held.by}{why}")
+    state = control.STATE_AFTER[suspension.action]
+    if suspension.failed:
+        return _by_failures(observed, suspension, say)
+    last = observed.view.last_completed
+    why = f": {suspension.why}" if suspension.why else "; no reason was given"
+    cause, _, helps = told(f"It was {state} by {suspension.by}{why}")
     resume = f"when the cause is mended: {say('resume')}; nothing is lost, its input waits"
-    if held.action == "drain":
+    if suspension.action == "drain":
         resume = f"nothing, if that was meant; to go on behind the end: {say('resume', '--after-end')}"
-    elif held.action != "suspend":
+    elif suspension.action != "suspend":
         resume = f"nothing, if that was meant; to let it go on: {say('resume')}"
-    if (ended := control.for_good(seen.view)) is not None:
-        resume = f"nothing: it was cancelled for good by entry {ended.id}; savepoints can be forked: {say('fork')}"
-    about = held.rejected or (last.id if last is not None else None)
-    return Health(state, f"Pipeline {seen.pipeline} is {state}", what, (*helps, resume), about)
+    if (cancellation := control.for_good(observed.view)) is not None:
+        by = f"it was cancelled for good by entry {cancellation.id}"
+        resume = f"nothing: {by}; savepoints can be forked: {say('fork')}"
+    about = suspension.rejected or (last.id if last is not None else None)
+    return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, resume), about)
 
 
-def _by_failures(seen: Observations, held: Suspended, say: Command) -> Health:
-    id = held.failed[-1]
-    entry = seen.view.get(id)
+def _by_failures(observed: Observations, suspension: Suspended, say: Command) -> Health:
+    id = suspension.failed[-1]
+    entry = observed.view.get(id)
     assert entry is not None
     cause, helps = _why(entry, say)
-    several = f"its last {len(held.failed)} checkpoints" if len(held.failed) > 1 else f"checkpoint {id}"
+    several = f"its last {len(suspension.failed)} checkpoints" if len(suspension.failed) > 1 else f"checkpoint {id}"
     return Health(
         "suspended",
-        f"Pipeline {seen.pipeline} is suspended: {several} failed; tolerable_failed_checkpoints is {seen.tolerable}",
+        f"Pipeline {observed.pipeline} is suspended: {several} failed;"
+        f" tolerable_failed_checkpoints is {observed.tolerable}",
         cause,
         (*helps, f"then let it go on: {say('resume')}; its input waits, nothing is lost"),
         id,
@@ -248,18 +261,18 @@ def _by_failures(seen: Observations, held: Suspended, say: Command) -> Health:
     )
 
 
-def _held(seen: Observations, say: Command) -> Health | None:
-    for entry in seen.view.still_open():
+def _held(observed: Observations, say: Command) -> Health | None:
+    for entry in observed.view.still_open():
         if text := holding.pending_approvals_text(View((entry,)), [entry.id]):
-            what = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
+            remedy = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
             cause = " ".join(filter(None, (_sentence(text), holding.told_more(entry))))
-            return Health("held", f"Pipeline {seen.pipeline} waits for a person", cause, (what,), entry.id)
+            return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
 
 
-def _troubled(seen: Observations) -> Health | None:
-    trouble = seen.trouble
-    if trouble is None or not troubles.is_current(trouble, seen.view, seen.owed) or _tried_again(seen):
+def _troubled(observed: Observations) -> Health | None:
+    trouble = observed.trouble
+    if trouble is None or not troubles.is_current(trouble, observed.view, observed.owed) or _tried_again(observed):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
@@ -267,7 +280,7 @@ def _troubled(seen: Observations) -> Health | None:
     help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
     return Health(
         "troubled",
-        f"Pipeline {seen.pipeline} meets an error at its step {trouble.step}: {about}",
+        f"Pipeline {observed.pipeline} meets an error at its step {trouble.step}: {about}",
         f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
         (help,),
         trouble.entry,
@@ -275,38 +288,38 @@ def _troubled(seen: Observations) -> Health | None:
     )
 
 
-def _tried_again(seen: Observations) -> bool:
-    """Whether what the trouble is about may pass, and somebody is at it: then nobody else has to do anything."""
-    trouble = seen.trouble
-    entry = seen.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
+def _tried_again(observed: Observations) -> bool:
+    """Whether the error may pass and a run is still trying: then nobody has to do anything."""
+    trouble = observed.trouble
+    entry = observed.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
     if trouble is None or entry is None or not entry.open:
         return False
-    return trouble.kind == Unavailable.kind and entry.id not in seen.gone and entry.id not in seen.late
+    return trouble.kind == Unavailable.kind and entry.id not in observed.gone and entry.id not in observed.late
 
 
-def _unpublished(seen: Observations, say: Command) -> Health | None:
-    if not seen.owed:
+def _unpublished(observed: Observations, say: Command) -> Health | None:
+    if not observed.owed:
         return None
-    id = min(seen.owed)
+    id = min(observed.owed)
     return Health(
         "unpublished",
-        f"Pipeline {seen.pipeline} has completed checkpoint {id}, which is not on all tables yet",
+        f"Pipeline {observed.pipeline} has completed checkpoint {id}, which is not on all tables yet",
         "Whoever completed it did not come to publish it, or a table refused it.",
         (f"run the pipeline: the next run publishes it first; if that fails, {say('doctor')} tells why",),
         id,
     )
 
 
-def _open(seen: Observations, say: Command) -> Health | None:
-    entry = next(seen.view.still_open(), None)
+def _open(observed: Observations, say: Command) -> Health | None:
+    entry = next(observed.view.still_open(), None)
     if entry is None:
         return None
     missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
-    if entry.id in seen.gone:
+    if entry.id in observed.gone:
         return Health(
             "orphaned",
-            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
+            f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
             f"The process that made it is gone; {waits}. Something has killed it: a person, the system for want of "
             "memory, or the machine went down.",
             (
@@ -316,56 +329,56 @@ def _open(seen: Observations, say: Command) -> Health | None:
             entry.id,
             "RUN_GONE",
         )
-    if entry.id in seen.late:
+    if entry.id in observed.late:
         return Health(
             "late",
-            f"Pipeline {seen.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
+            f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
             f"After {entry.plan.timeout_s:g} s {_sentence(waits)}",
             (f"run the pipeline: the next run ends it. If it needs longer, raise timeout; {say('watch')} shows it",),
             entry.id,
             "CHECKPOINT_EXPIRED",
         )
     cause = ""
-    if (trouble := seen.trouble) is not None and trouble.entry == entry.id and _tried_again(seen):
+    if (trouble := observed.trouble) is not None and trouble.entry == entry.id and _tried_again(observed):
         cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(told(trouble.what)[0])}"
-    said = f"Pipeline {seen.pipeline} is at work on checkpoint {entry.id}: {waits}"
-    return Health("working", said, cause, entry=entry.id)
+    text = f"Pipeline {observed.pipeline} is at work on checkpoint {entry.id}: {waits}"
+    return Health("working", text, cause, entry=entry.id)
 
 
-def _failed(seen: Observations, say: Command) -> Health | None:
+def _failed(observed: Observations, say: Command) -> Health | None:
     """The last checkpoint was aborted, which is tolerated, and nobody has resumed since."""
-    last = seen.view.entries[-1] if seen.view.entries else None
+    last = observed.view.entries[-1] if observed.view.entries else None
     if last is None or last.control is not None or last.decision is None or last.completed:
         return None
     cause, helps = _why(last, say)
-    said = f"Pipeline {seen.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
-    return Health("failed", said, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+    text = f"Pipeline {observed.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
+    return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
 
 
-def _skipping(seen: Observations) -> Health | None:
-    """It goes on, but not everything that was put there for it will be in its tables."""
-    last = seen.view.last_completed
+def _skipping(observed: Observations) -> Health | None:
+    """It runs, but some of its input will never be in its tables."""
+    last = observed.view.last_completed
     entry = last.id if last is not None else None
-    if seen.gaps:
-        shown = ", ".join(map(str, seen.gaps[:5])) + (", …" if len(seen.gaps) > 5 else "")
-        said = f"Pipeline {seen.pipeline} goes on, but has left out time between its intervals"
-        remedy: tuple[str, ...] = (skipping.making_up(seen.pipeline, seen.gaps),)
-        cause = f"No checkpoint has made {shown} (UTC), and no run will by itself."
-        return Health("skipping", said, cause, remedy, entry, "INTERVALS_MISSING")
-    found = skipping.never_read(seen.view)
-    if not found:
+    if observed.gaps:
+        gaps = ", ".join(map(str, observed.gaps[:5])) + (", …" if len(observed.gaps) > 5 else "")
+        text = f"Pipeline {observed.pipeline} goes on, but has left out time between its intervals"
+        remedy: tuple[str, ...] = (skipping.making_up(observed.pipeline, observed.gaps),)
+        cause = f"No checkpoint has made {gaps} (UTC), and no run will by itself."
+        return Health("skipping", text, cause, remedy, entry, "INTERVALS_MISSING")
+    unread = skipping.never_read(observed.view)
+    if not unread:
         return None
-    cause = " ".join(_sentence(f"source {name}: {each.what}") for name, each in found.items())
-    said = f"Pipeline {seen.pipeline} goes on, but leaves input unread for good"
-    remedy = tuple(dict.fromkeys(each.help for each in found.values()))
-    return Health("skipping", said, cause, remedy, entry, "INPUT_SKIPPED")
+    cause = " ".join(_sentence(f"source {name}: {source.what}") for name, source in unread.items())
+    text = f"Pipeline {observed.pipeline} goes on, but leaves input unread for good"
+    remedy = tuple(dict.fromkeys(source.help for source in unread.values()))
+    return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
 
 
-def _well(seen: Observations) -> Health:
-    last = seen.view.last_completed
+def _well(observed: Observations) -> Health:
+    last = observed.view.last_completed
     if last is None:
-        return Health("new", f"Pipeline {seen.pipeline} has no checkpoint yet")
-    return Health("well", f"Pipeline {seen.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
+        return Health("new", f"Pipeline {observed.pipeline} has no checkpoint yet")
+    return Health("well", f"Pipeline {observed.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
 
 
 # -- why a checkpoint was aborted ----------------------------------------------------------------------
@@ -375,23 +388,26 @@ def _why(entry: Entry, say: Command) -> tuple[str, tuple[str, ...]]:
     """The cause of an abort, and what to do about it."""
     decision = entry.decision
     assert decision is not None
-    what, expected, helps = told(decision.detail)
+    happened, expected, helps = told(decision.detail)
     meaning = REASONS.get(decision.reason, decision.reason)
-    what += _rules(entry) if decision.reason == "GATE_FAILED" else ""
-    cause = f"{decision.reason}, {meaning}" + (f": {_sentence(what)}" if what else ".")
+    happened += _rules(entry) if decision.reason == "GATE_FAILED" else ""
+    cause = f"{decision.reason}, {meaning}" + (f": {_sentence(happened)}" if happened else ".")
     cause += f" Expected: {expected}." if expected else ""
     return cause, helps or (_remedy(entry, decision, say),)
 
 
 def _rules(entry: Entry) -> str:
-    """Which rules rows have broken: what led to the verdict may only be how many they are."""
-    verdicts = (said for acked in entry.acks.values() for said in acked.ack.gates.values() if said.outcome == "abort")
-    rules = [f"{each.rule}: {each.why}" for said in verdicts for each in said.broken if each.policy != "abort"]
+    """The rules that rows have broken: the verdict itself may only name how many rows there were."""
+    rules = []
+    for acked in entry.acks.values():
+        for verdict in acked.ack.gates.values():
+            if verdict.outcome == "abort":
+                rules += [f"{broken.rule}: {broken.why}" for broken in verdict.broken if broken.policy != "abort"]
     return f" ({'; '.join(rules[:5])})" if rules else ""
 
 
 def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
-    """For what was written without a help of its own."""
+    """The remedy for aborts whose detail has no help of its own."""
     return {
         "GATE_FAILED": "correct what writes the source, or the gate's rules and limits; values that broke them: "
         + say("explain", entry.id),

@@ -1,8 +1,8 @@
 """A pipeline's metrics, the same for StatsD, OpenTelemetry, Prometheus and `tidegate metrics`.
 
-Names and units are Flink's where Flink has them (milliseconds, bytes), so that what people know, and panels that they
-have, keep their meaning. All are gauges, as in Flink: each is read off ledger and history anew, by whoever asks. So no
-process has to count, a lost sample is made up for by the next, and two that tell the same thing tell the same number.
+Names and units are Flink's where Flink has them (milliseconds, bytes), so that existing panels, and what users know of
+Flink, keep their meaning. All are gauges, as in Flink: each scrape reads them from the ledger and the history again. So
+no process has to count, the next sample makes up for a lost one, and two exporters report the same number.
 `metrics` is a pure function of what `figures` has read.
 """
 
@@ -63,12 +63,12 @@ METRICS: Final[Mapping[str, str]] = {
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
-"""What each is. That of "it": the last completed checkpoint."""
+"""The meaning of each. "It" is the last completed checkpoint."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number. `labels` are those beside the pipeline's name."""
+    """One number. `labels` are those besides the pipeline's name."""
 
     name: str
     value: float
@@ -77,7 +77,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Figures:
-    """What metrics are made of."""
+    """All that the metrics are computed from."""
 
     seen: Observations
     condition: Health
@@ -90,19 +90,23 @@ class Figures:
 
 
 def figures(
-    ledger: Ledger, limits: HealthLimits, options: Mapping[str, str], gone: Callable[[Plan], str | None], now: datetime
+    ledger: Ledger,
+    limits: HealthLimits,
+    options: Mapping[str, str],
+    is_gone: Callable[[Plan], str | None],
+    now: datetime,
 ) -> Figures:
-    """Read them. A history that is lost is left out: then only what the ledger has is counted."""
+    """Read them. A lost history is left out: then only what the ledger has is counted."""
     past = CheckpointHistory(ledger, options)
-    seen = look(ledger, limits, gone)
-    return Figures(seen, condition(seen), past.counts(), past.newest("completed"), past.newest("rollback"), now)
+    observed = look(ledger, limits, is_gone)
+    return Figures(observed, condition(observed), past.counts(), past.newest("completed"), past.newest("rollback"), now)
 
 
 def metrics(found: Figures) -> list[Metric]:
     """All of them, in the order of METRICS."""
-    told = [*_counts(found), *_last(found), *_standing(found)]
+    listed = [*_counts(found), *_last(found), *_standing(found)]
     order = list(METRICS)
-    return sorted(told, key=lambda metric: (order.index(metric.name), sorted(metric.labels.items())))
+    return sorted(listed, key=lambda metric: (order.index(metric.name), sorted(metric.labels.items())))
 
 
 def _counts(found: Figures) -> Iterator[Metric]:

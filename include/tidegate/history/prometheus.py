@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format (0.0.4): what an endpoint answers, and `tidegate metrics` prints."""
+"""Metrics in Prometheus' text format (0.0.4), for the endpoint and for `tidegate metrics`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PREFIX: Final = "tidegate_"
 def prometheus_text(pipelines: Mapping[str, Iterable[Metric]]) -> str:
     """The metrics of several pipelines, by name: all samples of a metric are together, as the format demands."""
     samples: dict[str, list[str]] = {}
-    for pipeline, found in pipelines.items():
-        for metric in found:
+    for pipeline, listed in pipelines.items():
+        for metric in listed:
             labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in _labels(pipeline, metric).items())
             samples.setdefault(metric.name, []).append(f"{PREFIX}{metric.name}{{{labels}}} {_number(metric.value)}")
     lines = []
-    for name, what in METRICS.items():
+    for name, help in METRICS.items():
         if name in samples:
-            lines += [f"# HELP {PREFIX}{name} {what}", f"# TYPE {PREFIX}{name} gauge", *samples[name]]
+            lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge", *samples[name]]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -41,12 +41,12 @@ __all__ = ["LONGEST", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPag
 LONGEST = 200
 """No page is longer."""
 _LIVE = 1_000
-"""So many entries are read from the ledger at most: more are there only if the history is lost, or was never made."""
+"""At most this many entries are read from the ledger. It has more only if the history is lost, or was never written."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = (0.5, 0.9, 0.95, 0.99)
 UNDONE = "rolled back"
 ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
-"""Why checkpoints are aborted that have not failed: somebody went back, or cancelled the pipeline, while they ran."""
+"""Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class HistoryPage:
 
 
 class CheckpointHistory:
-    """One pipeline's history as it is at one moment: ask a new one for what has come since."""
+    """One pipeline's history as of one moment: make a new one to see later checkpoints."""
 
     def __init__(self, ledger: Ledger, options: Mapping[str, str]) -> None:
         self.ledger = ledger
@@ -84,47 +84,46 @@ class CheckpointHistory:
 
     @functools.cached_property
     def rows(self) -> pa.Table:
-        """All rows by id, without details, but with `state` and `undone_by`: what is rolled back is told by what came
-        later."""
+        """All rows by id, without details, but with `state` and `undone_by`, which depend on later rollbacks."""
         import pyarrow as pa
 
         last, shelf = self._shelf()
-        found = pa.concat_tables([shelf, rows_table(self._live(last), COLUMNS)])
-        undone = _undone(found)
-        ended = found["outcome"].to_pylist()
-        states = [UNDONE if by is not None else outcome for by, outcome in zip(undone, ended, strict=True)]
-        return found.append_column("state", pa.array(states, pa.string())).append_column(
-            "undone_by", pa.array(undone, pa.int64())
-        )
+        table = pa.concat_tables([shelf, rows_table(self._live(last), COLUMNS)])
+        undone = _undone(table)
+        outcomes = table["outcome"].to_pylist()
+        pairs = zip(undone, outcomes, strict=True)
+        states = [outcome if rollback is None else UNDONE for rollback, outcome in pairs]
+        with_states = table.append_column("state", pa.array(states, pa.string()))
+        return with_states.append_column("undone_by", pa.array(undone, pa.int64()))
 
-    def page(self, wanted: HistoryFilter) -> HistoryPage:
-        """The rows that are wanted, in short."""
+    def page(self, criteria: HistoryFilter) -> HistoryPage:
+        """The rows of one page, without details."""
         import pyarrow.compute as pc
 
-        _refuse(wanted)
-        found = _filtered(self.rows, wanted)
-        order = "descending" if wanted.descending else "ascending"
-        keys = [(wanted.sort, order), *([("id", "descending")] if wanted.sort != "id" else [])]
-        chosen = pc.sort_indices(found, sort_keys=keys)
-        rows = found.take(chosen.slice(wanted.offset, wanted.limit))
-        return HistoryPage([_listed(row) for row in rows.to_pylist()], found.num_rows)
+        _refuse(criteria)
+        matching = _filtered(self.rows, criteria)
+        order = "descending" if criteria.descending else "ascending"
+        keys = [(criteria.sort, order), *([("id", "descending")] if criteria.sort != "id" else [])]
+        indices = pc.sort_indices(matching, sort_keys=keys)
+        rows = matching.take(indices.slice(criteria.offset, criteria.limit))
+        return HistoryPage([_listed(row) for row in rows.to_pylist()], matching.num_rows)
 
     def behind(self, id: int, *states: str) -> list[int]:
-        """All checkpoints in these states behind one, newest first."""
+        """All checkpoints after `id` in these states, newest first."""
         import pyarrow.compute as pc
 
-        found = _filtered(self.rows, HistoryFilter(states=states))
-        later: list[int] = found.filter(pc.field("id") > id)["id"].to_pylist()
+        matching = _filtered(self.rows, HistoryFilter(states=states))
+        later: list[int] = matching.filter(pc.field("id") > id)["id"].to_pylist()
         return sorted(later, reverse=True)
 
     def one(self, id: int) -> CheckpointView | None:
         """One checkpoint with its details; None: there never was one, as far as anybody knows."""
         import pyarrow.compute as pc
 
-        found = self.rows.filter(pc.field("id") == id).to_pylist()
-        if not found:
+        rows = self.rows.filter(pc.field("id") == id).to_pylist()
+        if not rows:
             return None
-        columns = {name: _value(value) for name, value in found[0].items()}
+        columns = {name: _value(value) for name, value in rows[0].items()}
         return CheckpointView(**columns, details=self._details(id), kept=self.ledger.is_kept(id))
 
     def counts(self) -> dict[str, int]:
@@ -137,15 +136,15 @@ class CheckpointHistory:
             for state, outcome in zip(states, self.rows["outcome"].to_pylist(), strict=True)
         )
         restored = self.rows["outcome"].to_pylist().count("rollback")
-        ended = sum(reason in ENDED for reason in self.rows["reason"].to_pylist())
-        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended
+        ended_early = sum(reason in ENDED for reason in self.rows["reason"].to_pylist())
+        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended_early
         return {
-            "triggered": completed + failed + ended + undecided + restored,
+            "triggered": completed + failed + ended_early + undecided + restored,
             "in_progress": undecided,
             "held": tally.get("held", 0),
             "completed": completed,
             "failed": failed,
-            "ended": ended,
+            "ended": ended_early,
             "restored": restored,
             "rolled_back": tally.get(UNDONE, 0),
         }
@@ -155,17 +154,17 @@ class CheckpointHistory:
         rows = self.page(HistoryFilter(states=states, limit=1)).rows
         return self.one(rows[0].id) if rows else None
 
-    def summary(self, wanted: HistoryFilter | None = None) -> dict[str, dict[str, float] | None]:
-        """Of completed checkpoints: min, avg, p50, p90, p95, p99, max of all that is measured; None: it never was."""
+    def summary(self, criteria: HistoryFilter | None = None) -> dict[str, dict[str, float] | None]:
+        """Min, avg, p50, p90, p95, p99 and max of each measure, over completed checkpoints; None: never measured."""
         import pyarrow.compute as pc
 
-        rows = _filtered(self.rows, wanted or HistoryFilter())
-        done = rows.filter(pc.field("outcome") == "completed")
-        return {name: _spread(done[name]) for name in MEASURES}
+        rows = _filtered(self.rows, criteria or HistoryFilter())
+        completed = rows.filter(pc.field("outcome") == "completed")
+        return {name: _spread(completed[name]) for name in MEASURES}
 
-    def reasons(self, wanted: HistoryFilter | None = None) -> list[Json]:
-        """Why checkpoints were aborted, the most frequent first: how often, and which was the last."""
-        aborted = _filtered(self.rows, dataclasses.replace(wanted or HistoryFilter(), states=("aborted",)))
+    def reasons(self, criteria: HistoryFilter | None = None) -> list[Json]:
+        """The reasons of aborts, the most frequent first: how often each occurred, and the last checkpoint with it."""
+        aborted = _filtered(self.rows, dataclasses.replace(criteria or HistoryFilter(), states=("aborted",)))
         listed = aborted.select(["id", "reason"]).to_pylist()
         last = {row["reason"]: row["id"] for row in listed}
         counted = Counter(row["reason"] for row in listed).most_common()
@@ -177,7 +176,7 @@ class CheckpointHistory:
         if unknown:
             raise _unknown(unknown[0], SORTS)
         rows = self.rows.slice(max(self.rows.num_rows - limit, 0)).select(["id", *names])
-        return {name: [_value(each) for each in rows[name].to_pylist()] for name in rows.column_names}
+        return {name: [_value(value) for value in rows[name].to_pylist()] for name in rows.column_names}
 
     # -- where rows come from --------------------------------------------------------------------------
 
@@ -218,14 +217,14 @@ _CAPACITY = 32
 
 
 def _shelved(journal: Journal, snapshot: Snapshot | None) -> pa.Table:
-    """All rows of the version; those of the version that was read last are remembered. Not across forks."""
+    """All rows of the version. Those of the version that was read last are cached, though not across forks."""
     if snapshot is None:
         return rows_table([], COLUMNS)
     key = os.getpid(), journal.location.url
-    known = _read.get(key)
-    if known is not None and known[0] == snapshot.log_hash:
-        return known[1]
-    rows = journal.read(COLUMNS) if known is None else _newer(journal, snapshot, known[1])
+    cached = _read.get(key)
+    if cached is not None and cached[0] == snapshot.log_hash:
+        return cached[1]
+    rows = journal.read(COLUMNS) if cached is None else _newer(journal, snapshot, cached[1])
     with _lock:
         _read.pop(key, None)
         _read[key] = snapshot.log_hash, rows
@@ -234,51 +233,51 @@ def _shelved(journal: Journal, snapshot: Snapshot | None) -> pa.Table:
     return rows
 
 
-def _newer(journal: Journal, snapshot: Snapshot, known: pa.Table) -> pa.Table:
+def _newer(journal: Journal, snapshot: Snapshot, older: pa.Table) -> pa.Table:
     """Rows never change: only what has come since is read."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    last = pc.max(known["id"]).as_py() or 0
+    last = pc.max(older["id"]).as_py() or 0
     if journal.last(snapshot) < last:
         return journal.read(COLUMNS)  # it was lost, and has begun anew
-    return pa.concat_tables([known, journal.read(COLUMNS, after=last)]).combine_chunks()
+    return pa.concat_tables([older, journal.read(COLUMNS, after=last)]).combine_chunks()
 
 
 # -- rows ----------------------------------------------------------------------------------------------
 
 
 def _undone(rows: pa.Table) -> list[int | None]:
-    """By which rollback each row no longer counts, as `rolled_back_by` tells it of one."""
+    """For each row, the rollback since which it no longer counts: `rolled_back_by` for all rows at once."""
     import pyarrow.compute as pc
 
     ids, outcomes = rows["id"].to_pylist(), rows["outcome"].to_pylist()
     backs = rows.filter(pc.field("outcome") == "rollback")
-    found: dict[int, int] = {}
+    undone_by: dict[int, int] = {}
     below: int | None = None
     for rollback, target in reversed(list(zip(backs["id"].to_pylist(), backs["back_to"].to_pylist(), strict=True))):
         if below is None or rollback < below:
-            found |= dict.fromkeys(range(target + 1, rollback), rollback)
+            undone_by |= dict.fromkeys(range(target + 1, rollback), rollback)
             below = target + 1
     counted = ("completed", "rollback")
-    return [found.get(id) if outcome in counted else None for id, outcome in zip(ids, outcomes, strict=True)]
+    return [undone_by.get(id) if outcome in counted else None for id, outcome in zip(ids, outcomes, strict=True)]
 
 
-def _filtered(rows: pa.Table, wanted: HistoryFilter) -> pa.Table:
+def _filtered(rows: pa.Table, criteria: HistoryFilter) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if wanted.states:
-        rows = rows.filter(pc.is_in(rows["state"], pa.array(list(wanted.states), pa.string())))
-    if wanted.kinds:
-        rows = rows.filter(pc.is_in(rows["kind"], pa.array(list(wanted.kinds), pa.string())))
-    if wanted.since is not None:
-        rows = rows.filter(pc.greater_equal(rows["planned"], pa.scalar(wanted.since, rows["planned"].type)))
-    if wanted.until is not None:
-        rows = rows.filter(pc.less(rows["planned"], pa.scalar(wanted.until, rows["planned"].type)))
-    if wanted.text:
+    if criteria.states:
+        rows = rows.filter(pc.is_in(rows["state"], pa.array(list(criteria.states), pa.string())))
+    if criteria.kinds:
+        rows = rows.filter(pc.is_in(rows["kind"], pa.array(list(criteria.kinds), pa.string())))
+    if criteria.since is not None:
+        rows = rows.filter(pc.greater_equal(rows["planned"], pa.scalar(criteria.since, rows["planned"].type)))
+    if criteria.until is not None:
+        rows = rows.filter(pc.less(rows["planned"], pa.scalar(criteria.until, rows["planned"].type)))
+    if criteria.text:
         looked = [rows[name] for name in ("run", "reason", "why", "by")] + [pc.cast(rows["id"], pa.string())]
-        hits = (pc.match_substring(column, wanted.text, ignore_case=True) for column in looked)
+        hits = (pc.match_substring(column, criteria.text, ignore_case=True) for column in looked)
         rows = rows.filter(functools.reduce(pc.or_, (pc.fill_null(hit, False) for hit in hits)))
     return rows
 
@@ -286,12 +285,12 @@ def _filtered(rows: pa.Table, wanted: HistoryFilter) -> pa.Table:
 def _spread(column: pa.ChunkedArray) -> dict[str, float] | None:
     import pyarrow.compute as pc
 
-    known = column.drop_null()
-    if not len(known):
+    measured = column.drop_null()
+    if not len(measured):
         return None
-    values = pc.quantile(known, q=[0.0, *PERCENTILES, 1.0]).to_pylist()
+    values = pc.quantile(measured, q=[0.0, *PERCENTILES, 1.0]).to_pylist()
     names = ["min", *(f"p{round(q * 100)}" for q in PERCENTILES), "max"]
-    return dict(zip(names, values, strict=True)) | {"avg": pc.mean(known).as_py(), "count": len(known)}
+    return dict(zip(names, values, strict=True)) | {"avg": pc.mean(measured).as_py(), "count": len(measured)}
 
 
 def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointView:
@@ -314,22 +313,22 @@ def _value(value: Any) -> Any:
     return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
 
 
-def _refuse(wanted: HistoryFilter) -> None:
-    if wanted.sort not in SORTS:
-        raise _unknown(wanted.sort, SORTS)
-    if not 1 <= wanted.limit <= LONGEST or wanted.offset < 0:
+def _refuse(criteria: HistoryFilter) -> None:
+    if criteria.sort not in SORTS:
+        raise _unknown(criteria.sort, SORTS)
+    if not 1 <= criteria.limit <= LONGEST or criteria.offset < 0:
         raise Invalid(
-            f"a page of {wanted.limit} rows from {wanted.offset} on is not possible",
+            f"a page of {criteria.limit} rows from {criteria.offset} on is not possible",
             expected=f"1 to {LONGEST} rows, from 0 on",
             help="ask for several pages",
             reason="BAD_PAGE",
         )
 
 
-def _unknown(name: str, known: Sequence[str]) -> Invalid:
+def _unknown(name: str, names: Sequence[str]) -> Invalid:
     return Invalid(
         f"the history has no column {name!r}",
-        expected=", ".join(known),
+        expected=", ".join(names),
         help="name one of these",
         reason="NO_SUCH_COLUMN",
     )

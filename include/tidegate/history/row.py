@@ -322,8 +322,8 @@ def _judged(details: CheckpointDetails) -> Json:
 
 def _in_flight(jobs: list[JobDetails], persisted_by_job: Mapping[str, Amount]) -> Json:
     """What went between jobs of different checkpoints."""
-    taken = [job.processed for job in jobs if job.processed is not None]
-    processed = sum_of(taken) if taken else Amount()
+    processed_amounts = [job.processed for job in jobs if job.processed is not None]
+    processed = sum_of(processed_amounts) if processed_amounts else Amount()
     persisted = sum_of(persisted_by_job.values()) if persisted_by_job else Amount()
     return {
         "processed_rows": processed.rows,

@@ -2,9 +2,10 @@
 
     <root>/<pipeline>/history/     one row per settled entry, in the order of ids (delta/journal.py)
 
-Rows are written behind a publish, before retention removes what they are made from, by whoever comes by: all that is
-settled and not there yet, in one commit whose transaction is the highest id in it. So each is there once. No decision
-and no publish waits for it, and none fails with it: what goes wrong here is said in the log, and by `tidegate doctor`.
+Rows are written after a publish, before retention removes the records that they are made from, by whichever process
+gets there: all that is settled and not there yet, in one commit whose transaction is the highest id in it. So each row
+is there once. No decision and no publish waits for it, and none fails with it: errors here go to the log, and
+`tidegate doctor` reports them.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ log = logging.getLogger(__name__)
 HISTORY: Final = "history"
 """The table's folder, beside the checkpoints."""
 BATCH = 500
-"""At most so many rows in one commit: a ledger that is older than its history is read in parts."""
+"""At most this many rows in one commit: a ledger that is older than its history is read in parts."""
 CLEAN_EVERY = 50
-"""With every so many entries, what crashes have left goes, and the old part of the table's log."""
+"""After this many entries, files that crashes have left are removed, and the old part of the table's log."""
 RACES = 5
-"""How often others may be faster before it is left to them."""
+"""How many lost races are tolerated before the rest is left to the winners."""
 
 DETAILS: Final = "details"
 """The column that has the details, as JSON."""
@@ -65,14 +66,14 @@ COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["nam
 
 
 def journal_of(ledger: Ledger, options: Mapping[str, str]) -> Journal:
-    """The history's table. Its transaction carries the pipeline's uid: one that begins anew has rows of its own."""
-    known = ledger.begun()
-    uid = known.uid if known is not None else ""
+    """The history's table. Its transaction carries the pipeline's uid: a pipeline that begins anew has its own rows."""
+    identity = ledger.begun()
+    uid = identity.uid if identity is not None else ""
     return Journal(Location(f"{ledger.home}/{HISTORY}", options), SCHEMA, "id", f"tidegate-history/{uid}")
 
 
 def remember(ledger: Ledger, options: Mapping[str, str]) -> int:
-    """Write down what is settled and not there yet; answers with how many rows that were. Never raises."""
+    """Write down what is settled and not there yet; return the number of rows. Never raises."""
     try:
         return _remember(ledger, journal_of(ledger, options))
     except Exception as error:
@@ -87,8 +88,8 @@ def remember(ledger: Ledger, options: Mapping[str, str]) -> int:
 
 
 def _remember(ledger: Ledger, journal: Journal) -> int:
-    written = lost = 0
-    while lost < RACES:
+    written = races = 0
+    while races < RACES:
         snapshot = journal.opened()
         last = journal.last(snapshot)
         settled = ledger.settled()
@@ -97,7 +98,7 @@ def _remember(ledger: Ledger, journal: Journal) -> int:
         if not rows:
             return written
         if journal.add(snapshot, rows_table(rows), _stamp(ledger, journal, rows[-1].id)) is None:
-            lost += 1
+            races += 1
             continue
         written += len(rows)
         if any(id % CLEAN_EVERY == 0 for id in ids) and (now := journal.opened()) is not None:
@@ -108,7 +109,7 @@ def _remember(ledger: Ledger, journal: Journal) -> int:
 
 
 def _row(ledger: Ledger, id: int) -> HistoryRow | None:
-    """None: it is retired, or cannot be read, which `tidegate doctor` tells; others are not held back by it."""
+    """None if it is retired, or unreadable: `tidegate doctor` reports that, and the other rows are written."""
     try:
         entry = ledger.entry(id)
         return live_row(ledger, entry) if entry is not None else None
@@ -129,31 +130,31 @@ def live_row(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> HistoryRow:
 
 
 def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
-    """How large each state is, by the record that its ack names."""
-    found = {}
+    """The size of each state, from the record that its ack names."""
+    sizes = {}
     for name, payload in states_of(entry).items():
         state = msgspec.convert(ledger.unpack(payload), StateTable)
-        found[name] = StateSize(
+        sizes[name] = StateSize(
             rows=sum(each.file.rows for each in state.files),
             bytes=sum(each.file.size for each in state.files),
             delta=sum(each.file.size for each in state.files if each.checkpoint == entry.id),
             files=len(state.files),
         )
-    return found
+    return sizes
 
 
 def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
-    """By job that a checkpoint went past, how much it has yet to take."""
+    """By job that the checkpoint went past, how much the job has yet to take."""
     if entry.manifest is None or entry.restart is not None:
         return {}
     return {
-        job: sum_of(_sent(ledger, payload) for each in left for payload in each.channels.values())
-        for job, left in entry.manifest.in_flight.items()
+        job: sum_of(_sent(ledger, payload) for part in waiting for payload in part.channels.values())
+        for job, waiting in entry.manifest.in_flight.items()
     }
 
 
 def _sent(ledger: Ledger, payload: Payload) -> Amount:
-    """What a channel's record names. One that is lost is no reason to tell nothing."""
+    """The amount in a channel's record. It is unknown if the record is lost: the rest is reported all the same."""
     try:
         return msgspec.convert(ledger.unpack(payload), Sent).amount
     except TidegateError:

@@ -27,7 +27,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "diff",
         help="what differs between two checkpoints",

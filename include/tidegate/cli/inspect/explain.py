@@ -43,7 +43,7 @@ SHOWN = 5
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "explain",
         help="how a pipeline is and what to do; or what happened in a checkpoint",
@@ -89,7 +89,7 @@ def _print(story: Story, out: Output) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """What there is to say about one checkpoint."""
+    """The story of one checkpoint."""
 
     pipeline: str
     id: int
@@ -244,16 +244,16 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
     for name, job in details.jobs.items():
         after = seconds_between(view.planned, job.acked)
         when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(job.acked)} UTC"
-        begun = f" (begun {job.delay:.1f} s after it)" if job.delay is not None else ""
+        delay = f" (begun {job.delay:.1f} s after it)" if job.delay is not None else ""
         staged = f"{rows_text(job.rows) or 'nothing'}{_slowest_step(job)}"
-        yield f"Job {name} was acknowledged by attempt {job.attempt} {when}{begun}: it had staged {staged}."
+        yield f"Job {name} was acknowledged by attempt {job.attempt} {when}{delay}: it had staged {staged}."
         yield from _event_time(job)
     for name, gate in details.gates.items():
         yield from _judged(name, gate, examples.get(name, {}))
     for name, behind in details.behind.items():
-        at = f"stands as of checkpoint {behind.at}" if behind.at else "has taken nothing yet"
+        position = f"stands as of checkpoint {behind.at}" if behind.at else "has taken nothing yet"
         ids = ", ".join(map(str, behind.in_flight))
-        yield f"It did not wait for job {name}, which {at}: what it had yet to take of {ids} is in flight."
+        yield f"It did not wait for job {name}, which {position}: what it had yet to take of {ids} is in flight."
     for name, gate in details.gates.items():
         if (answer := gate.answer) is not None:
             verb, note = "approved" if answer.approve else "rejected", f": {answer.note}" if answer.note else ""
@@ -262,10 +262,10 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
     """What a gate found."""
-    aside = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
+    set_aside = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
     released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
-    yield f"Gate {name} judged {gate.rows:,} rows{aside}{released}; its verdict is {gate.outcome}{why}."
+    yield f"Gate {name} judged {gate.rows:,} rows{set_aside}{released}; its verdict is {gate.outcome}{why}."
     for broken in gate.broken:
         values = examples_text(examples.get(broken.rule, []))
         yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; what follows is {broken.policy}."
@@ -274,7 +274,7 @@ def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Ite
 def _event_time(job: JobDetails) -> Iterator[str]:
     """How far event time had come, which sources it did not wait for, and what operators counted."""
     if job.watermarks:
-        marks = ", ".join(f"{name} {clock(at)}" for name, at in job.watermarks.items())
+        marks = ", ".join(f"{name} {clock(mark)}" for name, mark in job.watermarks.items())
         yield f"Event time had come, in UTC, to: {marks}."
     if job.idle:
         yield f"Event time did not wait for {', '.join(job.idle)}: nothing new for longer than idle_timeout."
@@ -314,7 +314,7 @@ def _measured(view: CheckpointView) -> Iterator[str]:
 
 
 def _losers(target: Target, entry: Entry) -> Iterator[str]:
-    """Attempts that staged files and never counted: crashed, fenced, or slower. Needs the pipeline's code."""
+    """Attempts that staged files and never counted: crashed, fenced, or slower. Only with the pipeline's code."""
     if target.pipeline is None:
         return
     from tidegate.cli.doctor.tables import contexts
@@ -323,12 +323,12 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
     for sinking, context in contexts(target):
         try:
             attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
-            found = [attempt for attempt in attempts if attempt not in winners]
+            losers = [attempt for attempt in attempts if attempt not in winners]
         except TidegateError:
             continue
-        if found:
-            names = ", ".join(found)
-            yield f"Sink {sinking.name} also holds files of {len(found)} attempts that do not count: {names}."
+        if losers:
+            names = ", ".join(losers)
+            yield f"Sink {sinking.name} also holds files of {len(losers)} attempts that do not count: {names}."
 
 
 def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
@@ -354,10 +354,10 @@ def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
     if view.details.by_interval:
         return "Nothing of it became visible; the interval is made by the next run that asks for it."
     retaken_by = _retaken_by(ledger, view)
-    where = f"checkpoint {retaken_by} took" if retaken_by else "the next checkpoint takes"
+    taker = f"checkpoint {retaken_by} took" if retaken_by else "the next checkpoint takes"
     stays = "What its jobs had written to tables stays there, and comes again"
     visible = "Nothing of it became visible" if view.details.through is None else stays
-    return f"{visible}; {where} the same input."
+    return f"{visible}; {taker} the same input."
 
 
 def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
@@ -395,8 +395,8 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if abandoned_reason(entry.plan):
             yield "The process that made it is gone: the next run ends it and takes its input again."
-    elif held := holding.pending_approvals_text(View((entry,)), [entry.id]):
-        yield f"All jobs have acknowledged it, but {held}."
+    elif pending := holding.pending_approvals_text(View((entry,)), [entry.id]):
+        yield f"All jobs have acknowledged it, but {pending}."
     elif base is None or not base.open:
         yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
 
@@ -405,10 +405,10 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
     age = ledger.store.age(f"checkpoints/{entry_name(plan.id)}/plan.json")
     if age is None:
         return ""
-    left = plan.timeout_s - age
-    return (
-        f" It expires in {duration_text(round(left))}." if left > 0 else " Its timeout is over: the next run ends it."
-    )
+    seconds_left = plan.timeout_s - age
+    if seconds_left > 0:
+        return f" It expires in {duration_text(round(seconds_left))}."
+    return " Its timeout is over: the next run ends it."
 
 
 def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""How a pipeline is, as commands tell it: its state, the cause, what to do."""
+"""A pipeline's health as commands print it: its state, the cause, what to do."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["standing", "standing_document", "tell_standing"]
 
 
 def standing(target: Target) -> Health:
-    """Look at the pipeline once."""
+    """Return the pipeline's health as of now."""
     return condition(look(target.ledger, target.settings, abandoned_reason), target.command)
 
 
-def standing_document(found: Health) -> dict[str, Any]:
+def standing_document(health: Health) -> dict[str, Any]:
     """For scripts: `state` and `reason` are stable, the texts are not."""
     return {
-        "state": found.state,
-        "said": found.said,
-        "cause": found.cause,
-        "remedy": list(found.remedy),
-        "reason": found.reason,
+        "state": health.state,
+        "said": health.said,
+        "cause": health.cause,
+        "remedy": list(health.remedy),
+        "reason": health.reason,
     }
 
 
-def tell_standing(found: Health, out: Output) -> None:
-    """For people: state, cause, and what to do in its order."""
-    out.line(found.said, "bold" if found.good else "bold red")
-    if found.cause:
-        out.line(f"  Cause:  {found.cause}")
-    for number, step in enumerate(found.remedy, 1):
-        out.line(f"  {'Do:' if number == 1 else '':<6}  {f'{number}. ' if len(found.remedy) > 1 else ''}{step}")
+def tell_standing(health: Health, out: Output) -> None:
+    """Print the state, the cause, and what to do, in that order."""
+    out.line(health.said, "bold" if health.good else "bold red")
+    if health.cause:
+        out.line(f"  Cause:  {health.cause}")
+    for number, step in enumerate(health.remedy, 1):
+        out.line(f"  {'Do:' if number == 1 else '':<6}  {f'{number}. ' if len(health.remedy) > 1 else ''}{step}")

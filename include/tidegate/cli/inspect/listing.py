@@ -35,7 +35,7 @@ PAGE = 200
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "list",
         help="the pipelines, or one pipeline's checkpoints",
@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the pipelines, or a pipeline's checkpoints."""
     if args.pipeline is None:
         return _pipelines(load_settings(args.settings), out)
     if not asks_for_past(args):
@@ -69,15 +69,15 @@ def _limit(text: str) -> int:
 
 
 def _pipelines(settings: Settings, out: Output) -> int:
-    found = [_pipeline(settings, name) for name in pipeline_names(settings)]
-    out.document({"root": settings.root, "pipelines": found})
-    if not found:
+    rows = [_pipeline(settings, name) for name in pipeline_names(settings)]
+    out.document({"root": settings.root, "pipelines": rows})
+    if not rows:
         out.line(f"No pipeline has been run in {settings.root} yet.")
         out.line(f"Start one:  {program()} run MODULE:pipeline --checkpoints 1", "dim")
         return 0
     out.table(
         ["pipeline", "last", "state", "planned (UTC)", "last completed"],
-        [[p["name"], p["last"], p["state"], clock(p["planned"]), p["last_completed"]] for p in found],
+        [[p["name"], p["last"], p["state"], clock(p["planned"]), p["last_completed"]] for p in rows],
         right=["last", "last completed"],
         title=settings.root,
     )

@@ -23,7 +23,7 @@ GRAFANA = Path(__file__).with_name("grafana.json")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "metrics",
         help="the numbers that monitoring gets, in Prometheus' text format",
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the metrics, or the dashboard."""
     if args.grafana:
         text = GRAFANA.read_text(encoding="utf-8")
         out.document(json.loads(text))
@@ -50,20 +50,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.pipeline is not None:
         target = find(args.pipeline, args.settings)
         return _print({target.name: _metrics(target)}, {}, out)
-    found, failed = {}, {}
+    metrics_by_name, failed = {}, {}
     for name in pipeline_names(load_settings(args.settings)):
         try:
-            found[name] = _metrics(find(name, args.settings))
+            metrics_by_name[name] = _metrics(find(name, args.settings))
         except TidegateError as error:  # a damaged one does not hide the others
-            found[name], failed[name] = [Metric("readable", 0)], error
-    return _print(found, failed, out)
+            metrics_by_name[name], failed[name] = [Metric("readable", 0)], error
+    return _print(metrics_by_name, failed, out)
 
 
-def _print(found: dict[str, list[Metric]], failed: dict[str, TidegateError], out: Output) -> int:
-    pipelines = {name: [_plain(each) for each in told] for name, told in found.items()}
+def _print(metrics_by_name: dict[str, list[Metric]], failed: dict[str, TidegateError], out: Output) -> int:
+    pipelines = {name: [_plain(metric) for metric in listed] for name, listed in metrics_by_name.items()}
     out.document({"pipelines": pipelines, "failed": {name: error_document(error) for name, error in failed.items()}})
     if not out.json:
-        print(prometheus_text(found), end="", file=out.out)
+        print(prometheus_text(metrics_by_name), end="", file=out.out)
     for error in failed.values():
         out.problem(str(error))
     return CANNOT if failed else 0

@@ -25,7 +25,7 @@ __all__ = ["add_parser", "as_of", "open_as_of", "plain", "row_limit", "run", "sh
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "read",
         help="rows of a sink's table as of one checkpoint",
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the rows, or the tables."""
     target = find(args.pipeline, args.settings)
     published = as_of(target, args.checkpoint)
     if args.sink is None:
@@ -98,19 +98,19 @@ def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
 
 
 def _list_tables(target: Target, published: Published, out: Output) -> int:
-    found = {}
+    tables = {}
     for name, table in published.tables.items():
         if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
             continue
-        found[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
-    out.document({"pipeline": target.name, "checkpoint": published.id, "tables": found})
+        tables[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
+    out.document({"pipeline": target.name, "checkpoint": published.id, "tables": tables})
     out.table(
         ["sink", "rows", "version", "table"],
-        [[name, f"{row['rows']:,}", row["version"], row["table"]] for name, row in found.items()],
+        [[name, f"{row['rows']:,}", row["version"], row["table"]] for name, row in tables.items()],
         right=["rows", "version"],
         title=f"{target.name} as of checkpoint {published.id}",
     )
-    for name in list(found)[:1]:
+    for name in list(tables)[:1]:
         out.line(f"Rows:  {target.command('read', name, '--checkpoint', published.id, '--limit', 5)}", "dim")
     return 0
 

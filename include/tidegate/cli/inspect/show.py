@@ -38,7 +38,7 @@ LONGEST = 60
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "show",
         help="one checkpoint: its plan, acks, decision and tables",
@@ -245,7 +245,7 @@ def _print_event_time(details: CheckpointDetails, out: Output) -> None:
     rows = []
     for job in details.jobs.values():
         for name in sorted({*job.watermarks, *job.counts, *job.idle}):
-            counts = ", ".join(f"{what} {count:,}" for what, count in job.counts.get(name, {}).items())
+            counts = ", ".join(f"{counter} {count:,}" for counter, count in job.counts.get(name, {}).items())
             mark = clock(job.watermarks.get(name)) or "not known"
             rows.append([name, f"{mark}, idle" if name in job.idle else mark, counts])
     if rows:

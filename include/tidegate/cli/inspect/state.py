@@ -22,7 +22,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "state",
         help="what operators remember as of one checkpoint",
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Print the rows, the query, or the states."""
     target = find(args.pipeline, args.settings)
     published = as_of(target, args.checkpoint)
     offline.refuse_discarded(target.ledger, published.id)
@@ -98,9 +98,9 @@ def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
     except Exception as error:
         if where is None or isinstance(error, MemoryError):
             raise
-        said = str(error).splitlines()[0]
+        problem = str(error).splitlines()[0]
         raise Invalid(
-            f"--where {where!r} is no condition on this state: {said}",
+            f"--where {where!r} is no condition on this state: {problem}",
             expected="SQL over the state's columns, as in: customer_id = 7 AND orders > 3",
             help="leave --where out to see the columns; put names in double quotes if they have capital letters",
             reason="BAD_CONDITION",
@@ -123,10 +123,10 @@ def _list(target: Target, published: Published, states: dict[str, State], out: O
             {
                 "operator": name,
                 "keys": state.record.keys,
-                "rows": sum(each.file.rows for each in files),
+                "rows": sum(file.file.rows for file in files),
                 "files": len(files),
-                "bytes": sum(each.file.size for each in files),
-                "changed": max((each.checkpoint for each in files), default=None),
+                "bytes": sum(file.file.size for file in files),
+                "changed": max((file.checkpoint for file in files), default=None),
                 "expires": any(field["name"] == TOUCHED for field in state.record.columns["fields"]),
                 "table": state.table.uri,
                 "version": state.table.version,

@@ -18,7 +18,7 @@ COLUMNS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "summary",
         help="how its checkpoints were, over the whole history: counts, percentiles, why some failed",

@@ -42,7 +42,7 @@ TREND = 40
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Add the command's parser."""
     parser = subparsers.add_parser(
         "watch",
         help="a pipeline as it goes on: what is in flight, what the last checkpoints were like",
