@@ -25,11 +25,13 @@ test-fast: setup ## run the tests that start no JVM, no Airflow and few processe
 	folder=$$(mktemp -d $(if $(wildcard /dev/shm),/dev/shm/tidegate-XXXXXX)) && trap 'rm -rf "$$folder"' EXIT && \
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --basetemp="$$folder/tests" $(or $(T),$(FAST)) $(ARGS)
 
-lint: setup ## ruff, mypy and import-linter; changes nothing
+lint: setup ## ruff, mypy and import-linter, oxfmt and oxlint for JavaScript; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/oxfmt --check "include/tidegate/ui/static/*.js"
+	$(BIN)/oxlint --deny-warnings include/tidegate/ui/static
 
 docs: setup ## make a site of docs/, in .cache/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -26,14 +26,17 @@ async function answer(response) {
   return body;
 }
 
-export const get = async (path) => answer(await fetch(`${base}/api/v1${path}`, { headers: { Accept: "application/json" } }));
+export const get = async (path) =>
+  answer(await fetch(`${base}/api/v1${path}`, { headers: { Accept: "application/json" } }));
 
 export const post = async (path, body) =>
-  answer(await fetch(`${base}/api/v1${path}`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "application/json" },
-    body: JSON.stringify(body),
-  }));
+  answer(
+    await fetch(`${base}/api/v1${path}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Accept: "application/json" },
+      body: JSON.stringify(body),
+    }),
+  );
 
 export const of = (dag) => `/dags/${encodeURIComponent(dag)}`;
 
@@ -48,7 +51,22 @@ export function toAirflow(path) {
 }
 
 // A link to one of Airflow's own pages, from a frame or not.
-export const outside = (path, text, id) => h("a", { id, href: airflowHref(path), onclick: window.parent === window ? null : (event) => { event.preventDefault(); toAirflow(path); } }, text);
+export const outside = (path, text, id) =>
+  h(
+    "a",
+    {
+      id,
+      href: airflowHref(path),
+      onclick:
+        window.parent === window
+          ? null
+          : (event) => {
+              event.preventDefault();
+              toAirflow(path);
+            },
+    },
+    text,
+  );
 
 export const runPath = (dag, run) => `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
 export const airflowHref = (path) => airflow + path;

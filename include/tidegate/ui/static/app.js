@@ -7,15 +7,32 @@ import { history } from "./history.js";
 
 // The others' scripts are fetched behind the first page, so that it need not wait for them.
 const LATER = {
-  pipelines: "pipelines", checkpoint: "checkpoint", summary: "tables", configuration: "tables", compare: "tables",
-  audit: "tables", quarantine: "quarantine", graph: "graph", plots: "plots",
+  pipelines: "pipelines",
+  checkpoint: "checkpoint",
+  summary: "tables",
+  configuration: "tables",
+  compare: "tables",
+  audit: "tables",
+  quarantine: "quarantine",
+  graph: "graph",
+  plots: "plots",
 };
 const scriptOf = (page) => import(`./${LATER[page]}.js`);
-const later = (page) => async (...given) => (await scriptOf(page))[page](...given);
+const later =
+  (page) =>
+  async (...given) =>
+    (await scriptOf(page))[page](...given);
 const PAGES = { overview, history, ...Object.fromEntries(Object.keys(LATER).map((page) => [page, later(page)])) };
 const TABS = [
-  ["overview", "Overview"], ["history", "History"], ["summary", "Summary"], ["graph", "Graph"], ["plots", "Plots"],
-  ["compare", "Compare"], ["quarantine", "Quarantine"], ["configuration", "Configuration"], ["audit", "Actions"],
+  ["overview", "Overview"],
+  ["history", "History"],
+  ["summary", "Summary"],
+  ["graph", "Graph"],
+  ["plots", "Plots"],
+  ["compare", "Compare"],
+  ["quarantine", "Quarantine"],
+  ["configuration", "Configuration"],
+  ["audit", "Actions"],
 ];
 const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
@@ -38,10 +55,13 @@ export function go(page, query = {}) {
 
 function wrong(error) {
   const refused = error instanceof Refused;
-  return h("div", { class: "banner wrong", role: "alert" },
+  return h(
+    "div",
+    { class: "banner wrong", role: "alert" },
     h("b", {}, refused && error.status === 403 ? "You may not see this." : error.message),
     refused && error.expected && h("p", {}, `Expected: ${error.expected}`),
-    refused && error.help && h("p", {}, `Help: ${error.help}`));
+    refused && error.help && h("p", {}, `Help: ${error.help}`),
+  );
 }
 
 // Whatever has the focus keeps it: found again by its id.
@@ -93,7 +113,11 @@ async function ofDag(dag) {
   const page = Object.hasOwn(PAGES, at.page) && at.page !== "pipelines" ? PAGES[at.page] : overview;
   const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
   const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
-  return { key: [ageless(about), view.key], wait: view.wait, draw: () => [...frame(dag, at, about), ...view.draw(about)] };
+  return {
+    key: [ageless(about), view.key],
+    wait: view.wait,
+    draw: () => [...frame(dag, at, about), ...view.draw(about)],
+  };
 }
 
 // A run that has made no checkpoint: if that is because something is wrong, what, and what to do.
@@ -101,22 +125,52 @@ async function without(dag, run) {
   const { condition } = await get(`${of(dag)}/overview`);
   const told = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
   const mine = condition.run_id === run;
-  return { key: condition, wait: 3000, draw: () => [
-    h("p", { class: mine ? "" : "quiet" }, `This run has made no checkpoint${mine ? "" : " (yet)"}. `, h("a", { href: "#/overview" }, "The pipeline's overview")), told] };
+  return {
+    key: condition,
+    wait: 3000,
+    draw: () => [
+      h(
+        "p",
+        { class: mine ? "" : "quiet" },
+        `This run has made no checkpoint${mine ? "" : " (yet)"}. `,
+        h("a", { href: "#/overview" }, "The pipeline's overview"),
+      ),
+      told,
+    ],
+  };
 }
 
 const ageless = (about) => ({ ...about, now: null });
 
 function frame(dag, at, about) {
   const tabs = TABS.filter(([name]) => name !== "quarantine" || about.gates.length > 0).map(([name, title]) =>
-    h("a", { href: `#/${name}`, id: `tab-${name}`, "aria-current": (at.page === name || (name === "history" && at.page === "checkpoint")) && "page" }, title));
+    h(
+      "a",
+      {
+        href: `#/${name}`,
+        id: `tab-${name}`,
+        "aria-current": (at.page === name || (name === "history" && at.page === "checkpoint")) && "page",
+      },
+      title,
+    ),
+  );
   return [
-    h("header", {}, h("h1", {}, about.pipeline), badge(about.condition.state), h("span", { class: "grow" }), buttons(dag, about, () => refresh(false))),
+    h(
+      "header",
+      {},
+      h("h1", {}, about.pipeline),
+      badge(about.condition.state),
+      h("span", { class: "grow" }),
+      buttons(dag, about, () => refresh(false)),
+    ),
     h("nav", { class: "tabs", "aria-label": "Checkpoints" }, tabs),
   ];
 }
 
-window.addEventListener("hashchange", () => { window.scrollTo(0, 0); refresh(false); });
+window.addEventListener("hashchange", () => {
+  window.scrollTo(0, 0);
+  refresh(false);
+});
 document.addEventListener("visibilitychange", () => document.hidden || refresh(true));
 window.addEventListener("tidegate:changed", () => refresh(false));
 document.addEventListener("keydown", (event) => {
@@ -125,7 +179,8 @@ document.addEventListener("keydown", (event) => {
   const found = wanted && document.getElementById(wanted);
   if (found) {
     event.preventDefault();
-    wanted === "filter" ? found.focus() : found.click();
+    if (wanted === "filter") found.focus();
+    else found.click();
   }
 });
 refresh(false).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));

@@ -9,9 +9,15 @@ import { banner, examples, findings } from "./overview.js";
 export async function checkpoint({ dag, at }) {
   const row = await get(`${of(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
   const open = row.decided === null;
-  const gates = Object.entries(row.details.gates).filter(([, said]) => row.kept && ["hold", "abort"].includes(said.outcome)).map(([name]) => name);
+  const gates = Object.entries(row.details.gates)
+    .filter(([, said]) => row.kept && ["hold", "abort"].includes(said.outcome))
+    .map(([name]) => name);
   const found = await findings(dag, { entry: row.id, gates });
-  return { key: [open ? row : { ...row, now: null }, found], wait: open ? 1500 : 8000, draw: (about) => drawn(dag, row, about, found) };
+  return {
+    key: [open ? row : { ...row, now: null }, found],
+    wait: open ? 1500 : 8000,
+    draw: (about) => drawn(dag, row, about, found),
+  };
 }
 
 // If it is what keeps the pipeline from going on, then also what to do about it.
@@ -21,8 +27,17 @@ function why(dag, row, about, found) {
   const mine = condition.entry === row.id && (row.state !== "completed" || condition.state === "unpublished");
   if (mine && !condition.good) return banner(dag, condition, found);
   const { detail } = row.details;
-  return (row.reason || detail) && h("div", { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` }, h("b", {}, row.reason), detail && h("pre", {}, detail), examples(found),
-    h("p", { class: "quiet" }, "How the pipeline is now: ", h("a", { href: "#/overview" }, "overview")));
+  return (
+    (row.reason || detail) &&
+    h(
+      "div",
+      { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` },
+      h("b", {}, row.reason),
+      detail && h("pre", {}, detail),
+      examples(found),
+      h("p", { class: "quiet" }, "How the pipeline is now: ", h("a", { href: "#/overview" }, "overview")),
+    )
+  );
 }
 
 function drawn(dag, row, about, found) {
@@ -31,111 +46,322 @@ function drawn(dag, row, about, found) {
   const log = (task) => run && outside(`${run}/tasks/${encodeURIComponent(task)}`, "log");
   const step = (id, text) => id && h("a", { href: `#/checkpoint/${id}` }, text);
   return [
-    h("div", { class: "bar" }, h("h1", {}, `Checkpoint #${row.id}`), badge(row.state), row.savepoints.map((name) => h("span", { class: "badge info" }, `savepoint ${name}`, " ", disposeOf(dag, name, about))),
-      row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)), h("span", { class: "grow" }), step(row.before, "‹ before"), step(row.after, "after ›"),
+    h(
+      "div",
+      { class: "bar" },
+      h("h1", {}, `Checkpoint #${row.id}`),
+      badge(row.state),
+      row.savepoints.map((name) =>
+        h("span", { class: "badge info" }, `savepoint ${name}`, " ", disposeOf(dag, name, about)),
+      ),
+      row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)),
+      h("span", { class: "grow" }),
+      step(row.before, "‹ before"),
+      step(row.after, "after ›"),
       row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the one before"),
-      nameIt(dag, row, about), goBack(dag, row, about)),
+      nameIt(dag, row, about),
+      goBack(dag, row, about),
+    ),
     why(dag, row, about, found),
     card("Barriers", lanes(row, row.now)),
-    h("div", { class: "grid" },
-      card("What it is", facts([
-        ["Kind", row.kind], ["Run", run ? outside(run, row.run_id) : row.run], ["Planned", `${time(row.planned)} UTC`], ["Decided", row.decided && `${time(row.decided)} UTC`],
-        ["Published", row.published && `${time(row.published)} UTC`], ["Base", step(row.base, `#${row.base}`)], ["Back to", step(row.back_to, `#${row.back_to}`)], ["By", row.by], ["Interval", row.interval],
-        ["Records", row.kept ? "in the ledger" : "retired: this is from the history"]])),
-      card("Durations", facts([
-        ...durations(row), ["Timeout", seconds(d.timeout_s)]])),
-      card("Data", facts([
-        ["Rows in", count(row.rows_in)], ["Bytes in", bytes(row.bytes_in)], ["Rows in per second", count(row.rate)],
-        ["Rows out", count(row.rows_out)], ["Bytes out", bytes(row.bytes_out)], ["Late rows", count(row.late)], ["Quarantined", count(row.quarantined)], ["Released", count(row.released)],
-        ["State", row.state_bytes === null ? none : `${bytes(row.state_bytes)}, ${bytes(row.state_delta)} of it new`], ["Watermark", row.watermark && `${time(row.watermark)} UTC`], ["Lag", seconds(row.lag_seconds)],
-        ["In flight, processed", row.processed_bytes && amount({ rows: row.processed_rows, bytes: row.processed_bytes })], ["In flight, persisted", row.persisted_bytes && amount({ rows: row.persisted_rows, bytes: row.persisted_bytes })]]))),
-    card("Sources", table([
-      { head: "Source", cell: ([name]) => name }, { head: "Kind", cell: ([, part]) => part.kind },
-      { head: "Read", text: true, cell: ([, part]) => [part.summary || (part.empty ? "nothing new" : ""), part.pace && h("div", { class: "quiet small" }, part.pace.why)] }, { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) }, { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) }, { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
-      ...(Object.values(d.sources).some((part) => part.pace) ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }] : []),
-      { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) }, { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
-    ], Object.entries(d.sources))),
+    h(
+      "div",
+      { class: "grid" },
+      card(
+        "What it is",
+        facts([
+          ["Kind", row.kind],
+          ["Run", run ? outside(run, row.run_id) : row.run],
+          ["Planned", `${time(row.planned)} UTC`],
+          ["Decided", row.decided && `${time(row.decided)} UTC`],
+          ["Published", row.published && `${time(row.published)} UTC`],
+          ["Base", step(row.base, `#${row.base}`)],
+          ["Back to", step(row.back_to, `#${row.back_to}`)],
+          ["By", row.by],
+          ["Interval", row.interval],
+          ["Records", row.kept ? "in the ledger" : "retired: this is from the history"],
+        ]),
+      ),
+      card("Durations", facts([...durations(row), ["Timeout", seconds(d.timeout_s)]])),
+      card(
+        "Data",
+        facts([
+          ["Rows in", count(row.rows_in)],
+          ["Bytes in", bytes(row.bytes_in)],
+          ["Rows in per second", count(row.rate)],
+          ["Rows out", count(row.rows_out)],
+          ["Bytes out", bytes(row.bytes_out)],
+          ["Late rows", count(row.late)],
+          ["Quarantined", count(row.quarantined)],
+          ["Released", count(row.released)],
+          ["State", row.state_bytes === null ? none : `${bytes(row.state_bytes)}, ${bytes(row.state_delta)} of it new`],
+          ["Watermark", row.watermark && `${time(row.watermark)} UTC`],
+          ["Lag", seconds(row.lag_seconds)],
+          [
+            "In flight, processed",
+            row.processed_bytes && amount({ rows: row.processed_rows, bytes: row.processed_bytes }),
+          ],
+          [
+            "In flight, persisted",
+            row.persisted_bytes && amount({ rows: row.persisted_rows, bytes: row.persisted_bytes }),
+          ],
+        ]),
+      ),
+    ),
+    card(
+      "Sources",
+      table(
+        [
+          { head: "Source", cell: ([name]) => name },
+          { head: "Kind", cell: ([, part]) => part.kind },
+          {
+            head: "Read",
+            text: true,
+            cell: ([, part]) => [
+              part.summary || (part.empty ? "nothing new" : ""),
+              part.pace && h("div", { class: "quiet small" }, part.pace.why),
+            ],
+          },
+          { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) },
+          { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) },
+          { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+          ...(Object.values(d.sources).some((part) => part.pace)
+            ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }]
+            : []),
+          { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) },
+          { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
+        ],
+        Object.entries(d.sources),
+      ),
+    ),
     card("Jobs", jobs(d, row, log), steps(d)),
-    Object.keys(d.gates).length > 0 && card("Gates", Object.entries(d.gates).map((each) => gate(dag, row, each, log(`gate_${each[0]}`)))),
-    Object.keys(d.states).length > 0 && card("State", table([
-      { head: "Operator", cell: ([name]) => name.replace(/^state\./, "") }, { head: "Rows", right: true, cell: ([, size]) => count(size.rows) }, { head: "Full size", right: true, cell: ([, size]) => bytes(size.bytes) },
-      { head: "Delta", right: true, cell: ([, size]) => bytes(size.delta) }, { head: "Files", right: true, cell: ([, size]) => count(size.files) }], Object.entries(d.states))),
-    card("Sinks", table([
-      { head: "Table", cell: ([name]) => name }, { head: "Rows staged", right: true, cell: ([name]) => count(staged(d, name)) }, { head: "Version", right: true, cell: ([, at]) => count(at.version) },
-      { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) }, { head: "Where", cell: ([, at]) => h("code", {}, at.uri) }], Object.entries(d.tables), { empty: "Not on any table." })),
-    card("Manifest", later("Show the manifest", async () => h("pre", {}, JSON.stringify((await get(`${of(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none"))),
+    Object.keys(d.gates).length > 0 &&
+      card(
+        "Gates",
+        Object.entries(d.gates).map((each) => gate(dag, row, each, log(`gate_${each[0]}`))),
+      ),
+    Object.keys(d.states).length > 0 &&
+      card(
+        "State",
+        table(
+          [
+            { head: "Operator", cell: ([name]) => name.replace(/^state\./, "") },
+            { head: "Rows", right: true, cell: ([, size]) => count(size.rows) },
+            { head: "Full size", right: true, cell: ([, size]) => bytes(size.bytes) },
+            { head: "Delta", right: true, cell: ([, size]) => bytes(size.delta) },
+            { head: "Files", right: true, cell: ([, size]) => count(size.files) },
+          ],
+          Object.entries(d.states),
+        ),
+      ),
+    card(
+      "Sinks",
+      table(
+        [
+          { head: "Table", cell: ([name]) => name },
+          { head: "Rows staged", right: true, cell: ([name]) => count(staged(d, name)) },
+          { head: "Version", right: true, cell: ([, at]) => count(at.version) },
+          { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
+          { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
+        ],
+        Object.entries(d.tables),
+        { empty: "Not on any table." },
+      ),
+    ),
+    card(
+      "Manifest",
+      later("Show the manifest", async () =>
+        h(
+          "pre",
+          {},
+          JSON.stringify((await get(`${of(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none",
+        ),
+      ),
+    ),
   ];
 }
 
-const short = (value) => { const text = JSON.stringify(value) ?? ""; return text.length > 160 ? `${text.slice(0, 160)} …` : text; };
-const taken = (d, name) => Object.values(d.jobs).map((job) => job.taken?.[name]).find((told) => told !== undefined);
+const short = (value) => {
+  const text = JSON.stringify(value) ?? "";
+  return text.length > 160 ? `${text.slice(0, 160)} …` : text;
+};
+const taken = (d, name) =>
+  Object.values(d.jobs)
+    .map((job) => job.taken?.[name])
+    .find((told) => told !== undefined);
 const amount = (told) => (told ? `${count(told.rows)} rows, ${bytes(told.bytes)}` : none);
-const staged = (d, name) => Object.values(d.jobs).map((job) => job.rows[name]).find((rows) => rows !== undefined);
+const staged = (d, name) =>
+  Object.values(d.jobs)
+    .map((job) => job.rows[name])
+    .find((rows) => rows !== undefined);
 
 function jobs(d, row, log) {
-  const passed = Object.entries(d.behind ?? {}).filter(([name]) => !(name in d.jobs)).map(([name, at]) => [name, null, at]);
+  const passed = Object.entries(d.behind ?? {})
+    .filter(([name]) => !(name in d.jobs))
+    .map(([name, at]) => [name, null, at]);
   const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
-  const state = ([, told, at]) => (told ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted"));
-  const inFlight = ([name]) => { const at = d.behind?.[name]; return at ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.at ? `#${at.at}` : "nothing"}` : none; };
+  const state = ([, told, at]) =>
+    told ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
+  const inFlight = ([name]) => {
+    const at = d.behind?.[name];
+    return at
+      ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.at ? `#${at.at}` : "nothing"}`
+      : none;
+  };
   const given = ([, told]) => Object.values({ ...told?.taken, ...told?.received }).map((each) => each.rows);
   const rowsIn = (row) => (given(row).length && given(row).every((rows) => rows !== null) ? sum(given(row)) : null);
-  return table([
-    { head: "Job", cell: ([name]) => name }, { head: "State", cell: state },
-    { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) }, { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
-    { head: "Alignment", right: true, cell: ([, told]) => seconds(told?.aligned_s) }, { head: "Sync", right: true, cell: ([, told]) => seconds(told?.sync_s) }, { head: "Async", right: true, cell: ([, told]) => seconds(told?.async_s) },
-    { head: "Rows in", right: true, cell: (row) => count(rowsIn(row)) }, { head: "Rows/s", right: true, cell: (row) => count(row[1]?.sync_s ? rowsIn(row) && rowsIn(row) / row[1].sync_s : null) },
-    ...(Object.values(d.jobs).some((job) => job.processed) ? [{ head: "Processed in flight", right: true, cell: ([, told]) => amount(told?.processed) }] : []),
-    { head: "Rows out", right: true, cell: ([, told]) => count(told && sum(told.rows)) }, { head: "Bytes out", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
-    ...(Object.keys(d.behind ?? {}).length ? [{ head: "In flight", title: "from which checkpoints it has yet to take rows", cell: inFlight }] : []),
-    { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" }, { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") }, { head: "", cell: ([name]) => log(`job_${name}`) },
-  ], rows, { empty: "This entry has no jobs." });
+  return table(
+    [
+      { head: "Job", cell: ([name]) => name },
+      { head: "State", cell: state },
+      { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) },
+      { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
+      { head: "Alignment", right: true, cell: ([, told]) => seconds(told?.aligned_s) },
+      { head: "Sync", right: true, cell: ([, told]) => seconds(told?.sync_s) },
+      { head: "Async", right: true, cell: ([, told]) => seconds(told?.async_s) },
+      { head: "Rows in", right: true, cell: (row) => count(rowsIn(row)) },
+      {
+        head: "Rows/s",
+        right: true,
+        cell: (row) => count(row[1]?.sync_s ? rowsIn(row) && rowsIn(row) / row[1].sync_s : null),
+      },
+      ...(Object.values(d.jobs).some((job) => job.processed)
+        ? [{ head: "Processed in flight", right: true, cell: ([, told]) => amount(told?.processed) }]
+        : []),
+      { head: "Rows out", right: true, cell: ([, told]) => count(told && sum(told.rows)) },
+      { head: "Bytes out", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
+      ...(Object.keys(d.behind ?? {}).length
+        ? [{ head: "In flight", title: "from which checkpoints it has yet to take rows", cell: inFlight }]
+        : []),
+      { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" },
+      { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") },
+      { head: "", cell: ([name]) => log(`job_${name}`) },
+    ],
+    rows,
+    { empty: "This entry has no jobs." },
+  );
 }
 
 const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
 
 function steps(d) {
-  const rows = Object.entries(d.jobs).flatMap(([job, told]) => Object.entries(told.seconds).map(([step, took]) => {
-    const name = step.split(" ").slice(1).join(" ");
-    const sent = step.startsWith("send ") ? told.sent?.[name] : undefined;
-    // A sink may be called as its operator is: what a step has done is told by its kind, too.
-    const staged = step.startsWith("stage ");
-    const own = (of) => (staged ? undefined : of[name]);
-    return { job, step, took, rows: sent ? sent.rows : staged ? told.rows[name] : undefined, bytes: sent ? sent.bytes : staged ? told.bytes[name] : undefined, mark: own(told.watermarks), counts: own(told.counts) };
-  }));
-  const counted = (row) => Object.entries(row.counts ?? {}).map(([what, number]) => `${what} ${count(number)}`).join(", ");
-  return rows.length > 0 && [h("h3", {}, "Steps"), table([
-    { head: "Job", cell: (row) => row.job }, { head: "Step", cell: (row) => row.step }, { head: "Took", right: true, cell: (row) => seconds(row.took) }, { head: "Rows", right: true, cell: (row) => count(row.rows) },
-    { head: "Rows/s", right: true, cell: (row) => (row.rows && row.took ? count(Math.round(row.rows / row.took)) : none) }, { head: "Bytes", right: true, cell: (row) => bytes(row.bytes) },
-    { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) }, { head: "Counted", cell: counted }], rows)];
+  const rows = Object.entries(d.jobs).flatMap(([job, told]) =>
+    Object.entries(told.seconds).map(([step, took]) => {
+      const name = step.split(" ").slice(1).join(" ");
+      const sent = step.startsWith("send ") ? told.sent?.[name] : undefined;
+      // A sink may be called as its operator is: what a step has done is told by its kind, too.
+      const staged = step.startsWith("stage ");
+      const own = (of) => (staged ? undefined : of[name]);
+      return {
+        job,
+        step,
+        took,
+        rows: sent ? sent.rows : staged ? told.rows[name] : undefined,
+        bytes: sent ? sent.bytes : staged ? told.bytes[name] : undefined,
+        mark: own(told.watermarks),
+        counts: own(told.counts),
+      };
+    }),
+  );
+  const counted = (row) =>
+    Object.entries(row.counts ?? {})
+      .map(([what, number]) => `${what} ${count(number)}`)
+      .join(", ");
+  return (
+    rows.length > 0 && [
+      h("h3", {}, "Steps"),
+      table(
+        [
+          { head: "Job", cell: (row) => row.job },
+          { head: "Step", cell: (row) => row.step },
+          { head: "Took", right: true, cell: (row) => seconds(row.took) },
+          { head: "Rows", right: true, cell: (row) => count(row.rows) },
+          {
+            head: "Rows/s",
+            right: true,
+            cell: (row) => (row.rows && row.took ? count(Math.round(row.rows / row.took)) : none),
+          },
+          { head: "Bytes", right: true, cell: (row) => bytes(row.bytes) },
+          { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) },
+          { head: "Counted", cell: counted },
+        ],
+        rows,
+      ),
+    ]
+  );
 }
 
 function gate(dag, row, [name, said], log) {
   const values = async () => {
     const found = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
-    return table([
-      { head: "Rule", cell: (rule) => rule.rule }, { head: "Holds", cell: (rule) => badge(rule.success ? "pass" : "failed") }, { head: "Expectation", cell: (rule) => rule.type }, { head: "Column", cell: (rule) => rule.column },
-      { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) }, { head: "Values", text: true, cell: (rule) => (rule.values.length ? rule.values.join(", ") : rule.observed ?? "") }], found.rules, { empty: "Its findings have no rules in this form." });
+    return table(
+      [
+        { head: "Rule", cell: (rule) => rule.rule },
+        { head: "Holds", cell: (rule) => badge(rule.success ? "pass" : "failed") },
+        { head: "Expectation", cell: (rule) => rule.type },
+        { head: "Column", cell: (rule) => rule.column },
+        { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) },
+        {
+          head: "Values",
+          text: true,
+          cell: (rule) => (rule.values.length ? rule.values.join(", ") : (rule.observed ?? "")),
+        },
+      ],
+      found.rules,
+      { empty: "Its findings have no rules in this form." },
+    );
   };
-  return h("div", {},
-    h("h3", {}, name, " ", badge(said.outcome), " ", log, said.answer && ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`),
-    h("p", {}, `${count(said.rows)} rows judged, ${count(said.quarantined)} ${row.state === "aborted" ? "to be set aside, and none was: the checkpoint was aborted" : row.state === "open" || row.state === "held" ? "to be set aside" : "set aside"}, ${count(said.released)} let back in. ${said.why}`),
-    said.broken.length > 0 && table([
-      { head: "Rule that broke", cell: (rule) => rule.rule }, { head: "Severity", cell: (rule) => rule.severity }, { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
-      { head: "What was found", text: true, cell: (rule) => rule.why }, { head: "What follows", cell: (rule) => badge(rule.policy) }], said.broken),
-    later("Show the findings, with values", values));
+  return h(
+    "div",
+    {},
+    h(
+      "h3",
+      {},
+      name,
+      " ",
+      badge(said.outcome),
+      " ",
+      log,
+      said.answer &&
+        ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`,
+    ),
+    h(
+      "p",
+      {},
+      `${count(said.rows)} rows judged, ${count(said.quarantined)} ${row.state === "aborted" ? "to be set aside, and none was: the checkpoint was aborted" : row.state === "open" || row.state === "held" ? "to be set aside" : "set aside"}, ${count(said.released)} let back in. ${said.why}`,
+    ),
+    said.broken.length > 0 &&
+      table(
+        [
+          { head: "Rule that broke", cell: (rule) => rule.rule },
+          { head: "Severity", cell: (rule) => rule.severity },
+          { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
+          { head: "What was found", text: true, cell: (rule) => rule.why },
+          { head: "What follows", cell: (rule) => badge(rule.policy) },
+        ],
+        said.broken,
+      ),
+    later("Show the findings, with values", values),
+  );
 }
 
 function later(title, make) {
   const holder = h("div", {});
-  const button = h("button", { onclick: async () => {
-    button.disabled = true;
-    try {
-      holder.replaceChildren(await make());
-    } catch (error) {
-      holder.replaceChildren(h("p", { class: "said" }, error.message));
-      button.disabled = false;
-    }
-  } }, title);
+  const button = h(
+    "button",
+    {
+      onclick: async () => {
+        button.disabled = true;
+        try {
+          holder.replaceChildren(await make());
+        } catch (error) {
+          holder.replaceChildren(h("p", { class: "said" }, error.message));
+          button.disabled = false;
+        }
+      },
+    },
+    title,
+  );
   holder.append(button);
   return holder;
 }

@@ -40,16 +40,43 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
   const head = columns.map((column) => {
     const order = sorted && column.sort === sorted.by ? sorted.order : null;
     const inner = column.sort
-      ? h("button", { class: "sort", id: `sort-${column.sort}`, onclick: () => sorted.change(column.sort) },
-          column.head, order === "asc" ? " ▲" : order === "desc" ? " ▼" : "")
+      ? h(
+          "button",
+          { class: "sort", id: `sort-${column.sort}`, onclick: () => sorted.change(column.sort) },
+          column.head,
+          order === "asc" ? " ▲" : order === "desc" ? " ▼" : "",
+        )
       : column.head;
     const aria = order === "asc" ? "ascending" : order === "desc" ? "descending" : null;
     return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, inner);
   });
   const body = rows.map((row) =>
-    h("tr", {}, columns.map((column) => h("td", { class: column.right ? "right" : column.narrow ? "narrow" : column.text && "text", "data-head": stack && column.head }, column.cell(row)))));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
-    h("table", { class: stack && "stack" }, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+    h(
+      "tr",
+      {},
+      columns.map((column) =>
+        h(
+          "td",
+          {
+            class: column.right ? "right" : column.narrow ? "narrow" : column.text && "text",
+            "data-head": stack && column.head,
+          },
+          column.cell(row),
+        ),
+      ),
+    ),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
+    h(
+      "table",
+      { class: stack && "stack" },
+      caption && h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, head)),
+      h("tbody", {}, body),
+    ),
+  );
 }
 
 export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);
@@ -57,14 +84,40 @@ export const card = (title, ...children) => h("section", { class: "card" }, titl
 export function facts(pairs) {
   const told = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");
   if (!told.length) return h("p", { class: "quiet" }, "Nothing.");
-  return h("dl", {}, told.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    {},
+    told.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 const TONES = {
-  completed: "good", well: "good", pass: "good", resumed: "good",
-  aborted: "bad", failed: "bad", damaged: "bad", abort: "bad", troubled: "bad", skipping: "bad", "disk full": "bad", cancelled: "bad",
-  open: "busy", working: "busy", rollback: "info", new: "info", finished: "info",
-  held: "warn", hold: "warn", suspended: "warn", late: "warn", quarantine: "warn", unpublished: "warn",
-  passed: "warn", warn: "warn", stopped: "warn", orphaned: "warn",
+  completed: "good",
+  well: "good",
+  pass: "good",
+  resumed: "good",
+  aborted: "bad",
+  failed: "bad",
+  damaged: "bad",
+  abort: "bad",
+  troubled: "bad",
+  skipping: "bad",
+  "disk full": "bad",
+  cancelled: "bad",
+  open: "busy",
+  working: "busy",
+  rollback: "info",
+  new: "info",
+  finished: "info",
+  held: "warn",
+  hold: "warn",
+  suspended: "warn",
+  late: "warn",
+  quarantine: "warn",
+  unpublished: "warn",
+  passed: "warn",
+  warn: "warn",
+  stopped: "warn",
+  orphaned: "warn",
 };
 export const badge = (state) => (state ? h("span", { class: `badge ${TONES[state] ?? "plain"}` }, state) : "");

@@ -4,7 +4,8 @@ import { DECLARED } from "./measures.js";
 export const none = "–";
 const known = (value) => value !== null && value !== undefined;
 
-export const count = (value) => (known(value) ? Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 }) : none);
+export const count = (value) =>
+  known(value) ? Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 }) : none;
 
 export const rows = (value) => (value === 1 ? "1 row" : `${count(value)} rows`);
 
@@ -39,7 +40,12 @@ export const ago = (value) => (known(value) ? `${seconds(value)} ago` : none);
 
 // By name: label, how a value is shown, what it is. Declared in history/row.py.
 const shown = { s: seconds, bytes };
-export const MEASURES = Object.fromEntries(Object.entries(DECLARED).map(([name, [label, unit, help]]) => [name, [label, shown[unit] ?? count, help]]));
+export const MEASURES = Object.fromEntries(
+  Object.entries(DECLARED).map(([name, [label, unit, help]]) => [name, [label, shown[unit] ?? count, help]]),
+);
 
 // The durations of a checkpoint, as facts: all measures in seconds but the lag, which is event time's.
-export const durations = (row) => Object.entries(DECLARED).filter(([name, [, unit]]) => unit === "s" && name !== "lag_seconds").map(([name, [label]]) => [name === "seconds" ? "In all" : label, seconds(row[name])]);
+export const durations = (row) =>
+  Object.entries(DECLARED)
+    .filter(([name, [, unit]]) => unit === "s" && name !== "lag_seconds")
+    .map(([name, [label]]) => [name === "seconds" ? "In all" : label, seconds(row[name])]);

@@ -7,16 +7,32 @@ const [WIDE, HIGH, ACROSS, DOWN] = [178, 74, 214, 96];
 
 export async function graph({ dag }) {
   const data = await get(`${of(dag)}/graph`);
-  return { key: data, wait: 6000, draw: () => [
-    h("p", { class: "quiet" }, data.checkpoint ? ["Figures of checkpoint ", h("a", { href: `#/checkpoint/${data.checkpoint}` }, `#${data.checkpoint}`)] : "No checkpoint has completed yet."),
-    h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, drawing(data.parts, data.jobs))] };
+  return {
+    key: data,
+    wait: 6000,
+    draw: () => [
+      h(
+        "p",
+        { class: "quiet" },
+        data.checkpoint
+          ? ["Figures of checkpoint ", h("a", { href: `#/checkpoint/${data.checkpoint}` }, `#${data.checkpoint}`)]
+          : "No checkpoint has completed yet.",
+      ),
+      h(
+        "div",
+        { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" },
+        drawing(data.parts, data.jobs),
+      ),
+    ],
+  };
 }
 
 function drawing(parts, jobs) {
   const byName = new Map(parts.map((part) => [`${part.role === "sink" ? "sink " : ""}${part.name}`, part]));
   const depth = new Map();
   const deep = (part) => {
-    if (!depth.has(part)) depth.set(part, part.inputs.length ? 1 + Math.max(...part.inputs.map((name) => deep(byName.get(name)))) : 0);
+    if (!depth.has(part))
+      depth.set(part, part.inputs.length ? 1 + Math.max(...part.inputs.map((name) => deep(byName.get(name)))) : 0);
     return depth.get(part);
   };
   parts.forEach(deep);
@@ -38,27 +54,61 @@ function drawing(parts, jobs) {
   const width = 20 + ACROSS * (1 + Math.max(0, ...depth.values()));
   const height = 20 + DOWN * Math.max(1, ...filled.values());
   const at = (part) => ({ x: 10 + ACROSS * place.get(part).column, y: 10 + DOWN * place.get(part).row });
-  const edges = parts.flatMap((part) => part.inputs.map((name) => {
-    const [from, to] = [at(byName.get(name)), at(part)];
-    const [x1, y1, x2, y2] = [from.x + WIDE, from.y + HIGH / 2, to.x, to.y + HIGH / 2];
-    const bend = Math.max((x2 - x1) / 2, 24);
-    return s("path", { d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`, "marker-end": "url(#arrow)" });
-  }));
+  const edges = parts.flatMap((part) =>
+    part.inputs.map((name) => {
+      const [from, to] = [at(byName.get(name)), at(part)];
+      const [x1, y1, x2, y2] = [from.x + WIDE, from.y + HIGH / 2, to.x, to.y + HIGH / 2];
+      const bend = Math.max((x2 - x1) / 2, 24);
+      return s("path", {
+        d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`,
+        "marker-end": "url(#arrow)",
+      });
+    }),
+  );
   const boxes = parts.map((part) => {
     const { x, y } = at(part);
     const line = (text, dy, kind) => s("text", { x: x + 10, y: y + dy, class: kind }, cut(text));
-    return s("g", { class: part.role },
-      s("title", {}, `${part.role} ${part.name}`), s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }), line(part.name, 20),
-      line(`${part.role === part.kind ? part.role : `${part.role} · ${part.kind}`}${jobs.length > 1 && part.job ? ` · job ${part.job}` : ""}`, 37, "sub"), line(figures(part)[0], 52, "sub"), line(figures(part)[1], 66, "sub"));
+    return s(
+      "g",
+      { class: part.role },
+      s("title", {}, `${part.role} ${part.name}`),
+      s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }),
+      line(part.name, 20),
+      line(
+        `${part.role === part.kind ? part.role : `${part.role} · ${part.kind}`}${jobs.length > 1 && part.job ? ` · job ${part.job}` : ""}`,
+        37,
+        "sub",
+      ),
+      line(figures(part)[0], 52, "sub"),
+      line(figures(part)[1], 66, "sub"),
+    );
   });
-  const arrow = s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0,0 L8,4 L0,8" })));
+  const arrow = s(
+    "defs",
+    {},
+    s(
+      "marker",
+      { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+      s("path", { d: "M0,0 L8,4 L0,8" }),
+    ),
+  );
   return s("svg", { width, height, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
 }
 
 const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);
 
 function figures(part) {
-  const first = [part.summary, part.rows !== null && `${count(part.rows)} rows`, part.bytes !== null && bytes(part.bytes), part.verdict, part.quarantined ? `${count(part.quarantined)} set aside` : null];
-  const second = [part.seconds !== null && seconds(part.seconds), part.late ? `${count(part.late)} late` : null, part.watermark && `to ${time(part.watermark).slice(5, 16)}`];
+  const first = [
+    part.summary,
+    part.rows !== null && `${count(part.rows)} rows`,
+    part.bytes !== null && bytes(part.bytes),
+    part.verdict,
+    part.quarantined ? `${count(part.quarantined)} set aside` : null,
+  ];
+  const second = [
+    part.seconds !== null && seconds(part.seconds),
+    part.late ? `${count(part.late)} late` : null,
+    part.watermark && `to ${time(part.watermark).slice(5, 16)}`,
+  ];
   return [first, second].map((each) => each.filter(Boolean).join(" · "));
 }

@@ -7,7 +7,15 @@ const STATES = ["completed", "aborted", "open", "held", "rollback", "rolled back
 const chosen = new Set();
 
 export async function history({ dag, at, go }) {
-  const asked = { sort: "id", order: "desc", offset: "0", limit: "20", state: "", text: "", ...Object.fromEntries(at.query) };
+  const asked = {
+    sort: "id",
+    order: "desc",
+    offset: "0",
+    limit: "20",
+    state: "",
+    text: "",
+    ...Object.fromEntries(at.query),
+  };
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== ""));
   const page = await get(`${of(dag)}/checkpoints?${query}`);
   const change = (what) => go("history", { ...asked, offset: "0", ...what });
@@ -16,40 +24,148 @@ export async function history({ dag, at, go }) {
 
 function drawn(page, asked, change, go) {
   const [offset, limit] = [Number(asked.offset), Number(asked.limit)];
-  const select = (name, values, all) => h("select", { id: `select-${name}`, "aria-label": name, onchange: (event) => change({ [name]: event.target.value }) },
-    all && h("option", { value: "" }, all), values.map((value) => h("option", { value, selected: value === asked[name] }, name === "limit" ? `${value} per page` : value)));
+  const select = (name, values, all) =>
+    h(
+      "select",
+      { id: `select-${name}`, "aria-label": name, onchange: (event) => change({ [name]: event.target.value }) },
+      all && h("option", { value: "" }, all),
+      values.map((value) =>
+        h("option", { value, selected: value === asked[name] }, name === "limit" ? `${value} per page` : value),
+      ),
+    );
   const sort = (by) => change({ sort: by, order: asked.sort === by && asked.order === "desc" ? "asc" : "desc" });
-  const comparing = h("button", { id: "compare", disabled: chosen.size !== 2, onclick: () => { const [before, after] = [...chosen].sort((a, b) => a - b); go("compare", { before, after }); } }, "Compare two");
-  const tick = (row) => h("input", { type: "checkbox", id: `pick-${row.id}`, "aria-label": `choose checkpoint ${row.id}`, checked: chosen.has(row.id),
-    onchange: (event) => { event.target.checked ? chosen.add(row.id) : chosen.delete(row.id); comparing.disabled = chosen.size !== 2; } });
+  const comparing = h(
+    "button",
+    {
+      id: "compare",
+      disabled: chosen.size !== 2,
+      onclick: () => {
+        const [before, after] = [...chosen].sort((a, b) => a - b);
+        go("compare", { before, after });
+      },
+    },
+    "Compare two",
+  );
+  const tick = (row) =>
+    h("input", {
+      type: "checkbox",
+      id: `pick-${row.id}`,
+      "aria-label": `choose checkpoint ${row.id}`,
+      checked: chosen.has(row.id),
+      onchange: (event) => {
+        if (event.target.checked) chosen.add(row.id);
+        else chosen.delete(row.id);
+        comparing.disabled = chosen.size !== 2;
+      },
+    });
   // What no row here has needs no column.
-  const some = (name, column) => (page.checkpoints.some((row) => row[name] !== null && row[name] !== "") ? [column] : []);
+  const some = (name, column) =>
+    page.checkpoints.some((row) => row[name] !== null && row[name] !== "") ? [column] : [];
   return [
-    h("div", { class: "bar" },
-      h("input", { id: "filter", type: "search", placeholder: "run, reason, number", value: asked.text, "aria-label": "filter", onchange: (event) => change({ text: event.target.value }) }),
-      select("state", STATES, "all states"), select("limit", ["20", "50", "100", "200"]), comparing,
-      h("span", { class: "quiet" }, `${count(page.total)} in all`)),
-    page.problem && h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${page.problem}`),
-    table([
-      { head: "", narrow: true, cell: tick },
-      { head: "ID", sort: "id", right: true, cell: (row) => h("a", { href: `#/checkpoint/${row.id}`, id: `row-${row.id}` }, `#${row.id}`) },
-      { head: "State", sort: "state", cell: (row) => [badge(row.state), row.undone_by && h("span", { class: "quiet small" }, ` by #${row.undone_by}`)] },
-      ...some("why", { head: "Why", text: true, sort: "reason", cell: (row) => h("div", { class: "brief", title: row.why }, row.reason && h("b", {}, row.reason), row.reason && row.why && ": ", row.why) }),
-      { head: "Triggered (UTC)", sort: "planned", cell: (row) => h("span", { title: row.run, class: "nowrap" }, time(row.planned)) },
-      { head: "Duration", sort: "seconds", right: true, cell: (row) => seconds(row.seconds) },
-      { head: "Start delay", sort: "delay_seconds", right: true, cell: (row) => seconds(row.delay_seconds) },
-      { head: "Acks", sort: "acked", right: true, cell: (row) => (row.jobs ? `${row.acked}/${row.jobs}` : none) },
-      ...some("rows_in", { head: "Rows in", sort: "rows_in", right: true, cell: (row) => count(row.rows_in) }),
-      { head: "Rows out", sort: "rows_out", right: true, cell: (row) => count(row.rows_out) },
-      ...some("late", { head: "Late", sort: "late", right: true, cell: (row) => count(row.late) }),
-      ...some("quarantined", { head: "Quarantined", sort: "quarantined", right: true, cell: (row) => count(row.quarantined) }),
-      ...some("state_bytes", { head: "State (delta)", sort: "state_bytes", right: true, cell: (row) => (row.state_bytes === null ? none : `${bytes(row.state_bytes)} (${bytes(row.state_delta)})`) }),
-      ...some("lag_seconds", { head: "Lag", sort: "lag_seconds", right: true, cell: (row) => seconds(row.lag_seconds) }),
-      ...some("verdict", { head: "Gates", sort: "verdict", cell: (row) => badge(row.verdict) }),
-    ], page.checkpoints, { empty: asked.text || asked.state ? "No checkpoint is like that." : "No checkpoint yet. The first run makes one.", sorted: { by: asked.sort, order: asked.order, change: sort } }),
-    h("div", { class: "bar" },
-      h("button", { id: "previous-page", disabled: offset === 0, onclick: () => change({ offset: Math.max(offset - limit, 0) }) }, "‹ Newer (p)"),
-      h("span", { class: "quiet" }, page.total ? `${count(offset + 1)}–${count(Math.min(offset + limit, page.total))}` : ""),
-      h("button", { id: "next-page", disabled: offset + limit >= page.total, onclick: () => change({ offset: offset + limit }) }, "Older (n) ›")),
+    h(
+      "div",
+      { class: "bar" },
+      h("input", {
+        id: "filter",
+        type: "search",
+        placeholder: "run, reason, number",
+        value: asked.text,
+        "aria-label": "filter",
+        onchange: (event) => change({ text: event.target.value }),
+      }),
+      select("state", STATES, "all states"),
+      select("limit", ["20", "50", "100", "200"]),
+      comparing,
+      h("span", { class: "quiet" }, `${count(page.total)} in all`),
+    ),
+    page.problem &&
+      h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${page.problem}`),
+    table(
+      [
+        { head: "", narrow: true, cell: tick },
+        {
+          head: "ID",
+          sort: "id",
+          right: true,
+          cell: (row) => h("a", { href: `#/checkpoint/${row.id}`, id: `row-${row.id}` }, `#${row.id}`),
+        },
+        {
+          head: "State",
+          sort: "state",
+          cell: (row) => [
+            badge(row.state),
+            row.undone_by && h("span", { class: "quiet small" }, ` by #${row.undone_by}`),
+          ],
+        },
+        ...some("why", {
+          head: "Why",
+          text: true,
+          sort: "reason",
+          cell: (row) =>
+            h(
+              "div",
+              { class: "brief", title: row.why },
+              row.reason && h("b", {}, row.reason),
+              row.reason && row.why && ": ",
+              row.why,
+            ),
+        }),
+        {
+          head: "Triggered (UTC)",
+          sort: "planned",
+          cell: (row) => h("span", { title: row.run, class: "nowrap" }, time(row.planned)),
+        },
+        { head: "Duration", sort: "seconds", right: true, cell: (row) => seconds(row.seconds) },
+        { head: "Start delay", sort: "delay_seconds", right: true, cell: (row) => seconds(row.delay_seconds) },
+        { head: "Acks", sort: "acked", right: true, cell: (row) => (row.jobs ? `${row.acked}/${row.jobs}` : none) },
+        ...some("rows_in", { head: "Rows in", sort: "rows_in", right: true, cell: (row) => count(row.rows_in) }),
+        { head: "Rows out", sort: "rows_out", right: true, cell: (row) => count(row.rows_out) },
+        ...some("late", { head: "Late", sort: "late", right: true, cell: (row) => count(row.late) }),
+        ...some("quarantined", {
+          head: "Quarantined",
+          sort: "quarantined",
+          right: true,
+          cell: (row) => count(row.quarantined),
+        }),
+        ...some("state_bytes", {
+          head: "State (delta)",
+          sort: "state_bytes",
+          right: true,
+          cell: (row) => (row.state_bytes === null ? none : `${bytes(row.state_bytes)} (${bytes(row.state_delta)})`),
+        }),
+        ...some("lag_seconds", {
+          head: "Lag",
+          sort: "lag_seconds",
+          right: true,
+          cell: (row) => seconds(row.lag_seconds),
+        }),
+        ...some("verdict", { head: "Gates", sort: "verdict", cell: (row) => badge(row.verdict) }),
+      ],
+      page.checkpoints,
+      {
+        empty:
+          asked.text || asked.state ? "No checkpoint is like that." : "No checkpoint yet. The first run makes one.",
+        sorted: { by: asked.sort, order: asked.order, change: sort },
+      },
+    ),
+    h(
+      "div",
+      { class: "bar" },
+      h(
+        "button",
+        { id: "previous-page", disabled: offset === 0, onclick: () => change({ offset: Math.max(offset - limit, 0) }) },
+        "‹ Newer (p)",
+      ),
+      h(
+        "span",
+        { class: "quiet" },
+        page.total ? `${count(offset + 1)}–${count(Math.min(offset + limit, page.total))}` : "",
+      ),
+      h(
+        "button",
+        { id: "next-page", disabled: offset + limit >= page.total, onclick: () => change({ offset: offset + limit }) },
+        "Older (n) ›",
+      ),
+    ),
   ];
 }

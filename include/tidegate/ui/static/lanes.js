@@ -16,23 +16,55 @@ export function lanes(row, now) {
   };
   const job = ([name, told]) => {
     const acked = moment(told.acked);
-    const writing = Object.entries(told.seconds).filter(([step]) => WRITES.test(step)).reduce((sum, [, value]) => sum + value, 0);
+    const writing = Object.entries(told.seconds)
+      .filter(([step]) => WRITES.test(step))
+      .reduce((sum, [, value]) => sum + value, 0);
     const began = moment(told.started) ?? acked - Object.values(told.seconds).reduce((sum, value) => sum + value, 0);
-    return lane(name, false,
+    return lane(
+      name,
+      false,
       part(begin, began, "wait-part", `waited ${seconds(began - begin)}`),
       part(began, acked - writing, "process-part", `computed ${seconds(acked - writing - began)}`),
-      part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(told.acked)}`));
+      part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(told.acked)}`),
+    );
   };
   const missing = (name) => lane(name, true, row.decided === null && part(begin, end, "process-part", "no ack yet"));
-  const passed = Object.keys(row.details.behind ?? {}).filter((name) => !(name in row.details.jobs)).map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint went past it")));
+  const passed = Object.keys(row.details.behind ?? {})
+    .filter((name) => !(name in row.details.jobs))
+    .map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint went past it")));
   const decided = moment(row.decided);
-  return h("div", { class: "lanes" },
-    Object.entries(row.details.jobs).map(job), row.details.missing.map(missing), passed,
-    decided && lane("decide, publish", false, part(begin, decided, "wait-part", `decided at ${clock(row.decided)}`), part(decided, moment(row.published) ?? decided, "done-part", `published at ${clock(row.published)}`)),
-    h("p", { class: "quiet small" }, `${clock(row.planned)} to ${clock(row.published ?? row.decided ?? now)} UTC`,
-      [["wait-part", "waiting"], ["process-part", "computing"], ["stage-part", "staging"], ["done-part", "publishing"]].map(([kind, title]) => [h("span", { class: `key ${kind}` }), title])));
+  return h(
+    "div",
+    { class: "lanes" },
+    Object.entries(row.details.jobs).map(job),
+    row.details.missing.map(missing),
+    passed,
+    decided &&
+      lane(
+        "decide, publish",
+        false,
+        part(begin, decided, "wait-part", `decided at ${clock(row.decided)}`),
+        part(decided, moment(row.published) ?? decided, "done-part", `published at ${clock(row.published)}`),
+      ),
+    h(
+      "p",
+      { class: "quiet small" },
+      `${clock(row.planned)} to ${clock(row.published ?? row.decided ?? now)} UTC`,
+      [
+        ["wait-part", "waiting"],
+        ["process-part", "computing"],
+        ["stage-part", "staging"],
+        ["done-part", "publishing"],
+      ].map(([kind, title]) => [h("span", { class: `key ${kind}` }), title]),
+    ),
+  );
 }
 
 function lane(name, busy, ...parts) {
-  return h("div", { class: "lane" }, h("span", { class: "name", title: name }, name), h("div", { class: `track ${busy ? "busy" : ""}` }, parts));
+  return h(
+    "div",
+    { class: "lane" },
+    h("span", { class: "name", title: name }, name),
+    h("div", { class: `track ${busy ? "busy" : ""}` }, parts),
+  );
 }

@@ -6,14 +6,48 @@ import { ago, count, none, seconds } from "./format.js";
 export function pipelines(data) {
   const worst = (row) => (row.good ? 1 : 0);
   const rows = [...data.pipelines].sort((a, b) => worst(a) - worst(b) || a.pipeline.localeCompare(b.pipeline));
-  return table([
-    { head: "Pipeline", cell: (row) => outside(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`, row.pipeline, `pipeline-${row.dag}`) },
-    { head: "State", cell: (row) => badge(row.state) },
-    { head: "What is to be known", text: true, cell: (row) => [row.good ? row.said : row.cause || row.said, !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0])] },
-    { head: "Last completed", right: true, cell: (row) => (row.last_completed ? [h("a", { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` }, `#${row.last_completed.id}`), ` ${ago(row.age_seconds)}`] : none) },
-    { head: "Took", right: true, cell: (row) => seconds(row.last_completed?.seconds) },
-    { head: "Failed since", right: true, cell: (row) => count(row.failures) },
-    { head: "Lag", right: true, title: "how far event time was behind the clock", cell: (row) => seconds(row.lag_seconds) },
-    { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
-  ], rows, { empty: "No pipeline that you may see has been parsed by Airflow yet.", stack: true });
+  return table(
+    [
+      {
+        head: "Pipeline",
+        cell: (row) =>
+          outside(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`, row.pipeline, `pipeline-${row.dag}`),
+      },
+      { head: "State", cell: (row) => badge(row.state) },
+      {
+        head: "What is to be known",
+        text: true,
+        cell: (row) => [
+          row.good ? row.said : row.cause || row.said,
+          !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0]),
+        ],
+      },
+      {
+        head: "Last completed",
+        right: true,
+        cell: (row) =>
+          row.last_completed
+            ? [
+                h(
+                  "a",
+                  { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` },
+                  `#${row.last_completed.id}`,
+                ),
+                ` ${ago(row.age_seconds)}`,
+              ]
+            : none,
+      },
+      { head: "Took", right: true, cell: (row) => seconds(row.last_completed?.seconds) },
+      { head: "Failed since", right: true, cell: (row) => count(row.failures) },
+      {
+        head: "Lag",
+        right: true,
+        title: "how far event time was behind the clock",
+        cell: (row) => seconds(row.lag_seconds),
+      },
+      { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
+    ],
+    rows,
+    { empty: "No pipeline that you may see has been parsed by Airflow yet.", stack: true },
+  );
 }

@@ -3,37 +3,110 @@ import { get, of } from "./api.js";
 import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
 
-const SHOWN = ["seconds", "delay_seconds", "rows_in", "rate", "rows_out", "state_bytes", "lag_seconds", "publish_seconds", "late", "quarantined"];
+const SHOWN = [
+  "seconds",
+  "delay_seconds",
+  "rows_in",
+  "rate",
+  "rows_out",
+  "state_bytes",
+  "lag_seconds",
+  "publish_seconds",
+  "late",
+  "quarantined",
+];
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 150, 58, 18];
 
 export async function plots({ dag, at, go }) {
   const limit = at.query.get("limit") ?? "200";
   const query = new URLSearchParams([["limit", limit], ...SHOWN.map((name) => ["name", name])]);
   const data = await get(`${of(dag)}/plots?${query}`);
-  const choice = h("select", { id: "limit", "aria-label": "how many", onchange: (event) => go("plots", { limit: event.target.value }) },
-    ["50", "200", "500", "2000"].map((value) => h("option", { value, selected: value === limit }, `the last ${value}`)));
+  const choice = h(
+    "select",
+    { id: "limit", "aria-label": "how many", onchange: (event) => go("plots", { limit: event.target.value }) },
+    ["50", "200", "500", "2000"].map((value) => h("option", { value, selected: value === limit }, `the last ${value}`)),
+  );
   const failed = data.state.filter((state) => state === "aborted").length;
-  return { key: data, wait: 6000, draw: () => [
-    h("div", { class: "bar" }, choice, h("span", { class: "quiet" }, `${data.id.length} entries, ${failed} failed`)),
-    h("div", { class: "grid plots" }, SHOWN.filter((name) => data[name].some((value) => value !== null)).map((name) => card(MEASURES[name][0], h("div", { class: "plot" }, drawn(data, name)), values(data, name))))] };
+  return {
+    key: data,
+    wait: 6000,
+    draw: () => [
+      h("div", { class: "bar" }, choice, h("span", { class: "quiet" }, `${data.id.length} entries, ${failed} failed`)),
+      h(
+        "div",
+        { class: "grid plots" },
+        SHOWN.filter((name) => data[name].some((value) => value !== null)).map((name) =>
+          card(MEASURES[name][0], h("div", { class: "plot" }, drawn(data, name)), values(data, name)),
+        ),
+      ),
+    ],
+  };
 }
 
 function drawn(data, name) {
   const show = MEASURES[name][1];
-  const known = data[name].map((value, place) => ({ place, value, id: data.id[place] })).filter(({ value }) => value !== null);
+  const known = data[name]
+    .map((value, place) => ({ place, value, id: data.id[place] }))
+    .filter(({ value }) => value !== null);
   const top = Math.max(...known.map(({ value }) => value), 0) || 1;
   const x = (place) => LEFT + ((WIDTH - LEFT - 8) * place) / Math.max(data.id.length - 1, 1);
   const y = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - Math.max(value, 0) / top);
-  const line = known.map(({ place, value }, number) => `${number ? "L" : "M"}${x(place).toFixed(1)},${y(value).toFixed(1)}`).join("");
-  const failures = data.state.map((state, place) => state === "aborted" && s("line", { class: "failed", x1: x(place), x2: x(place), y1: 8, y2: HEIGHT - BOTTOM }, s("title", {}, `#${data.id[place]} failed`)));
-  const dots = known.length <= 120 && known.map(({ place, value, id }) => s("circle", { class: "dot", cx: x(place), cy: y(value), r: 2.4 }, s("title", {}, `#${id}: ${show(value)}, ${time(data.planned[place])}`)));
-  const ticks = [0, top / 2, top].map((value) => [s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }), s("text", { x: LEFT - 6, y: y(value) + 3, "text-anchor": "end" }, show(value))]);
-  const ends = [s("text", { x: LEFT, y: HEIGHT - 4 }, `#${data.id[0]}`), s("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, `#${data.id.at(-1)}`)];
-  return s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": MEASURES[name][0] }, ticks, failures, s("path", { class: "line", d: line }), dots, ends);
+  const line = known
+    .map(({ place, value }, number) => `${number ? "L" : "M"}${x(place).toFixed(1)},${y(value).toFixed(1)}`)
+    .join("");
+  const failures = data.state.map(
+    (state, place) =>
+      state === "aborted" &&
+      s(
+        "line",
+        { class: "failed", x1: x(place), x2: x(place), y1: 8, y2: HEIGHT - BOTTOM },
+        s("title", {}, `#${data.id[place]} failed`),
+      ),
+  );
+  const dots =
+    known.length <= 120 &&
+    known.map(({ place, value, id }) =>
+      s(
+        "circle",
+        { class: "dot", cx: x(place), cy: y(value), r: 2.4 },
+        s("title", {}, `#${id}: ${show(value)}, ${time(data.planned[place])}`),
+      ),
+    );
+  const ticks = [0, top / 2, top].map((value) => [
+    s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }),
+    s("text", { x: LEFT - 6, y: y(value) + 3, "text-anchor": "end" }, show(value)),
+  ]);
+  const ends = [
+    s("text", { x: LEFT, y: HEIGHT - 4 }, `#${data.id[0]}`),
+    s("text", { x: WIDTH - 8, y: HEIGHT - 4, "text-anchor": "end" }, `#${data.id.at(-1)}`),
+  ];
+  return s(
+    "svg",
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": MEASURES[name][0] },
+    ticks,
+    failures,
+    s("path", { class: "line", d: line }),
+    dots,
+    ends,
+  );
 }
 
 function values(data, name) {
-  const rows = data.id.map((id, place) => ({ id, value: data[name][place], state: data.state[place] })).slice(-50).reverse();
-  return h("details", {}, h("summary", { class: "quiet small" }, "as numbers"), table([
-    { head: "ID", cell: (row) => h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`) }, { head: "State", cell: (row) => row.state }, { head: MEASURES[name][0], right: true, cell: (row) => MEASURES[name][1](row.value) }], rows));
+  const rows = data.id
+    .map((id, place) => ({ id, value: data[name][place], state: data.state[place] }))
+    .slice(-50)
+    .reverse();
+  return h(
+    "details",
+    {},
+    h("summary", { class: "quiet small" }, "as numbers"),
+    table(
+      [
+        { head: "ID", cell: (row) => h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`) },
+        { head: "State", cell: (row) => row.state },
+        { head: MEASURES[name][0], right: true, cell: (row) => MEASURES[name][1](row.value) },
+      ],
+      rows,
+    ),
+  );
 }

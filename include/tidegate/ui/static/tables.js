@@ -9,59 +9,204 @@ export async function summary({ dag, at, go }) {
   const query = begin ? `?since=${encodeURIComponent(new Date(Date.now() - begin * 1000).toISOString())}` : "";
   const data = await get(`${of(dag)}/summary${query}`);
   const rows = Object.entries(data.measures).filter(([name]) => name in MEASURES);
-  const cell = (key) => ([name, told]) => (told ? MEASURES[name][1](told[key]) : none);
-  const names = [["min", "Min"], ["avg", "Avg"], ["p50", "p50"], ["p90", "p90"], ["p95", "p95"], ["p99", "p99"], ["max", "Max"]];
-  const choice = h("select", { id: "since", "aria-label": "since when", onchange: (event) => go("summary", { since: event.target.value }) },
-    [["", "all completed checkpoints"], ["hour", "of the last hour"], ["day", "of the last day"], ["week", "of the last week"]].map(([value, title]) => h("option", { value, selected: value === since }, title)));
-  return { key: data, draw: () => [h("div", { class: "bar" }, choice), card("", table([
-    { head: "Measure", cell: ([name]) => [MEASURES[name][0], h("div", { class: "quiet small wide" }, MEASURES[name][2])] },
-    ...names.map(([key, head]) => ({ head, right: true, cell: cell(key) })),
-    { head: "Of", right: true, cell: ([, told]) => told?.count ?? none }], rows))] };
+  const cell =
+    (key) =>
+    ([name, told]) =>
+      told ? MEASURES[name][1](told[key]) : none;
+  const names = [
+    ["min", "Min"],
+    ["avg", "Avg"],
+    ["p50", "p50"],
+    ["p90", "p90"],
+    ["p95", "p95"],
+    ["p99", "p99"],
+    ["max", "Max"],
+  ];
+  const choice = h(
+    "select",
+    { id: "since", "aria-label": "since when", onchange: (event) => go("summary", { since: event.target.value }) },
+    [
+      ["", "all completed checkpoints"],
+      ["hour", "of the last hour"],
+      ["day", "of the last day"],
+      ["week", "of the last week"],
+    ].map(([value, title]) => h("option", { value, selected: value === since }, title)),
+  );
+  return {
+    key: data,
+    draw: () => [
+      h("div", { class: "bar" }, choice),
+      card(
+        "",
+        table(
+          [
+            {
+              head: "Measure",
+              cell: ([name]) => [MEASURES[name][0], h("div", { class: "quiet small wide" }, MEASURES[name][2])],
+            },
+            ...names.map(([key, head]) => ({ head, right: true, cell: cell(key) })),
+            { head: "Of", right: true, cell: ([, told]) => told?.count ?? none },
+          ],
+          rows,
+        ),
+      ),
+    ],
+  };
 }
 
 export async function configuration({ dag }) {
   const data = await get(`${of(dag)}/configuration`);
-  return { key: data, wait: 30000, draw: () => [
-    h("p", { class: "quiet" }, "As Airflow has read the DAG last. Ledger: ", h("code", {}, data.root)),
-    card("", table([
-      { head: "Setting", cell: (row) => h("code", {}, row.key) }, { head: "Value", cell: (row) => h("b", {}, row.value || none) }, { head: "From", cell: (row) => row.origin },
-      { head: "In the last checkpoint", cell: (row) => (row.used === null ? none : row.used === row.value ? h("span", { class: "quiet" }, "the same") : h("b", {}, row.used)) }], data.settings, { stack: true }))] };
+  return {
+    key: data,
+    wait: 30000,
+    draw: () => [
+      h("p", { class: "quiet" }, "As Airflow has read the DAG last. Ledger: ", h("code", {}, data.root)),
+      card(
+        "",
+        table(
+          [
+            { head: "Setting", cell: (row) => h("code", {}, row.key) },
+            { head: "Value", cell: (row) => h("b", {}, row.value || none) },
+            { head: "From", cell: (row) => row.origin },
+            {
+              head: "In the last checkpoint",
+              cell: (row) =>
+                row.used === null
+                  ? none
+                  : row.used === row.value
+                    ? h("span", { class: "quiet" }, "the same")
+                    : h("b", {}, row.used),
+            },
+          ],
+          data.settings,
+          { stack: true },
+        ),
+      ),
+    ],
+  };
 }
 
 export async function audit({ dag }) {
   const data = await get(`${of(dag)}/audit`);
-  return { key: data, wait: 5000, draw: () => [card("What people have done from these pages", table([
-    { head: "At (UTC)", cell: (row) => time(row.at) }, { head: "Who", cell: (row) => row.by }, { head: "What", cell: (row) => row.action }, { head: "With", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
-    { head: "Came of it", cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told] }], data.acts, { empty: "Nobody has done anything from here yet.", stack: true }))] };
+  return {
+    key: data,
+    wait: 5000,
+    draw: () => [
+      card(
+        "What people have done from these pages",
+        table(
+          [
+            { head: "At (UTC)", cell: (row) => time(row.at) },
+            { head: "Who", cell: (row) => row.by },
+            { head: "What", cell: (row) => row.action },
+            { head: "With", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
+            {
+              head: "Came of it",
+              cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told],
+            },
+          ],
+          data.acts,
+          { empty: "Nobody has done anything from here yet.", stack: true },
+        ),
+      ),
+    ],
+  };
 }
 
 export async function compare({ dag, at, go }) {
   const [before, after] = [at.query.get("before"), at.query.get("after")];
-  const field = (name, value) => h("label", {}, name, h("input", { id: `compare-${name}`, type: "number", min: "1", value: value ?? "", size: "8" }));
-  const form = () => h("div", { class: "bar" }, field("before", before), field("after", after),
-    h("button", { class: "main", id: "compare-go", onclick: () => go("compare", { before: document.getElementById("compare-before").value, after: document.getElementById("compare-after").value }) }, "Compare"));
-  if (!before || !after) return { key: null, wait: 0, draw: () => [form(), h("p", { class: "quiet" }, "Two checkpoints, by their numbers; or tick two in the history.")] };
+  const field = (name, value) =>
+    h(
+      "label",
+      {},
+      name,
+      h("input", { id: `compare-${name}`, type: "number", min: "1", value: value ?? "", size: "8" }),
+    );
+  const form = () =>
+    h(
+      "div",
+      { class: "bar" },
+      field("before", before),
+      field("after", after),
+      h(
+        "button",
+        {
+          class: "main",
+          id: "compare-go",
+          onclick: () =>
+            go("compare", {
+              before: document.getElementById("compare-before").value,
+              after: document.getElementById("compare-after").value,
+            }),
+        },
+        "Compare",
+      ),
+    );
+  if (!before || !after)
+    return {
+      key: null,
+      wait: 0,
+      draw: () => [
+        form(),
+        h("p", { class: "quiet" }, "Two checkpoints, by their numbers; or tick two in the history."),
+      ],
+    };
   const data = await get(`${of(dag)}/compare?before=${encodeURIComponent(before)}&after=${encodeURIComponent(after)}`);
   return { key: data, wait: 0, draw: () => [form(), ...compared(data)] };
 }
 
 function compared(data) {
   const changed = ([, pair]) => JSON.stringify(pair.before) !== JSON.stringify(pair.after);
-  const measures = Object.entries(data.measures).filter(([name, pair]) => name in MEASURES && (pair.before !== null || pair.after !== null));
+  const measures = Object.entries(data.measures).filter(
+    ([name, pair]) => name in MEASURES && (pair.before !== null || pair.after !== null),
+  );
   const head = (row) => h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`, " ", badge(row.state));
-  const pairs = (title, rows, show) => rows.length > 0 && card(title, table([
-    { head: "", cell: ([name]) => name }, { head: head(data.before), cell: ([, pair]) => h("code", {}, show(pair.before)) }, { head: head(data.after), cell: ([, pair]) => h("code", {}, show(pair.after)) }], rows));
-  const text = (value) => (value === null || value === undefined ? none : typeof value === "string" ? value : JSON.stringify(value));
+  const pairs = (title, rows, show) =>
+    rows.length > 0 &&
+    card(
+      title,
+      table(
+        [
+          { head: "", cell: ([name]) => name },
+          { head: head(data.before), cell: ([, pair]) => h("code", {}, show(pair.before)) },
+          { head: head(data.after), cell: ([, pair]) => h("code", {}, show(pair.after)) },
+        ],
+        rows,
+      ),
+    );
+  const text = (value) =>
+    value === null || value === undefined ? none : typeof value === "string" ? value : JSON.stringify(value);
   return [
-    card("Measures", table([
-      { head: "", cell: ([name]) => MEASURES[name][0] }, { head: head(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) }, { head: head(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
-      { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) }], measures)),
-    pairs("Where sources stood", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
-    pairs("Tables", Object.entries(data.tables).filter(changed), (at) => (at ? `version ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}` : none)),
-    pairs("State", Object.entries(data.states).filter(changed), (size) => (size ? `${size.rows} rows, ${size.bytes} bytes` : none)),
-    pairs("Gates", Object.entries(data.gates).filter(changed), (said) => (said ? `${said.outcome}: ${said.rows} rows, ${said.quarantined} set aside` : none)),
+    card(
+      "Measures",
+      table(
+        [
+          { head: "", cell: ([name]) => MEASURES[name][0] },
+          { head: head(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
+          { head: head(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
+          { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) },
+        ],
+        measures,
+      ),
+    ),
+    pairs("Where sources stood", Object.entries(data.sources).filter(changed), (part) =>
+      text(part?.end ?? part?.summary),
+    ),
+    pairs("Tables", Object.entries(data.tables).filter(changed), (at) =>
+      at ? `version ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}` : none,
+    ),
+    pairs("State", Object.entries(data.states).filter(changed), (size) =>
+      size ? `${size.rows} rows, ${size.bytes} bytes` : none,
+    ),
+    pairs("Gates", Object.entries(data.gates).filter(changed), (said) =>
+      said ? `${said.outcome}: ${said.rows} rows, ${said.quarantined} set aside` : none,
+    ),
     pairs("Settings", Object.entries(data.settings), text),
-    h("p", {}, data.code_changed ? "The pipeline's code has changed between them." : "Both were made by the same code."),
+    h(
+      "p",
+      {},
+      data.code_changed ? "The pipeline's code has changed between them." : "Both were made by the same code.",
+    ),
   ];
 }
 
