@@ -168,7 +168,7 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         frame = self._with_own(changes, F.col(DELETED) if deletes else F.lit(False))
-        schema = self._fitting(frame)
+        schema = self._checked_schema(frame)
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, frame, keep_own=deletes)
 
@@ -182,7 +182,7 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
-        schema = self._fitting(frame)
+        schema = self._checked_schema(frame)
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
             return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
         types = {field.name: field.dataType for field in frame.schema}
@@ -209,7 +209,7 @@ class KeyedState:
         end, weight = F.col(quoted(ending.start)).alias(ending.end), [ending.weight] if ending.weight else []
         frame = self._with_own(rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight])), F.lit(False))
         like = frame.drop(*weight) if weight else frame
-        schema = self._fitting(like)
+        schema = self._checked_schema(like)
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
         files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
@@ -257,7 +257,7 @@ class KeyedState:
             self._read([file.file for file in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
         )
 
-    def _fitting(self, frame: DataFrame) -> Json:
+    def _checked_schema(self, frame: DataFrame) -> Json:
         """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         problems = schema_problems(schema, ())
@@ -303,11 +303,11 @@ class KeyedState:
         checkpoint.
         """
         folder, by_workers = self._folder(name), self._by_workers(schema)
-        with self._split(frame.drop(*fixed) if by_workers else frame) as (rows, _):
+        with self._split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
             ordered, path = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location.full(folder)
             if not by_workers:
-                return self._staged(folder, schema, write_files(ordered, schema, path, ()))
-            return self._staged(
+                return self._stage_files(folder, schema, write_files(ordered, schema, path, ()))
+            return self._stage_files(
                 folder, schema, workers.write_runs(ordered, workers.layout_of(schema, self.keys), path, fixed)
             )
 
@@ -325,7 +325,7 @@ class KeyedState:
         worker_columns = [CHECKPOINT, DELETED, TOUCHED, *fixed] + (
             [ending.end] if ending else []
         )  # told to workers below
-        with self._split(frame.drop(*worker_columns)) as (rows, count):
+        with self._split_by_group(frame.drop(*worker_columns)) as (rows, count):
             plan = MergePlan(
                 layout=workers.layout_of(schema, self.keys),
                 ops=dict(ops),
@@ -342,7 +342,7 @@ class KeyedState:
                 aside=location.full(f"{folder}-given"),
             )
             outcome = workers.run(plan, rows)
-        files = self._staged(folder, schema, outcome.files)
+        files = self._stage_files(folder, schema, outcome.files)
         for number, names in outcome.replaced.items():
             self._replace(batches[number].files, [file for file in files if file.name in names])
         return [file for file in files if file.name in outcome.added], outcome
@@ -352,7 +352,7 @@ class KeyedState:
         return min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
 
     @contextlib.contextmanager
-    def _split(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    def _split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups: into as many partitions as possible, but few rows into few."""
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
@@ -361,7 +361,7 @@ class KeyedState:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
-    def _staged(self, folder: str, schema: Json, written: int | Mapping[str, int] | None) -> list[StateFile]:
+    def _stage_files(self, folder: str, schema: Json, written: int | Mapping[str, int] | None) -> list[StateFile]:
         """Return the files in the folder, durable once the state is finished.
 
         Workers' files that they have not named are removed: those are of lost attempts.
@@ -383,7 +383,7 @@ class KeyedState:
         if self._columns is None:
             return None
         for batch in self._batches():
-            self._replace(batch.files, self._merged(batch))
+            self._replace(batch.files, self._compact(batch))
         self.syncing.finish()
         return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
 
@@ -409,7 +409,7 @@ class KeyedState:
         paths = {file.file.path for file in old}
         self._files = [file for file in self._files if file.file.path not in paths] + list(replacements)
 
-    def _merged(self, batch: Compaction) -> list[StateFile]:
+    def _compact(self, batch: Compaction) -> list[StateFile]:
         """Write one run in place of several."""
         assert self.base is not None
         rows = self._read([file.file for file in batch.files], self.base.columns)

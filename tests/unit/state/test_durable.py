@@ -36,7 +36,7 @@ def written(folder: Path) -> KeyedState:
     rows = {GROUP: pa.array([1], pa.int32()), CHECKPOINT: [1], DELETED: [False], "k": [7]}
     (folder / "a1/put-1").mkdir(parents=True)
     pq.write_table(pa.table(rows), folder / "a1/put-1/part.parquet")
-    state._added += state._staged("a1/put-1", SCHEMA, {"part.parquet": 1})
+    state._added += state._stage_files("a1/put-1", SCHEMA, {"part.parquet": 1})
     state._columns = SCHEMA
     return state
 

@@ -184,7 +184,7 @@ class Process(Operator):
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.keep(ready)
-        results = context.stage(self._called(rows, self._wanted(rows, context), context))
+        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), context))
         self._put(results, context)
         fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
         return {"": results.where("_kind = 0").selectExpr(*fields), **late}
@@ -207,7 +207,7 @@ class Process(Operator):
         timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
         timers.put(timed, deletes=True)
 
-    def _wanted(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
+    def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
         """Return every key that the function is called for, with its state and timers."""
         from pyspark.sql import functions as F
 
@@ -225,13 +225,13 @@ class Process(Operator):
             kinds = dict(called_keys.dtypes)
             like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *declared])
             stored = recalled(states, stored, like, context)
-        with_state = self._with(called_keys, stored, {column.name: column.type for column in declared})
+        with_state = self._join_state(called_keys, stored, {column.name: column.type for column in declared})
         found_timers = timers.of(called_keys)
         if found_timers is not None:
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
-        return self._with(with_state, found_timers, {"_timers": TIMERS_TYPE})
+        return self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
 
-    def _with(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
+    def _join_state(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
         """Return each key with its stored fields, null if there are none."""
         from pyspark.sql import functions as F
 
@@ -242,7 +242,7 @@ class Process(Operator):
         stored = stored.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()), *map(quoted, fields))
         return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
 
-    def _called(self, rows: DataFrame, with_state: DataFrame, context: OperatorContext) -> DataFrame:
+    def _call_function(self, rows: DataFrame, with_state: DataFrame, context: OperatorContext) -> DataFrame:
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         types = {name: kind for name, kind in rows.dtypes if name in self.by}
         columns = [

@@ -57,7 +57,7 @@ class FixedWindows:
             rows = w.context.keep(rows)
         streams = self._by_workers(rows) or self._by_algebra(rows)
         results = {name: w.results(frame) for name, frame in streams.items()}
-        return {**results, "late": self._late(rows)} if w.side else results
+        return {**results, "late": self._late_rows(rows)} if w.side else results
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
@@ -72,24 +72,27 @@ class FixedWindows:
             on_update=w.on_update,
             weight=None if self.pane == self.size else "_rows",
         )
-        lifted = self._lifted(rows)
+        lifted = self._lift_rows(rows)
         closed = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
         if closed is None:
             return None
         w.count(late=closed.late, without_time=closed.timeless)
         if w.on_update:
             changed = closed.staying if w.limits.over is None else closed.staying.unionByName(closed.given)
-            return {"": changed, "-": self._before(changed)}
+            return {"": changed, "-": self._windows_at_base(changed)}
         if w.allowed:
-            return {"": closed.given, "-": self._before(closed.given.where(ended_sql(END, w.limits.closed_before)))}
+            return {
+                "": closed.given,
+                "-": self._windows_at_base(closed.given.where(ended_sql(END, w.limits.closed_before))),
+            }
         return {"": closed.given}
 
-    def _before(self, changed: DataFrame) -> DataFrame:
+    def _windows_at_base(self, changed: DataFrame) -> DataFrame:
         """Return the changed windows as they were at the base."""
         stored = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
         return empty_like(changed) if stored is None else stored
 
-    def _lifted(self, rows: DataFrame) -> RowPartials | None:
+    def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
         """Return partial results per window, in possibly several rows for one window. Null: rows without a time.
 
         Windows that overlap are made of panes: a row would be in many of them.
@@ -103,14 +106,14 @@ class FixedWindows:
                 w.parsed, rows, w.by, [F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)]
             )
         ops = merges_of(w.parsed)
-        return None if ops is None else RowPartials(self._overlapping(self._panes(rows)), ops)
+        return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
 
     # -- all else: step by step ----------------------------------------------------------------------
 
     def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
-        panes = self.windowing.context.keep(self._panes(rows))
-        ends = self._look(panes)
-        fresh = self._windows(panes)
+        panes = self.windowing.context.keep(self._partials_per_pane(rows))
+        ends = self._count_late(panes)
+        fresh = self._partials_per_window(panes)
         late = self.windowing.limits.late
         if ends.reach(late):
             fresh = fresh.where(open_sql(END, late))
@@ -118,7 +121,7 @@ class FixedWindows:
 
     # -- what is new ---------------------------------------------------------------------------------
 
-    def _panes(self, rows: DataFrame) -> DataFrame:
+    def _partials_per_pane(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         w = self.windowing
@@ -130,13 +133,13 @@ class FixedWindows:
         """Return SQL for the end of the last window that contains a time."""
         return f"({time} - pmod({time}, {self.slide}L) + {self.size}L)"
 
-    def _late(self, rows: DataFrame) -> DataFrame:
+    def _late_rows(self, rows: DataFrame) -> DataFrame:
         """Return the rows that no window takes any more, and those that have no time."""
         is_late = ended_micros_sql(self._last_end("_time"), self.windowing.limits.late)
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
 
-    def _look(self, panes: DataFrame) -> Ends:
+    def _count_late(self, panes: DataFrame) -> Ends:
         """Count late rows, and find out when windows end, so that empty parts need not be computed.
 
         What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
@@ -154,7 +157,7 @@ class FixedWindows:
         self.windowing.count(late=late, without_time=summary[2])
         return ends
 
-    def _windows(self, panes: DataFrame) -> DataFrame:
+    def _partials_per_window(self, panes: DataFrame) -> DataFrame:
         """Return partial results per window."""
         from pyspark.sql import functions as F
 
@@ -162,12 +165,12 @@ class FixedWindows:
         if self.pane == self.size:
             windows = timed.withColumns({START: F.timestamp_micros("_pane")})
         else:
-            windows = self._overlapping(timed)
+            windows = self._repeat_per_window(timed)
         windows = windows.withColumn(END, F.expr(f"timestamp_micros(unix_micros({START}) + {self.size}L)"))
         windows = windows.drop("_pane", "_rows")
         return windows if self.pane == self.size else self.windowing.grouped(windows, [*self.windowing.keys, END])
 
-    def _overlapping(self, panes: DataFrame) -> DataFrame:
+    def _repeat_per_window(self, panes: DataFrame) -> DataFrame:
         """Repeat each pane for each window that it is part of. `_rows` is counted in the last of these windows only."""
         steps = f"sequence(0L, {(self.size - 1) // self.slide}L)"
         starts = f"transform({steps}, n -> _pane - pmod(_pane, {self.slide}L) - n * {self.slide}L)"
@@ -180,7 +183,7 @@ class FixedWindows:
 
     # -- what is given -------------------------------------------------------------------------------
 
-    def _keep(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
+    def _store_open(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
         """Store the windows that will take more rows. Return None if no such window has changed."""
         w = self.windowing
         over = w.limits.over
@@ -196,7 +199,7 @@ class FixedWindows:
         lateness."""
         w = self.windowing
         due = w.held(fresh, common=closing_sql(END, w.limits))
-        self._keep(fresh, ends)
+        self._store_open(fresh, ends)
         closing = fresh.where(ended_sql(END, w.limits.closed))
         if not w.allowed and not w.limits.closes_any(self.size, self.slide):  # mostly none closes
             return {"": empty_like(fresh)}
@@ -214,6 +217,6 @@ class FixedWindows:
         before = w.held_of(fresh)
         ending = fresh.where(ended_sql(END, w.limits.over))
         closed = w.merged(w.held_of(ending), ending)
-        staying = self._keep(fresh, ends)
+        staying = self._store_open(fresh, ends)
         changed = closed if staying is None else staying.unionByName(closed)
         return {"": changed, "-": fresh.where("false") if before is None else before}

@@ -39,18 +39,18 @@ class SessionWindows:
         w = self.windowing
         if w.side:
             rows = w.context.keep(rows)
-        late = self._judged(rows).where("_fate > 0").drop("_time", "_fate")
-        pieces = w.context.keep(self._made(rows))
-        any_new = self._look(pieces)
+        late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate")
+        pieces = w.context.keep(self._make_sessions(rows))
+        any_new = self._count_late(pieces)
         fresh = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
         stored = w.held(fresh, open_sql(END, w.limits.late))
-        streams = self._merged(fresh, stored) if any_new else self._closing(fresh, stored)
+        streams = self._merge_sessions(fresh, stored) if any_new else self._close_sessions(fresh, stored)
         results = {name: w.results(frame) for name, frame in streams.items()}
         return {**results, "late": late} if w.side else results
 
     # -- what is new ---------------------------------------------------------------------------------
 
-    def _judged(self, rows: DataFrame) -> DataFrame:
+    def _judge_rows(self, rows: DataFrame) -> DataFrame:
         """Return the rows with their time and their fate: 0 is taken, 1 is late, 2 has no time."""
         from pyspark.sql import functions as F
 
@@ -58,7 +58,7 @@ class SessionWindows:
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.withColumn("_fate", F.expr(f"CASE WHEN _time IS NULL THEN 2 WHEN {is_late} THEN 1 ELSE 0 END"))
 
-    def _made(self, rows: DataFrame) -> DataFrame:
+    def _make_sessions(self, rows: DataFrame) -> DataFrame:
         """Return the sessions that this checkpoint's rows make by themselves."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -66,7 +66,7 @@ class SessionWindows:
         w = self.windowing
         by_time = Window.partitionBy("_fate", *map(quoted, w.by)).orderBy("_time")
         begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) > self.gap, F.lit(True))
-        judged = self._judged(rows).withColumn("_begins", begins.cast("int"))
+        judged = self._judge_rows(rows).withColumn("_begins", begins.cast("int"))
         judged = judged.withColumn("_island", F.sum("_begins").over(by_time))
         ends = [
             F.expr("timestamp_micros(min(_time))").alias(START),
@@ -75,7 +75,7 @@ class SessionWindows:
         ]
         return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
 
-    def _look(self, pieces: DataFrame) -> bool:
+    def _count_late(self, pieces: DataFrame) -> bool:
         """Count late rows; return whether there are any others."""
         counts = pieces.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
         assert counts is not None
@@ -84,12 +84,12 @@ class SessionWindows:
 
     # -- what is given -------------------------------------------------------------------------------
 
-    def _merged(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
+    def _merge_sessions(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
         """Store and return the sessions that rows have been added to."""
         from pyspark.sql import functions as F
 
         w = self.windowing
-        touched = w.context.keep(self._touched(fresh, stored))
+        touched = w.context.keep(self._merge_candidates(fresh, stored))
         old = touched.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
         merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")
@@ -107,7 +107,7 @@ class SessionWindows:
         given_before = old.where(ended_sql(END, w.limits.closed_before)).select(*columns)
         return {"": complete, "-": given_before} if w.allowed else {"": complete}
 
-    def _touched(self, fresh: DataFrame, stored: DataFrame | None) -> DataFrame:
+    def _merge_candidates(self, fresh: DataFrame, stored: DataFrame | None) -> DataFrame:
         """Return new sessions and all stored ones that merge with them. `_island` numbers the merged sessions."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -131,7 +131,7 @@ class SessionWindows:
         }
         return pieces.withColumns(whole_of).where("_any_new").drop("_any_new", "_begins")
 
-    def _closing(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
+    def _close_sessions(self, fresh: DataFrame, stored: DataFrame | None) -> dict[str, DataFrame]:
         """Return the sessions that the watermark alone closes, in a checkpoint without new rows."""
         w = self.windowing
         none = fresh.where("false")

@@ -38,35 +38,35 @@ def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: 
     """Merge the batch's rows with the stored rows of their keys."""
     ending, groups = plan.ending, plan.range_of(split)
     if ending is None:
-        return [(name, ADDED, split, _written(plan, _changed(plan, batches, groups), f"{plan.folder}/{name}"))]
+        return [(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
     counts: Counter[str] = Counter()
-    rows = _changed(plan, ending.taken(batches, counts), groups)
-    staying = _written(plan, ending.staying(rows), f"{plan.folder}/{name}")
-    emitted = _written(plan, _given(plan, ending, rows, groups), f"{plan.aside}/{name}")
+    rows = _merge_batch(plan, ending.taken(batches, counts), groups)
+    staying = _write(plan, ending.staying(rows), f"{plan.folder}/{name}")
+    emitted = _write(plan, _rows_to_emit(plan, ending, rows, groups), f"{plan.aside}/{name}")
     lines = [(name, ADDED, split, staying), (name, GIVEN, split, emitted)]
     return [*lines, (name, LATE, split, counts["late"]), (name, TIMELESS, split, counts["timeless"])]
 
 
-def _changed(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
+def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
     """Return the keys of the batch as they are from now on, sorted."""
     import pyarrow as pa
 
     layout = plan.layout
-    now = reduced(_with_fixed(plan, batches), layout.keys, plan.ops)
+    now = reduced(_add_fixed(plan, batches), layout.keys, plan.ops)
     if now is None:
         return layout.schema.empty_table()
     now = pa.table({name: now[name].cast(layout.schema.field(name).type) for name in now.column_names})
     values = {name: now[name] for name in plan.ops}
     hits = found(layout, plan.runs_in(plan.runs, groups), Matcher(now, layout.keys))
     if hits is not None:
-        values = _with_before(plan, values, now.num_rows, *hits)
+        values = _merge_stored(plan, values, now.num_rows, *hits)
     fixed = {CHECKPOINT: plan.checkpoint, DELETED: False, TOUCHED: plan.touched}
     keys = {name: now[name] for name in layout.keys}
     ends = {} if plan.ending is None else {plan.ending.end: plan.ending.ends_of(now[plan.ending.start])}
     return layout.table({**keys, **values, **fixed, **ends, GROUP: now[GROUP]}, now.num_rows)
 
 
-def _with_fixed(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_fixed(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     for batch in batches:
@@ -76,11 +76,11 @@ def _with_fixed(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[
         yield batch
 
 
-def _with_before(plan: MergePlan, values: dict[str, Any], rows: int, places: Any, before: pa.Table) -> dict[str, Any]:
+def _merge_stored(plan: MergePlan, values: dict[str, Any], rows: int, places: Any, before: pa.Table) -> dict[str, Any]:
     import numpy as np
     import pyarrow as pa
 
-    lives = _living(before, plan.limit)
+    lives = _living_mask(before, plan.limit)
     sources = np.full(rows, -1, np.int64)
     sources[places[lives]] = np.flatnonzero(lives)
     take = pa.array(sources, mask=sources < 0)
@@ -90,7 +90,7 @@ def _with_before(plan: MergePlan, values: dict[str, Any], rows: int, places: Any
     }
 
 
-def _living(rows: pa.Table, limit: int | None) -> Any:
+def _living_mask(rows: pa.Table, limit: int | None) -> Any:
     """Return a mask of the rows that are neither deleted nor expired."""
     import pyarrow.compute as pc
 
@@ -100,7 +100,7 @@ def _living(rows: pa.Table, limit: int | None) -> Any:
     return lives.to_numpy()
 
 
-def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range) -> pa.Table:
+def _rows_to_emit(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range) -> pa.Table:
     """Return the rows to emit: changed ones, and those that close now without a change."""
     import pyarrow as pa
 
@@ -108,15 +108,15 @@ def _given(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups: range
     if starts is None:
         return changed
     runs = plan.runs_in(plan.runs, groups)
-    closing = [pa.concat_tables(due) for run in runs if (due := list(_due(plan, ending, starts, run)))]
+    closing = [pa.concat_tables(due) for run in runs if (due := list(_read_closing(plan, ending, starts, run)))]
     if not closing:
         return changed
     all_within = all(run.within(groups) for run in runs)
     both = newest(plan.layout, [changed, *closing], None if all_within else groups)
-    return both.filter(_living(both, plan.limit))
+    return both.filter(_living_mask(both, plan.limit))
 
 
-def _due(plan: MergePlan, ending: WindowClosing, starts: StartRange, run: Any) -> Iterator[pa.Table]:
+def _read_closing(plan: MergePlan, ending: WindowClosing, starts: StartRange, run: Any) -> Iterator[pa.Table]:
     """Yield the rows of a file whose starts are in the range."""
     import pyarrow as pa
 
@@ -140,12 +140,12 @@ def compact(plan: MergePlan, number: int, split: int, name: str) -> Line:
     if plan.ending is not None:
         rows = plan.ending.not_over(rows)
     if forgets:
-        rows = rows.filter(_living(rows, plan.limit))
+        rows = rows.filter(_living_mask(rows, plan.limit))
     merged_name = f"merged{number}-{name}"
-    return merged_name, number, split, _written(plan, rows, f"{plan.folder}/{merged_name}")
+    return merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}")
 
 
-def _written(plan: MergePlan, rows: pa.Table, path: str) -> int:
+def _write(plan: MergePlan, rows: pa.Table, path: str) -> int:
     writer = Writer(plan.layout, path)
     writer.write(rows)
     return writer.close()
