@@ -26,7 +26,7 @@ def _no_index() -> Patches:
 
 def _hint_before_the_index() -> Patches:
     """Whoever dies in between leaves an interval that nobody knows."""
-    real, index = publish._tell, publish_intervals.index_interval
+    real, index = publish._write_hints, publish_intervals.index_interval
 
     def defer(coordinator: Any, entry: Any) -> None:
         coordinator.__dict__.setdefault("deferred", []).append(entry)
@@ -37,7 +37,7 @@ def _hint_before_the_index() -> Patches:
             index(coordinator, entry)
 
     yield mock.patch.object(publish_intervals, "index_interval", defer)
-    yield mock.patch.object(publish, "_tell", tell)
+    yield mock.patch.object(publish, "_write_hints", tell)
 
 
 def _make_one_interval_twice_at_once() -> Patches:

@@ -1,7 +1,7 @@
-"""Checkpoints that wait for a person: who answers, and what happens when nobody does (docs/protocol.md, D5).
+"""Checkpoints that wait for a person: answer them, and apply the time limit if nobody does (docs/protocol.md, D5).
 
-The answer is one record, created if absent. So a click in Airflow, a command and the time limit race on it, and
-whoever loses obeys it.
+The answer is one record, created if absent. A click in Airflow, a command and the time limit race on it; the losers
+obey it.
 """
 
 from __future__ import annotations
@@ -29,42 +29,45 @@ __all__ = [
 ]
 
 HELD = "HELD"
-"""Why a checkpoint is open of which all acks are in."""
+"""The reason why a checkpoint with all its acks is still open."""
 TIME_LIMIT = "the time limit"
 
 
 def answer(ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str, note: str = "") -> list[Answer]:
-    """Say yes or no to what holds checkpoint `id`: one gate's verdict, or all. What comes back is what counts.
+    """Approve or reject checkpoint `id` at one gate that holds it, or at all. Return the answers that count.
 
-    Rejected: it does not wait for an answer (any more).
+    Raise Rejected if it does not wait for an answer (any more).
     """
     entry = ledger.entry(id)
     if entry is None or not entry.open:
-        state = (
-            "is not there" if entry is None else "is " + (entry.decision.outcome if entry.decision else "no checkpoint")
-        )
+        if entry is None:
+            state = "is not there"
+        else:
+            state = f"is {entry.decision.outcome if entry.decision else 'no checkpoint'}"
         raise Rejected(
             f"checkpoint {id} {state}",
             expected="one that a gate holds",
             help="`tidegate list` shows which are held",
             reason="NOT_HELD",
         )
-    waiting = [each for each in unanswered(entry) if gate in (None, each.gate)]
+    waiting = [holding for holding in unanswered(entry) if gate in (None, holding.gate)]
     if not waiting:
         _refuse(entry, gate)
-    return [_create(ledger, id, each, approve=approve, by=by, note=note) for each in waiting]
+    return [_create(ledger, id, holding, approve=approve, by=by, note=note) for holding in waiting]
 
 
-def _create(ledger: Ledger, id: int, held: Holding, *, approve: bool, by: str, note: str) -> Answer:
-    record = Answer(**stamp(seams.new_id()), id=id, gate=held.gate, ack=held.ack, approve=approve, by=by, note=note)
+def _create(ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str, note: str) -> Answer:
+    record = Answer(
+        **stamp(seams.new_id()), id=id, gate=pending.gate, ack=pending.ack, approve=approve, by=by, note=note
+    )
     return ledger.create_answer(record).record
 
 
 def _refuse(entry: Entry, gate: str | None) -> None:
-    said = entry.answers.get(gate or "")
-    if gate is not None and said is not None:
+    reply = entry.answers.get(gate or "")
+    if gate is not None and reply is not None:
         raise Rejected(
-            f"checkpoint {entry.id} was {'approved' if said.approve else 'rejected'} at gate {gate!r} by {said.by}",
+            f"checkpoint {entry.id} was {'approved' if reply.approve else 'rejected'} at gate {gate!r} by {reply.by}",
             expected="a verdict that nobody has answered yet",
             help="nothing to do: the first answer counts",
             reason="ANSWERED",
@@ -85,21 +88,23 @@ def _refuse(entry: Entry, gate: str | None) -> None:
     )
 
 
-def answer_overdue(ledger: Ledger, held: Undecided) -> bool:
-    """Let the time limit answer where it has passed, by the store's clock. Whether anything is answered since."""
-    done = False
-    for each in held.holding:
-        rule, age = each.verdict.hold, ledger.age_of_ack(held.id, each.job)
+def answer_overdue(ledger: Ledger, undecided: Undecided) -> bool:
+    """Let the time limit answer where it has passed, by the store's clock. Return whether it has answered anything."""
+    answered = False
+    for holding in undecided.holding:
+        rule, age = holding.verdict.hold, ledger.age_of_ack(undecided.id, holding.job)
         if rule is not None and rule.limit_s is not None and age is not None and age > rule.limit_s:
             note = f"nobody answered within {rule.limit_s:g} s"
-            _create(ledger, held.id, each, approve=rule.default == "approve", by=TIME_LIMIT, note=note)
-            done = True
-    return done
+            _create(ledger, undecided.id, holding, approve=rule.default == "approve", by=TIME_LIMIT, note=note)
+            answered = True
+    return answered
 
 
 def awaits_person(entry: Entry) -> bool:
-    """Whether it waits for what a person has to say, whatever its other jobs have done; or all is done but to decide it
-    by what was said. It is nobody's to give up."""
+    """Return whether the entry waits for a person, or only for the decision that follows from the answers.
+
+    Nobody may give up such an entry, whatever its other jobs have done.
+    """
     if not entry.open or unanswered(entry):
         return entry.open
     whole = all(job in entry.acks or job in entry.overtaken for job in entry.plan.acks)
@@ -108,35 +113,38 @@ def awaits_person(entry: Entry) -> bool:
 
 
 def pending_approvals_text(view: View, ids: Iterable[int]) -> str:
-    """Which of these entries are held, and by what, for people; "" if none is."""
+    """Describe which of these entries are held, and by which gates; "" if none is."""
     texts = []
     for entry in filter(None, map(view.get, ids)):
-        gates = ", ".join(repr(each.gate) for each in unanswered(entry)) if entry.open else ""
+        gates = ", ".join(repr(holding.gate) for holding in unanswered(entry)) if entry.open else ""
         if gates:
             texts.append(f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it")
     return "; ".join(texts)
 
 
 def told_more(entry: Entry) -> str:
-    """Which rules hold it, and what happens if nobody answers, for people."""
+    """Describe the rules that hold an entry, and what happens if nobody answers."""
     texts = []
-    for each in unanswered(entry):
-        rules = [f"{rule.rule}: {rule.why}" for rule in each.verdict.broken if rule.policy == "hold"]
+    for holding in unanswered(entry):
+        rules = [f"{rule.rule}: {rule.why}" for rule in holding.verdict.broken if rule.policy == "hold"]
         if rules:
-            texts.append(f"Gate {each.gate} holds it because of {'; '.join(rules[:5])}.")
-        if (at := deadline(entry, each)) is not None:
-            default = "approved" if each.verdict.hold and each.verdict.hold.default == "approve" else "rejected"
-            texts.append(f"If nobody answers by {at:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
+            texts.append(f"Gate {holding.gate} holds it because of {'; '.join(rules[:5])}.")
+        limit = deadline(entry, holding)
+        if limit is not None:
+            default = "approved" if holding.verdict.hold and holding.verdict.hold.default == "approve" else "rejected"
+            texts.append(f"If nobody answers by {limit:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
     return " ".join(texts)
 
 
-def deadline(entry: Entry, held: Holding) -> datetime | None:
-    """When the time limit answers, as far as the writer's clock tells; None: it never does."""
-    rule, acked = held.verdict.hold, moment_of(entry.acks[held.job].ack.created)
-    return acked + timedelta(seconds=rule.limit_s) if rule and rule.limit_s is not None and acked else None
+def deadline(entry: Entry, holding: Holding) -> datetime | None:
+    """Return when the time limit answers, by the clock of the ack's writer; None if it never does."""
+    rule, acked = holding.verdict.hold, moment_of(entry.acks[holding.job].ack.created)
+    if rule is None or rule.limit_s is None or acked is None:
+        return None
+    return acked + timedelta(seconds=rule.limit_s)
 
 
 def settle(ledger: Ledger, entry: Entry | None) -> None:
-    """W2: what was said survives a power loss before the decision does that follows from it, a yes as well as a no."""
-    for said in entry.answers.values() if entry is not None else ():
-        ledger.settle_answer(said)
+    """W2: sync the answers, approvals as well as rejections, before the decision that follows from them."""
+    for answer in entry.answers.values() if entry is not None else ():
+        ledger.settle_answer(answer)

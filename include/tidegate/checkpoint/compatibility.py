@@ -1,9 +1,9 @@
-"""Whether the code can go on from a checkpoint: every reason why not, before anything is planned.
+"""Check whether the code can continue from a checkpoint, before anything is planned.
 
-The trigger asks for each plan; `tidegate check` asks before a deploy. What is new is fine: new sources begin at their
-beginning, new operators with an empty state (but not behind one that has rows to take back), new sinks with the next
-checkpoint. What would be lost has to be let go of by the setting allow_non_restored_state. What operators make of their
-inputs' types is only known when they run, so it is judged there (operators/inputs.py: recalled).
+The trigger checks each plan; `tidegate check` checks before a deploy. Additions are allowed: new sources begin at their
+beginning, new operators with an empty state (unless they follow one that takes rows back), new sinks with the next
+checkpoint. Losses must be allowed by the setting allow_non_restored_state. How operators treat the types of their
+inputs is only known when they run, so that is checked there (operators/inputs.py: recalled).
 """
 
 from __future__ import annotations
@@ -53,63 +53,63 @@ PUT_BACK = (
 
 
 def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
-    """Why nothing can be planned on `base` by this code, each reason by itself."""
+    """Yield every reason why this code cannot plan on `base`."""
     acks = acks_of(ledger, base)
-    memory = {name: told for ack in acks for name, told in ack.memory.items()}
+    memory = {name: state for ack in acks for name, state in ack.memory.items()}
     yield from _lost_states(graph, config, base, memory)
     yield from _lost_gates(graph, config, base)
     yield from _other_groups(graph, config, base)
     yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
-    there = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
-    began = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else there
-    yield from _raised(lambda: refuse_untold(graph, memory, there, began, base.id))
+    with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
+    started = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else with_state
+    yield from _raised(lambda: refuse_untold(graph, memory, with_state, started, base.id))
     yield from _sources(graph, config, base)
     yield from _in_flight(graph, base)
 
 
-def refuse(found: Sequence[Invalid], id: int) -> None:
-    """Raise them: one as it is, several as one that names them all."""
-    if len(found) == 1:
-        raise found[0]
-    if found:
+def refuse(errors: Sequence[Invalid], id: int) -> None:
+    """Raise the errors: a single one as it is, several as one that lists them all."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
         raise Invalid(
-            "\n    ".join([f"the code cannot go on from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in found)]),
-            expected="code that means the same by its sources, operators and sinks, or more",
-            help="\n    ".join(dict.fromkeys(error.help for error in found)),
+            "\n    ".join([f"the code cannot go on from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in errors)]),
+            expected="code whose sources, operators and sinks have the same meaning as before, or additional ones",
+            help="\n    ".join(dict.fromkeys(error.help for error in errors)),
             reason="INCOMPATIBLE",
         )
 
 
 def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
-    """All of it: also what a trigger or a publisher would find out before or after its plan."""
+    """Return all problems, including those that a trigger or a publisher finds before or after planning."""
     graph, config = pipeline.graph, pipeline.limits.record()
-    found: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
-    found += refusals(graph, pipeline.ledger, config, base)
+    errors: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
+    errors += refusals(graph, pipeline.ledger, config, base)
     for name in graph.tables:
-        found += _raised(lambda name=name: _check_target(pipeline, name))  # type: ignore[misc]
+        errors += _raised(lambda name=name: _check_target(pipeline, name))  # type: ignore[misc]
     for gated in graph.gates:
         context = GateContext(graph.name, gated.name, pipeline.place)
-        found += _raised(lambda gated=gated, context=context: gated.gate.check(context))  # type: ignore[misc]
-    return [*found, *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
+        errors += _raised(lambda gated=gated, context=context: gated.gate.check(context))  # type: ignore[misc]
+    return [*errors, *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
 
 
 def additions(graph: Graph, base: Entry) -> list[str]:
-    """What is new since, and what is gone; for people."""
+    """Describe what is new in the code since the checkpoint, and what is gone."""
     sources, tables = set(declared_sources(base)), set(base.plan.commits)
-    told = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
+    lines = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
     for name in graph.tables:
         if name not in tables:
-            what = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
-            told.append(f"{what} is new: it begins with the next checkpoint")
-    gone = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
-    told += [f"sink {name} is gone: its table stays as it is" for name in gone]
+            kind = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
+            lines.append(f"{kind} is new: it begins with the next checkpoint")
+    removed_sinks = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
+    lines += [f"sink {name} is gone: its table stays as it is" for name in removed_sinks]
     removed = sorted(sources - set(graph.sources))
-    told += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
-    return told + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
+    lines += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
+    return lines + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
 
 
 def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
-    """Every target can be published to, before any work is done for it."""
+    """Check that every target can be published to, before any work is done for it."""
     uid = ledger.start().uid
     _try_out(graph, ledger, place, uid)
     for name, sinking in graph.tables.items():
@@ -119,23 +119,25 @@ def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
 
 
 def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
-    """Each object store once, of the ledger and of tables: also for who began when nobody did so yet."""
-    found: dict[str, Callable[[], None]] = {}
+    """Test each object store of the ledger and of tables once, also for pipelines started before this test existed."""
+    tests: dict[str, Callable[[], None]] = {}
     if is_url(ledger.home) and isinstance(ledger.store, ObjectStore):
-        found[store_of(ledger.home)] = ledger.store.refuse_unsafe
+        tests[store_of(ledger.home)] = ledger.store.refuse_unsafe
     for name, sinking in graph.tables.items():
         target, context = sinking.sink.target(place), SinkContext(graph.name, uid, name, place, home=ledger.home)
         if is_url(target):
-            found.setdefault(store_of(target), functools.partial(sinking.sink.try_out, context))
-    if not found or not (new := found.keys() - (tried := ledger.tried())):
+            tests.setdefault(store_of(target), functools.partial(sinking.sink.try_out, context))
+    tried = ledger.tried() if tests else frozenset()
+    new = tests.keys() - tried
+    if not new:
         return
     for store in sorted(new):
-        found[store]()
+        tests[store]()
     ledger.hint_tried(Tried(**stamp(seams.new_id()), stores=sorted(tried | new)))
 
 
 def declared_sources(base: Entry | None) -> dict[str, Range]:
-    """Where each source stands: where the base's plan ends (T5). Requests are no sources that anybody declares."""
+    """Return the position of each declared source: where the base's plan ends (T5). Leaves out quarantine requests."""
     planned = base.plan.sources if base is not None else {}
     return {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
 
@@ -144,17 +146,17 @@ def declared_sources(base: Entry | None) -> dict[str, Range]:
 
 
 def left_behind(graph: Graph, base: Entry) -> list[str]:
-    """The states of the base whose operators the code no longer has."""
+    """Return the states of the base whose operators the code no longer has."""
     return sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
 
 
 def _operator_of(state: str) -> str:
-    """The uid of the operator whose state has this name."""
+    """Return the uid of the operator whose state has this name."""
     return state.removeprefix(STATE).partition(".")[0]
 
 
 def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, Json]) -> Iterator[Invalid]:
-    """Every operator that remembers something is still there, under its uid; or it may be left behind."""
+    """Refuse if an operator with state is gone or has another uid, unless its state may be left behind."""
     lost = left_behind(graph, base)
     if not lost or may_lose(config):
         return
@@ -176,7 +178,7 @@ def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, J
 
 
 def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
-    """A gate may go. But one that is there under another name would begin with an empty quarantine."""
+    """Refuse if a gate seems renamed: it would begin with an empty quarantine. Removing a gate is allowed."""
     lost = sorted(name for name in base.plan.commits if name.startswith(QUARANTINE) and name not in graph.tables)
     new = [gate.name for gate in graph.gates if gate.generated and not set(gate.quarantine).issubset(base.plan.commits)]
     if lost and new and not may_lose(config):
@@ -192,30 +194,30 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
 
 
 def may_lose(config: Json) -> bool:
-    """Whether what the code no longer has may be left behind: positions, states, quarantines, rows owed to sinks."""
+    """Return whether the checkpoint may lose what the code no longer has: positions, states, quarantines, rows owed."""
     return bool(config.get("allow_non_restored_state", False))
 
 
 def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
-    """Keys are still hashed into as many groups as when their state began."""
-    begun = base.plan.config.get("max_parallelism", DEFAULT_GROUPS)
+    """Refuse if keys would be hashed into another number of groups than when their state began."""
+    before = base.plan.config.get("max_parallelism", DEFAULT_GROUPS)
     now = config.get("max_parallelism", DEFAULT_GROUPS)
-    if begun != now and any(name.startswith(STATE) for name in base.plan.commits):
+    if before != now and any(name.startswith(STATE) for name in base.plan.commits):
         yield Invalid(
-            f"max_parallelism is {now}, but the state of pipeline {graph.name!r} was begun with {begun}",
-            expected=f"max_parallelism {begun}, for ever: by it each key was given its place in the files",
-            help=f"put it back to {begun}: as many tasks may run as you like; or start a new pipeline",
+            f"max_parallelism is {now}, but the state of pipeline {graph.name!r} was begun with {before}",
+            expected=f"max_parallelism {before}, permanently: it determines the place of each key in the files",
+            help=f"put it back to {before}: as many tasks may run as you like; or start a new pipeline",
             reason="MAX_PARALLELISM_CHANGED",
         )
 
 
 def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
-    """Each source is there, and its position still means something to it."""
+    """Refuse if a source is gone, or its position means nothing to it."""
     declared = declared_sources(base)
-    gone = sorted(set(declared) - set(graph.sources))
-    if gone and not may_lose(config):
+    removed = sorted(set(declared) - set(graph.sources))
+    if removed and not may_lose(config):
         yield Invalid(
-            f"checkpoint {base.id} read source {', '.join(gone)}, which the pipeline no longer has",
+            f"checkpoint {base.id} read source {', '.join(removed)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
             help="put the source back under its name; or let go of how far it was read, with the setting "
             "allow_non_restored_state, once: under that name, a source would then begin at its beginning",
@@ -233,14 +235,14 @@ def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
 
 
 def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
-    """Whoever has yet to take something still takes it, from the same job."""
-    for job, left in (base.manifest.in_flight if base.manifest is not None else {}).items():
-        waiting = {stream: each.job for each in left for stream in each.channels}
+    """Refuse unless every channel with in-flight rows still exists, with the same producer."""
+    for job, unread in (base.manifest.in_flight if base.manifest is not None else {}).items():
+        waiting = {stream: part.job for part in unread for stream in part.channels}
         changed = sorted(stream for stream, maker in waiting.items() if graph.takes.get(job, {}).get(stream) != maker)
         if changed:
             yield Invalid(
                 f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
-                f"from {', '.join(sorted(set(waiting.values())))}, and the code has that no more",
+                f"from {', '.join(sorted(set(waiting.values())))}, and the code no longer has that",
                 expected=f"job {job!r} with the same channels, until it has taken all that is in flight",
                 help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it",
                 reason="IN_FLIGHT",
@@ -258,7 +260,7 @@ def _check_target(pipeline: PipelineContext, name: str) -> None:
 
 
 def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
-    """Where something was published, it is published still: another table knows nothing of it."""
+    """Find sinks whose target is not the table to which they published before."""
     if pipeline.ledger.published(base.id) is None:
         return
     for name, sinking in pipeline.graph.tables.items():
@@ -268,14 +270,14 @@ def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateEr
         try:
             head = sinking.sink.head(pipeline.context(name))
         except Invalid:
-            continue  # told already
+            continue  # reported already
         if head.last is None:
             why = f"the table should hold checkpoint {after}, it holds None"
             yield mismatch_error(pipeline, View((base,)), sinking, None, why)
 
 
 def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:
-    """A sink may go once its table has everything."""
+    """Find removed sinks whose table does not have everything yet."""
     if base.manifest is None or pipeline.ledger.published(base.id) is not None:
         return
     if may_lose(pipeline.limits.record()):
@@ -291,7 +293,7 @@ def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid
 
 
 def _raised(call: Callable[[], object]) -> Iterator[Invalid]:
-    """What a call refuses. That something does not answer is no refusal."""
+    """Yield the Invalid that a call raises. Unavailable is no refusal, and is raised."""
     try:
         call()
     except Unavailable:

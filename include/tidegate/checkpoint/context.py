@@ -1,6 +1,6 @@
-"""A declared pipeline where it runs: its graph, its ledger and its settings, and how to read its entries safely.
+"""The context of a pipeline that runs: its graph, ledger and settings, and safe reading of its entries.
 
-Each step of a checkpoint, or of a pipeline's life, takes one. The coordinator, which puts the steps together, is one.
+Each step of a checkpoint, or of a pipeline's life, takes one. The coordinator, which combines the steps, is one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CheckpointSettings(Protocol):
 
 
 GiveUp = Callable[[Plan], str | None]
-"""Asked about each open entry of another run: a reason to end it, or None to leave it alone."""
+"""Called with the plan of each open entry of another run. Returns a reason to abort it, or None to leave it alone."""
 
 
 class PipelineContext:
@@ -59,18 +59,18 @@ class PipelineContext:
         self.limits = limits
         self.place = place
         self.spark: Callable[[], SparkSession] | None = None
-        """For targets that only delta-spark may publish to. Without it they wait for a process that has Spark."""
+        """Needed for targets to which only delta-spark may publish. Without it they wait for a process with Spark."""
 
     def context(self, sink: str) -> SinkContext:
-        """Who we are to the target of `sink`."""
+        """Return the context in which the target of `sink` is called."""
         uid, by_interval = self.ledger.start().uid, self.graph.by_interval
         return SinkContext(
             self.graph.name, uid, sink, self.place, by_interval=by_interval, home=self.ledger.home, spark=self.spark
         )
 
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
-        """An entry and what it rests on; no entry if it is retired. A lost base is an error, unless the entry no
-        longer needs it."""
+        """Return an entry and its base; no entry if it is retired. A lost base is an error, unless the entry no longer
+        needs it."""
         entry = self.real_entry(id)
         if entry is None:
             self._refuse_unknown(id)
@@ -80,7 +80,7 @@ class PipelineContext:
         base = self.ledger.entry(entry.plan.base)
         if base is None and entry.open:
             again = self.ledger.entry(id)
-            if again is None or not again.open:  # decided since, and the base retired behind it
+            if again is None or not again.open:  # decided meanwhile, and then the base was retired
                 return again, None
             if self.retired_before(id):
                 return None, None
@@ -93,7 +93,7 @@ class PipelineContext:
         return entry, base
 
     def real_entry(self, id: int) -> Entry | None:
-        """The entry, or None if it is retired. What those who slept left under its id is no damage."""
+        """Return the entry, or None if it is retired. Records that a paused process left under its id are no damage."""
         try:
             return self.ledger.entry(id)
         except Corrupt:
@@ -102,18 +102,19 @@ class PipelineContext:
             raise
 
     def retired_before(self, id: int) -> bool:
-        """Whether an open entry is no real one: its id was retired, and claimed anew by somebody who slept.
+        """Return whether the id of an open entry was retired before, and then claimed anew by a process that was
+        paused.
 
-        If something above it is completed, it was decided once: an old hint that names a pinned entry hides that.
+        If an entry above it is completed, it was decided once: an old hint that names a pinned entry hides that.
         """
         view = self.ledger.view()
-        found = view.get(id)
-        if found is not None and found.open:
+        entry_in_view = view.get(id)
+        if entry_in_view is not None and entry_in_view.open:
             return any(entry.completed and entry.plan.base is not None for entry in view.entries if entry.id > id)
         return bool(view.entries) and id < view.entries[0].id
 
     def _refuse_unknown(self, id: int) -> None:
-        """Retired entries lie below the log's end. Any other that is not there never was, or is lost."""
+        """Raise Invalid unless the id lies below the view: any other missing entry never existed, or is lost."""
         view = self.ledger.view()
         if not view.entries or not 1 <= id < view.entries[0].id:
             raise no_such_checkpoint(
@@ -125,20 +126,25 @@ class PipelineContext:
             )
 
     def decide(self, decision: Decision) -> None:
-        """Create the decision. Whether this one or another holds is read by whoever goes on."""
+        """Create the decision. The next reader sees whether this one or another holds."""
         self.ledger.create_decision(decision)
 
     def overdue(self, entry: Entry) -> bool:
-        """Past its timeout and still lacking an ack. What a gate holds has the hold's own limit. With all acks in it is
-        completed, not given up; a rollback has none, and is for whoever makes it to decide."""
+        """Return whether the entry is past its timeout and lacks an ack.
+
+        A checkpoint that a gate holds has the limit of the hold instead. One with all its acks is completed, not given
+        up. A rollback has no acks; only its creator decides it before the timeout.
+        """
         if holding.awaits_person(entry):
             return False
         waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 
     def late(self, entry: Entry) -> tuple[str, str]:
-        """Why an entry is ended that is past its timeout. If there was no Spark for any of its jobs, as far as they
-        have left word, that is not the pipeline's fault."""
+        """Return the reason and the detail for aborting an entry that is past its timeout.
+
+        If, as far as its jobs have recorded, there was no Spark for any of them, it is not the pipeline's fault.
+        """
         limit = f"{entry.plan.timeout_s:g} s"
         trouble = None if entry.acks else self.ledger.trouble()
         if trouble is not None and trouble.entry == entry.id and trouble.reason in ENVIRONMENT:
@@ -146,18 +152,19 @@ class PipelineContext:
         return "CHECKPOINT_EXPIRED", f"not all jobs acked within {limit}"
 
     def counts(self, plan: Plan) -> bool:
-        """Whether the id was free because nobody had had it, and not because its entry is retired.
+        """Return whether the id was free because it was never used, and not because its entry is retired.
 
-        Somebody who slept between planning and creating may find it free again. Then the log begins above it.
+        A process that was paused between planning and creating may find the id free again. Then the log begins above
+        it.
         """
         if not self.retired_before(plan.id):
             return True
         entry = self.real_entry(plan.id)
-        if entry is not None and entry.open:  # all that is real is decided there
+        if entry is not None and entry.open:  # every real entry there is decided
             self.decide(decision(plan.id, "aborted", reason=TOO_LATE, detail="its id was used and retired"))
         return entry is not None and entry.completed and entry.acks_agree and not self.ledger.retired(plan.id)
 
 
-def decision(id: int, outcome: str, **rest: object) -> Decision:
-    """A decision as it is written: with who, when and where."""
-    return Decision(**stamp(seams.new_id()), id=id, outcome=outcome, **rest)  # type: ignore[arg-type]
+def decision(id: int, outcome: str, **fields: object) -> Decision:
+    """Return a decision with the stamp of its writer."""
+    return Decision(**stamp(seams.new_id()), id=id, outcome=outcome, **fields)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""Suspend, stop and resume: entries of the one log, so that they have their place among the checkpoints.
+"""Suspend, stop, cancel and resume a pipeline, by entries in the same log as its checkpoints.
 
-Nothing is stored but the act itself. Whether the pipeline is suspended is read off the end of the log each time:
-after a suspension no checkpoint can be planned, for whoever plans one has seen every lower entry. So a pipeline is
-suspended if a suspension is the last thing in its log (but for rollbacks), or if more checkpoints in a row have failed
-than its settings tolerate.
+Only the act itself is stored. Whether the pipeline is suspended is derived from the end of the log each time: after a
+suspension no checkpoint can be planned, because the planner has seen every lower entry. So a pipeline is suspended if a
+suspension is the last entry of its log (not counting rollbacks), or if more checkpoints in a row have failed than its
+settings tolerate.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 FINISHED = "FINISHED"
-"""Why a run makes no checkpoint when event time has come to its end."""
+"""The reason why a run plans no checkpoint after event time has ended."""
 
 STATE_AFTER = {
     "suspend": "suspended",
@@ -59,7 +59,7 @@ STATE_AFTER = {
 """By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
 
 STOPPED = "STOPPED"
-"""Why a run makes no checkpoint when the pipeline is over; and of an abort, that it was cancelled."""
+"""The reason why a run plans no checkpoint in a stopped or cancelled pipeline, and of an abort by a cancellation."""
 
 
 @dataclass(frozen=True)
@@ -69,38 +69,39 @@ class Suspended:
     by: str
     why: str
     failed: tuple[int, ...] = ()
-    """The checkpoints that failed in a row, oldest first; empty if somebody said so."""
+    """The checkpoints that failed in a row, oldest first; empty if somebody suspended the pipeline."""
     action: Literal["suspend", "stop", "cancel", "drain"] = "suspend"
-    """What was said."""
+    """The act that caused it."""
     rejected: int | None = None
-    """The checkpoint whose rejection it follows from."""
+    """The checkpoint whose rejection caused it."""
     entry: int | None = None
-    """The entry by which somebody said so."""
+    """The entry of the act that caused it."""
 
 
 def suspended(view: View, tolerable: int) -> Suspended | None:
-    """T4, read off the end of the log: nobody plans behind a suspension, so it is the last entry, or none is.
+    """T4: return the suspension at the end of the log, if there is one. No entry is planned after a suspension.
 
-    Failures count from the last completed checkpoint on, or from the last time that somebody resumed. One that was
-    rejected suspends at once: its rows would be held again. A rollback answers nothing: it carries a suspension on.
+    Failures count from the last completed checkpoint on, or from the last resumption. A rejected checkpoint suspends at
+    once: its rows would be held again. A rollback lifts no suspension, but carries it on.
     """
     failed: list[Entry] = []
     for entry in reversed(view.entries):
-        if entry.restart is not None and not entry.aborted and (held := entry.restart.suspended) is not None:
-            return _said(held, entry.id)
+        if entry.restart is not None and not entry.aborted and entry.restart.suspended is not None:
+            return _suspended_by(entry.restart.suspended, entry.id)
         if entry.control is not None:
             if entry.control.action != "resume":
-                return _said(entry.control, entry.id)
+                return _suspended_by(entry.control, entry.id)
             break
-        if entry.completed and (drain := entry.plan.drain) is not None:
-            return Suspended(drain.by, drain.reason, action="drain")
         if entry.completed:
+            drain = entry.plan.drain
+            if drain is not None:
+                return Suspended(drain.by, drain.reason, action="drain")
             break
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)
         if entry.decision is not None and entry.decision.reason == REJECTED:
-            by = f"the rejection of checkpoint {entry.id}"
-            return Suspended(by, entry.decision.detail, rejected=entry.id)
+            author = f"the rejection of checkpoint {entry.id}"
+            return Suspended(author, entry.decision.detail, rejected=entry.id)
     if len(failed) <= tolerable:
         return None
     decision = failed[0].decision
@@ -110,7 +111,7 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
 
 
 def finished(view: View) -> Entry | None:
-    """The checkpoint at the end of time, if the pipeline has come to it and nobody has resumed it on purpose."""
+    """Return the checkpoint with which event time ended, unless somebody has resumed the pipeline since."""
     for entry in reversed(view.entries):
         if entry.completed or (entry.control is not None and entry.control.action == "resume"):
             return entry if entry.plan.drain is not None else None
@@ -118,39 +119,40 @@ def finished(view: View) -> Entry | None:
 
 
 def draining(view: View) -> Drain | None:
-    """Who has asked for the end, if input still waits before it. To resume, or to go back, takes that back."""
+    """Return the requested drain, if input still waits before it. A resumption or a rollback cancels the request."""
     for entry in reversed(view.entries):
         if entry.control is not None and entry.control.action == "resume":
             return None
-        if not entry.aborted:  # as acts are, too
+        if not entry.aborted:  # (acts are aborted, too)
             return entry.plan.draining
     return None
 
 
 def for_good(view: View) -> Entry | None:
-    """The entry that has cancelled the pipeline for good, if there is one: it is the last one."""
+    """Return the entry that cancelled the pipeline for good, if there is one: it is the last entry."""
     return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
 
 
-def _said(control: Control, entry: int) -> Suspended:
+def _suspended_by(control: Control, entry: int) -> Suspended:
     assert control.action != "resume"
     return Suspended(control.by, control.reason, action=control.action, entry=entry)
 
 
 def suspend(ledger: Ledger, by: str, reason: str) -> int:
-    """Let no run plan a checkpoint until somebody resumes; what is planned already goes on. The entry's id."""
+    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue. Return the id of the entry."""
     return _act(ledger, Control(action="suspend", by=by, reason=reason))
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
-    """The pipeline is over: no run plans a checkpoint, until somebody resumes it after all. What is planned goes on."""
+    """End the pipeline: no run plans a checkpoint unless somebody resumes it. Planned checkpoints continue."""
     return _act(ledger, Control(action="stop", by=by, reason=reason))
 
 
 def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tuple[int, tuple[int, ...]]:
-    """Stop it, and end what is open at once. The entry's id, and those of the checkpoints that were ended.
+    """Stop the pipeline, and abort its open checkpoints at once. Return the id of the entry, and the aborted ids.
 
-    final: for good. Nobody can resume it, and lifecycle/cancel.py removes what it leaves. Again: it goes on.
+    final: for good. Nobody can resume the pipeline, and lifecycle/cancel.py cleans up after it. A second call continues
+    an interrupted one.
     """
     already = for_good(ledger.view()) if final else None
     act = Control(action="cancel", by=by, reason=reason, final=final)
@@ -159,25 +161,25 @@ def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tupl
 
 
 def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
-    """Abort all that is open, of a pipeline that entry `id` has cancelled; answers with what was ended here."""
-    ended = set()
+    """Abort all open checkpoints of a pipeline that entry `id` has cancelled. Return those aborted by this call."""
+    aborted = set()
     while open_ones := [entry.id for entry in ledger.view(reach=id).still_open()]:
-        for each in open_ones:
+        for open_id in open_ones:
             decision = Decision(
-                **stamp(seams.new_id()), id=each, outcome="aborted", reason=STOPPED, detail=f"cancelled by {by}"
+                **stamp(seams.new_id()), id=open_id, outcome="aborted", reason=STOPPED, detail=f"cancelled by {by}"
             )
             if ledger.create_decision(decision).mine:
-                ended.add(each)
-    return tuple(sorted(ended))
+                aborted.add(open_id)
+    return tuple(sorted(aborted))
 
 
 def resume(
     ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False, set_aside: bool = False
 ) -> int | None:
-    """Let checkpoints be planned again, and forget the failures so far. None: there was nothing to forget.
+    """Let checkpoints be planned again, and reset the failure count. None: there was nothing to resume.
 
-    after_end: also if event time has come to its end; else that is refused. set_aside: after a rejection, the next
-    checkpoint sets aside what a gate would hold again; without it, rows that are as they were are held once more.
+    after_end: resume even if event time has ended; otherwise that is refused. set_aside: after a rejection, the next
+    checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held once more.
     """
     view = ledger.view()
     refuse_for_good(ledger, view)
@@ -190,18 +192,19 @@ def resume(
             help=f"resume it as it is: tidegate resume {ledger.pipeline}",
             reason="NOT_REJECTED",
         )
-    if (last := finished(view)) is not None and not after_end:
+    last = finished(view)
+    if last is not None and not after_end:
         raise Rejected(
             f"pipeline {ledger.pipeline!r} is finished: with checkpoint {last.id} event time came to its end",
             expected="a pipeline that has only been stopped or suspended",
-            help=_behind_end(ledger.pipeline, view),
+            help=_help_after_end(ledger.pipeline, view),
             reason=FINISHED,
         )
     return _act(ledger, Control(action="resume", by=by, reason=reason, set_aside=set_aside))
 
 
 def _rejected(view: View) -> bool:
-    """Whether a checkpoint was rejected since the last one completed, or since somebody resumed."""
+    """Return whether a checkpoint was rejected since the last one completed, or since the last resumption."""
     for entry in reversed(view.entries):
         if entry.completed or (entry.control is not None and entry.control.action == "resume"):
             return False
@@ -211,8 +214,11 @@ def _rejected(view: View) -> bool:
 
 
 def sets_aside(view: View) -> bool:
-    """Whether the next checkpoint sets aside what a gate would hold: chosen at the last resumption, and taken up by no
-    plan since that may still count. Read off the end of the log, as a suspension is."""
+    """Return whether the next checkpoint quarantines rows that a gate would hold.
+
+    True if that was chosen at the last resumption, and no plan since that may still count has done so. Derived from the
+    end of the log, like a suspension.
+    """
     for entry in reversed(view.entries):
         if entry.control is not None and entry.control.action == "resume":
             return entry.control.set_aside
@@ -222,13 +228,13 @@ def sets_aside(view: View) -> bool:
 
 
 def refuse_for_good(ledger: Ledger, view: View) -> None:
-    """What was cancelled for good has nothing left to go on from, but for savepoints: and these are forked."""
-    ended = for_good(view)
-    if ended is None or ended.control is None:
+    """Raise Rejected if the pipeline was cancelled for good: only its savepoints remain, and these can be forked."""
+    last = for_good(view)
+    if last is None or last.control is None:
         return
-    why = f": {ended.control.reason}" if ended.control.reason else ""
+    why = f": {last.control.reason}" if last.control.reason else ""
     raise Rejected(
-        f"pipeline {ledger.pipeline!r} was cancelled for good by {ended.control.by}{why}",
+        f"pipeline {ledger.pipeline!r} was cancelled for good by {last.control.by}{why}",
         expected="a pipeline that goes on; of this one all is removed but its tables and its savepoints",
         help=f"to go on from a savepoint: tidegate fork {ledger.pipeline} --from NAME --as MODULE:pipeline; to begin "
         f"afresh: another name with tables of its own, or move {ledger.home} and its tables away",
@@ -237,36 +243,37 @@ def refuse_for_good(ledger: Ledger, view: View) -> None:
 
 
 def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
-    """T4: from the log just listed. A suspension that comes later takes the id that the plan wanted."""
+    """T4: raise Rejected if the log just listed ends suspended. A later suspension takes the id that the plan needs."""
     refuse_for_good(pipeline.ledger, view)
-    found = suspended(view, pipeline.limits.tolerable_failed_checkpoints)
-    if found is None:
+    suspension = suspended(view, pipeline.limits.tolerable_failed_checkpoints)
+    if suspension is None:
         return
     name = pipeline.graph.name
-    if found.failed:
-        what = (
-            f"pipeline {name!r} is suspended: its last {len(found.failed)} checkpoint"
-            f"{'s' if len(found.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
-            f"{pipeline.limits.tolerable_failed_checkpoints}. Checkpoint {found.failed[-1]}: {found.why}"
+    if suspension.failed:
+        message = (
+            f"pipeline {name!r} is suspended: its last {len(suspension.failed)} checkpoint"
+            f"{'s' if len(suspension.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
+            f"{pipeline.limits.tolerable_failed_checkpoints}. Checkpoint {suspension.failed[-1]}: {suspension.why}"
         )
     else:
-        verb = "is" if found.action == "suspend" else "was"
-        what = f"pipeline {name!r} {verb} {STATE_AFTER[found.action]} by {found.by}"
-        what += f": {found.why}" if found.why else ""
-    if found.action == "drain":
-        raise Rejected(what, expected="a pipeline that goes on", help=_behind_end(name, view), reason=FINISHED)
-    over = found.action != "suspend"
+        verb = "is" if suspension.action == "suspend" else "was"
+        message = f"pipeline {name!r} {verb} {STATE_AFTER[suspension.action]} by {suspension.by}"
+        if suspension.why:
+            message += f": {suspension.why}"
+    if suspension.action == "drain":
+        raise Rejected(message, expected="a pipeline that goes on", help=_help_after_end(name, view), reason=FINISHED)
+    ended = suspension.action != "suspend"
     raise Rejected(
-        what,
-        expected="a pipeline that goes on" if over else "a pipeline that is not suspended",
-        help=f"{'to let it go on' if over else 'when the cause is mended'}: tidegate resume {name}; "
+        message,
+        expected="a pipeline that goes on" if ended else "a pipeline that is not suspended",
+        help=f"{'to let it go on' if ended else 'when the cause is mended'}: tidegate resume {name}; "
         "nothing is lost, its input waits",
-        reason=STOPPED if over else "SUSPENDED",
+        reason=STOPPED if ended else "SUSPENDED",
     )
 
 
-def _behind_end(name: str, view: View) -> str:
-    """What can be done with a pipeline that is finished."""
+def _help_after_end(name: str, view: View) -> str:
+    """Return the advice for a pipeline that is finished."""
     last = finished(view)
     before = last.plan.base if last is not None and last.restart is None else None
     return (
@@ -276,19 +283,20 @@ def _behind_end(name: str, view: View) -> str:
 
 
 def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
-    """T4: the pre-checks. Nothing is planned behind what may be the last checkpoint before it is decided."""
+    """T4: run the pre-checks. While a checkpoint that may be the last one is open, nothing is planned on it."""
     refuse_suspended(pipeline, view)
-    if ending := tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None):
-        raise busy(ending)
+    draining_ids = tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None)
+    if draining_ids:
+        raise busy(draining_ids)
     if kind == "scheduled":
         _refuse_early(pipeline, view, pipeline.limits.min_pause)
 
 
-def busy(ids: tuple[int, ...], held: str = "") -> Rejected:
-    """Others are at work, or wait for a person."""
-    if held:
+def busy(ids: tuple[int, ...], approvals: str = "") -> Rejected:
+    """Return the error for other checkpoints being in progress, or waiting for a person as `approvals` describes."""
+    if approvals:
         return Rejected(
-            held,
+            approvals,
             expected="an answer to what its gates found",
             help=f"look at it with `tidegate explain`, then say `tidegate approve` or `tidegate reject`, and {ids[0]}",
             reason="CHECKPOINT_IN_PROGRESS",
@@ -303,9 +311,9 @@ def busy(ids: tuple[int, ...], held: str = "") -> Rejected:
 
 
 def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None:
-    """At least `pause_s` between the end of a checkpoint and the next one, by the store's clock.
+    """Raise Rejected within `pause_s` after the end of the last checkpoint, by the store's clock.
 
-    A clock that went back tells nothing: then nobody waits.
+    If the clock went back, its age is meaningless, and nobody waits.
     """
     last = view.last_completed
     age = pipeline.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
@@ -313,7 +321,7 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
         return
     early = Rejected(
         f"checkpoint {last.id} was completed {age:.1f} s ago, and min_pause is {pause_s:g} s",
-        help="nothing to do: it is tried again by itself",
+        help="nothing to do: it is retried automatically",
         reason="MIN_PAUSE",
     )
     early.wait_s = pause_s - age
@@ -321,7 +329,7 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
 
 
 def _act(ledger: Ledger, control: Control) -> int:
-    """Create the entry at the end of the log, wherever that is by then."""
+    """Create the entry at the end of the log, wherever that is by then. Return its id."""
     check_run(control.by)
     ledger.start()
     reach: int | None = None
@@ -339,9 +347,11 @@ def _act(ledger: Ledger, control: Control) -> int:
 
 
 def settle_below(ledger: Ledger, view: View, low: int) -> None:
-    """W2: what the next entry rests on survives a power loss. If the abort of a checkpoint that it skips did not,
-    that one could be completed after all, and its input would be read twice; if a plan did not, the log would
-    have a hole for ever."""
+    """W2: sync the records that the next entry rests on.
+
+    If a power loss took the abort of a checkpoint that the entry skips, that one could be completed after all, and its
+    input would be read twice. If it took a plan, the log would have a hole permanently.
+    """
     for entry in view.entries:
         if entry.id >= low:
             settle = ledger.settle_plan if entry.decision is None else ledger.settle_decision
@@ -349,7 +359,7 @@ def settle_below(ledger: Ledger, view: View, low: int) -> None:
 
 
 def _plan(id: int, control: Control) -> Plan:
-    """An entry without input, jobs or output."""
+    """Return the plan of an entry without input, jobs or output."""
     return Plan(
         **stamp(seams.new_id()),
         id=id,

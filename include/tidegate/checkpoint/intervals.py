@@ -1,8 +1,9 @@
-"""A run's data interval at the trigger: what it asks for, and why it may get nothing (docs/protocol.md, section 8).
+"""Check a run's data interval at the trigger: what it requests, and why it may be refused (docs/protocol.md, section
+8).
 
-An *interval pipeline* plans by the run's interval and nothing else. Its intervals are independent: made in any
-order, several at once, each again if somebody asks for it. All others are *continuous*: there an interval only
-tells whether the run comes too late, as those of a backfill do.
+An *interval pipeline* plans by the run's interval alone. Its intervals are independent: processed in any order, several
+at once, each again on request. All other pipelines are *continuous*: there an interval only shows whether the run comes
+too late, as the runs of a backfill do.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["AlreadyCovered", "covered", "misfit", "refuse_archived", "refuse_oth
 
 @dataclass(frozen=True)
 class AlreadyCovered:
-    """The run has nothing to do, for its interval is done. No error: a no-op that says so."""
+    """The run has nothing to do because its interval is done. Not an error, but a no-op that says so."""
 
     interval: Interval
     by: int
@@ -31,9 +32,9 @@ class AlreadyCovered:
     why: str
 
 
-def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: bool) -> protocol.WantedInterval | None:
-    """What a run with this interval asks for; Invalid if the pipeline cannot give it."""
-    interval = Interval.of(*given) if given is not None else None
+def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool) -> protocol.WantedInterval | None:
+    """Return the interval that a run requests. Raise Invalid if the pipeline cannot process it."""
+    interval = Interval.of(*times) if times is not None else None
     if graph.by_interval and (interval is None or interval.empty):
         raise Invalid(
             f"pipeline {graph.name!r} reads by data interval, and this run "
@@ -54,14 +55,14 @@ def wanted_by(graph: Graph, given: tuple[datetime, datetime] | None, reprocess: 
 
 
 def with_index(wanted: protocol.WantedInterval | None, ledger: Ledger) -> protocol.WantedInterval | None:
-    """With what was completed of it below the view, and overlaps it. To be called when the view has been read."""
+    """Add the overlapping intervals that were completed below the view. To be called after reading the view."""
     if wanted is None or not wanted.independent:
         return wanted
     return replace(wanted, indexed=frozenset(ledger.intervals_at(wanted.interval)))
 
 
 def refuse_other_kind(graph: Graph, view: View) -> None:
-    """A pipeline that has run by interval cannot go on as a continuous one, nor the other way round."""
+    """Refuse to continue an interval pipeline as a continuous one, or the other way round."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     if last is None or last.plan.by_interval == graph.by_interval:
         return
@@ -75,23 +76,26 @@ def refuse_other_kind(graph: Graph, view: View) -> None:
 
 
 def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> None:
-    """An interval that had input, and whose files are gone: to make it again would replace its rows with nothing."""
+    """Refuse to process an interval again if its input files are gone: its rows would be replaced with nothing."""
     if not plan.by_interval or plan.interval is None:
         return
-    gone = [name for name, each in graph.sources.items() if each.source.may_be_archived and plan.sources[name].empty]
+    archived = [
+        name for name, node in graph.sources.items() if node.source.may_be_archived and plan.sources[name].empty
+    ]
     interval = Interval.of_record(plan.interval)
-    done = next((e for e in reversed(view.entries) if e.completed and e.interval == interval), None)
-    if done is not None:
-        id, gone = done.id, [name for name in gone if name in done.plan.sources and not done.plan.sources[name].empty]
+    previous = next((e for e in reversed(view.entries) if e.completed and e.interval == interval), None)
+    if previous is not None:
+        id, parts = previous.id, previous.plan.sources
+        archived = [name for name in archived if name in parts and not parts[name].empty]
     else:
         filled = ledger.filled(interval) if all(part.empty for part in plan.sources.values()) else None
         if filled is None or not any(trace.get("files") for trace in filled.traces.values()):
             return
         id = filled.id
-    if gone:
+    if archived:
         raise Invalid(
-            f"checkpoint {id} made interval {interval} of files of source {', '.join(gone)}, and none are there now: "
-            "to make it again would replace its rows with nothing",
+            f"checkpoint {id} made interval {interval} of files of source {', '.join(archived)}, and none are there "
+            "now: to make it again would replace its rows with nothing",
             expected="the interval's files, as they were or corrected",
             help="put them back from where they were archived; if it is to be empty, put an empty file there (of "
             "Parquet one without rows), which says so",
@@ -100,7 +104,7 @@ def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> Non
 
 
 def covered(answer: protocol.Covered, wanted: protocol.WantedInterval, ledger: Ledger) -> AlreadyCovered:
-    """The no-op, in words."""
+    """Return the no-op with an explanation."""
     interval = wanted.interval
     if not wanted.independent:
         assert answer.id is not None
@@ -110,22 +114,22 @@ def covered(answer: protocol.Covered, wanted: protocol.WantedInterval, ledger: L
         )
         return AlreadyCovered(interval, answer.id, why)
     filled = ledger.filled(interval) if answer.id is None else None
-    by = filled.id if filled is not None else answer.id or 0
+    checkpoint = filled.id if filled is not None else answer.id or 0
     why = (
-        f"interval {interval} is done: checkpoint {by} completed it. To make it again and replace its rows: "
+        f"interval {interval} is done: checkpoint {checkpoint} completed it. To make it again and replace its rows: "
         "`tidegate run MODULE:pipeline --interval … --reprocess`, or an Airflow backfill with reprocessing"
     )
-    return AlreadyCovered(interval, by, why)
+    return AlreadyCovered(interval, checkpoint, why)
 
 
 def misfit(answer: protocol.Misfit, wanted: protocol.WantedInterval, graph: Graph) -> TidegateError:
-    """The refusal, in words."""
+    """Return the error for an interval that does not fit."""
     interval, other = wanted.interval, answer.other
     if answer.early:
         return Rejected(
             f"interval {interval} begins before the first one that pipeline {graph.name!r} was given: "
             f"its checkpoints reach from {other.start.isoformat()} to {other.end.isoformat()}",
-            expected="intervals behind the first one: a continuous pipeline builds each checkpoint on the one before",
+            expected="intervals after the first one: a continuous pipeline builds each checkpoint on the one before",
             help="to process older input, run the pipeline under a new name, into tables of its own, from there on",
             reason="BEFORE_FIRST_CHECKPOINT",
         )

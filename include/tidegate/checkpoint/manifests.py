@@ -1,4 +1,4 @@
-"""The manifest: what a completed decision makes true, computed from what is acknowledged."""
+"""Compute the manifest, the record of all that a completed decision makes true, from the acks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["manifest_flaws", "manifest_of"]
 
 
 def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -> Manifest:
-    """What completing `entry` makes true. Carries on what its base says of sources and sinks now gone.
+    """Return the manifest of `entry`. It keeps the base's state of sources and sinks that are gone now.
 
-    below: what the base rests on, where jobs may be behind.
+    below: the entries that the base rests on, where jobs may be behind.
     """
     before = base.manifest if base else None
     jobs, acks, in_flight = _counted([entry, *([base] if base is not None else ()), *below])
@@ -49,44 +49,47 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     return manifest
 
 
-def _through(name: str, entry: Entry, acks: Sequence[Ack], before: Manifest | None) -> PublishedTable | None:
-    """Where a table stood once jobs had written to it themselves: the last of them, or as before."""
+def _through(name: str, entry: Entry, acks: Sequence[Ack], base: Manifest | None) -> PublishedTable | None:
+    """Return the state of a table after the last job that wrote to it directly, or its state in the base."""
     if name not in (entry.plan.through or ()):
         return None
-    part = before.tables.get(name) if before is not None else None
-    found = (ack.through[name] for ack in reversed(acks) if name in ack.through)
-    return next(found, part.through if part is not None else None)
+    part = base.tables.get(name) if base is not None else None
+    written = (ack.through[name] for ack in reversed(acks) if name in ack.through)
+    return next(written, part.through if part is not None else None)
 
 
 def _counted(line: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[str, list[InFlight]]]:
-    """The ack that each job is at, all acks that have come to these since the base, and what nobody has taken."""
+    """Return each job's counting ack, all acks that count since the base, and the input that is in flight."""
     entry = line[0]
     if not allows_overtaking(line):
         acks = [entry.acks[job].ack for job in entry.plan.acks]
         return {job: acked.handle for job, acked in entry.acks.items()}, acks, {}
     progress = progress_of(line)
     chained = [acked.ack for job in entry.plan.acks for acked in progress.chains[job]]
-    return dict(progress.chosen), chained, {job: list(left) for job, left in progress.in_flight.items()}
+    return dict(progress.chosen), chained, {job: list(unread) for job, unread in progress.in_flight.items()}
 
 
 def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
-    """What of it cannot be: sources are at the checkpoint, no job is before those that it takes from, and what lies
-    between is in flight."""
-    at = {job: handle.entry for job, handle in manifest.jobs.items()}
+    """Yield the contradictions in a manifest.
+
+    Sources must be at the checkpoint, no job may be ahead of its upstream jobs, and all rows between two jobs must be
+    in flight.
+    """
+    place = {job: handle.entry for job, handle in manifest.jobs.items()}
     for name, part in entry.plan.sources.items():
         if manifest.positions.get(name) != Position(kind=part.kind, at=part.end):
             yield f"source {name!r} is not where its plan ends"
     for job in entry.plan.acks:
-        behind = at.get(job, 0)
+        behind = place.get(job, 0)
         if behind != entry.id and job not in entry.overtakable:
             yield f"job {job!r} is at {behind or 'nothing'}, and may not be behind"
         for maker in dict.fromkeys(entry.plan.takes.get(job, {}).values()):
-            waiting = [each.ack.entry for each in manifest.in_flight.get(job, ()) if each.job == maker]
-            if behind > at.get(maker, 0):
-                yield f"job {job!r} is at {behind}, before job {maker!r}, from which it takes, at {at.get(maker, 0)}"
+            waiting = [part.ack.entry for part in manifest.in_flight.get(job, ()) if part.job == maker]
+            if behind > place.get(maker, 0):
+                yield f"job {job!r} is at {behind}, before job {maker!r}, from which it takes, at {place.get(maker, 0)}"
             if waiting != sorted(set(waiting)):
                 yield f"what job {job!r} has yet to take from {maker!r} is {waiting}, which is no order"
-            if waiting and waiting[-1] != at.get(maker):
-                yield f"job {job!r} has yet to take {waiting} from {maker!r}, which is at {at.get(maker)}"
-            if not waiting and behind < at.get(maker, 0):
-                yield f"job {job!r} is at {behind}, {maker!r} at {at[maker]}, and nothing is in flight between them"
+            if waiting and waiting[-1] != place.get(maker):
+                yield f"job {job!r} has yet to take {waiting} from {maker!r}, which is at {place.get(maker)}"
+            if not waiting and behind < place.get(maker, 0):
+                yield f"job {job!r} is at {behind}, {maker!r} at {place[maker]}, and nothing is in flight between them"

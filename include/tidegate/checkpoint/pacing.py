@@ -1,18 +1,20 @@
-"""Backpressure: how much of a source a checkpoint takes, so that it lasts about as long as it should. Pure.
+"""Backpressure: bound the amount that a checkpoint reads of a source, so that it lasts about as long as it should.
+Pure.
 
     seconds per unit   (time − fixed time) / amount of the checkpoints that were seen: their median, or that of the last
                        few, if these were slower. So one that is odd makes no difference; down it goes sooner than up
-    fixed time         what starting, staging and acknowledging take anyway: told by checkpoints that took twice as much
-                       as others, or nothing. As long as there are none such, what was known before
+    fixed time         the time of starting, staging and acknowledging: derived from checkpoints that read twice as much
+                       as others, or nothing. As long as there are none such, the previous value
     at most            (target − fixed time) / seconds per unit; if the fixed time fills most of the target, as much as
                        lasts as long again: less would only have it come the more often
-    up                 to GROWTH times the most that was seen: what lies far beyond is not known
-    down               to half of what the last one wanted, after each failure in a row
+    up                 to GROWTH times the largest amount seen: the cost of far larger amounts is not known
+    down               to half of the last attempted amount, after each failure in a row
 
-Where a checkpoint lasts as long as it should, the next one takes as much, whatever is held for the fixed time: so a
-wrong guess of it costs steps, and nothing goes back and forth.
+Where a checkpoint lasts as long as it should, the next one reads as much, whatever the fixed time is taken to be: so a
+wrong estimate of it costs steps, but causes no oscillation.
 
-What it goes by is in the plan, with what it decided (records/records.py): so it needs no history, and can be explained.
+The plan records both the observations and the result (records/records.py): so no history is needed, and the bound can
+be explained.
 """
 
 from __future__ import annotations
@@ -32,47 +34,55 @@ from tidegate.sources.adaptive import Adaptive
 __all__ = ["allowed", "fixed_time", "last_ones", "pace_of", "target_of"]
 
 WINDOW: Final = 7
-"""So many checkpoints are remembered."""
+"""The number of checkpoints that are remembered."""
 RECENT: Final = 3
 GROWTH: Final = 4
 CONTRAST: Final = 2
-"""How many times as much tells what comes with the amount, and what does not."""
+"""The ratio of amounts from which the fixed time and the time per unit can be told apart."""
 
 
 def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | None:
-    """How long a checkpoint should take. None: nobody says how often there is one."""
+    """Return how long a checkpoint should take. None: the interval between checkpoints is not set."""
     interval = adaptive.interval_s or KEYS["interval"].parse(config.get("interval", "never"))
     return None if interval is None else adaptive.share * min(interval, timeout_s)
 
 
 def _seen(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
-    """What the base's plan went by, and the checkpoints since, the last ones."""
+    """Return the last checkpoints: those that the base's plan used, and those since."""
     before = _pace(base, name)
-    known = {each.id: each for each in (before.seen if before is not None else ())}
+    by_id = {timed.id: timed for timed in (before.seen if before is not None else ())}
     for entry in view.entries:
         if entry.completed and entry.restart is None and (timed := _timed(entry, name, unit)) is not None:
-            known[entry.id] = timed
-    return last_ones([known[id] for id in sorted(known)])
+            by_id[entry.id] = timed
+    return last_ones([by_id[id] for id in sorted(by_id)])
 
 
-def last_ones(known: list[Timed]) -> list[Timed]:
-    """What is remembered: the last ones, and if these are all alike, one before them that was not. That is the last one
-    that took far more or less; as long as there is none, the one that comes nearest to it."""
-    last, older = known[-WINDOW:], known[:-WINDOW]
-    if not older or any(_ratio(each, last[-1]) >= CONTRAST for each in last):
+def last_ones(timed: list[Timed]) -> list[Timed]:
+    """Select the checkpoints to remember: the last ones, and if their amounts are all alike, one older that contrasts.
+
+    That is the last older one that read far more or less; if there is none, the one with the highest contrast.
+    """
+    last, older = timed[-WINDOW:], timed[:-WINDOW]
+    newest = last[-1] if last else None
+    if newest is None or not older or any(_ratio(candidate, newest) >= CONTRAST for candidate in last):
         return last
-    far = [each for each in older if _ratio(each, last[-1]) >= CONTRAST]
-    return [far[-1] if far else max(older, key=lambda each: _ratio(each, last[-1])), *last]
+    ratios = [_ratio(candidate, newest) for candidate in older]
+    contrasting = [candidate for candidate, ratio in zip(older, ratios, strict=True) if ratio >= CONTRAST]
+    if contrasting:
+        return [contrasting[-1], *last]
+    return [older[ratios.index(max(ratios))], *last]
 
 
-def _ratio(one: Timed, other: Timed) -> float:
-    """How many times as much the one has taken that took more."""
-    less, more = sorted((one.amount, other.amount))
-    return more / less if less else math.inf if more else 1.0
+def _ratio(first: Timed, second: Timed) -> float:
+    """Return the ratio of the larger amount to the smaller one."""
+    smaller, larger = sorted((first.amount, second.amount))
+    if smaller:
+        return larger / smaller
+    return math.inf if larger else 1.0
 
 
 def _failures(view: View, base: Entry | None, name: str) -> list[int]:
-    """The amounts of the checkpoints behind the base that have failed, oldest first."""
+    """Return the amounts of the failed checkpoints after the base, oldest first."""
     low = base.id if base is not None else 0
     failed = [
         entry for entry in view.entries if entry.id > low and entry.decision is not None and entry.decision.counts
@@ -80,25 +90,25 @@ def _failures(view: View, base: Entry | None, name: str) -> list[int]:
     return [pace.taken for entry in failed if (pace := _pace(entry, name)) is not None and pace.taken > 0]
 
 
-def fixed_time(seen: Sequence[Timed], before: float) -> float:
-    """What a checkpoint takes whatever it reads. before: what was known of it so far."""
-    told = []
-    for one, other in itertools.combinations(sorted(seen, key=lambda each: each.amount), 2):
-        if _ratio(one, other) >= CONTRAST:
-            cost = max(other.seconds - one.seconds, 0.0) / (other.amount - one.amount)
-            told.append(max(one.seconds - cost * one.amount, 0.0))
-    least = min((each.seconds for each in seen), default=before)
-    return min(statistics.median(told) if told else before, least)
+def fixed_time(observed: Sequence[Timed], before: float) -> float:
+    """Estimate the time that a checkpoint takes regardless of its input. before: the previous estimate."""
+    estimates = []
+    for smaller, larger in itertools.combinations(sorted(observed, key=lambda timed: timed.amount), 2):
+        if _ratio(smaller, larger) >= CONTRAST:
+            cost = max(larger.seconds - smaller.seconds, 0.0) / (larger.amount - smaller.amount)
+            estimates.append(max(smaller.seconds - cost * smaller.amount, 0.0))
+    shortest = min((timed.seconds for timed in observed), default=before)
+    return min(statistics.median(estimates) if estimates else before, shortest)
 
 
-def allowed(seen: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequence[int] = ()) -> int | None:
-    """How much a checkpoint may take, at least 1. None: nothing is known."""
-    costs = [max(each.seconds - fixed_s, 1e-9) / each.amount for each in seen[-WINDOW:] if each.amount > 0]
+def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequence[int] = ()) -> int | None:
+    """Return how much a checkpoint may read, at least 1. None: nothing is known."""
+    costs = [max(timed.seconds - fixed_s, 1e-9) / timed.amount for timed in observed[-WINDOW:] if timed.amount > 0]
     bound: float | None = None
     if costs:
         cost = max(statistics.median(costs), statistics.median(costs[-RECENT:]))
         bound = max(target_s - fixed_s, min(fixed_s, target_s)) / cost
-        bound = min(bound, GROWTH * max(each.amount for each in seen))
+        bound = min(bound, GROWTH * max(timed.amount for timed in observed))
     if failed:
         halved = failed[-1] / 2
         bound = halved if bound is None else min(bound, halved)
@@ -108,36 +118,37 @@ def allowed(seen: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequ
 def pace_of(
     adaptive: Adaptive, name: str, unit: str, view: View, base: Entry | None, config: Json, timeout_s: float
 ) -> Pace | None:
-    """What a source may give the checkpoint that is planned; `taken` is not known yet. None: there is nothing to go by,
-    nor will there be."""
+    """Return the pace of a source for the checkpoint being planned; `taken` is not known yet. None: it needs none."""
     target_s = target_of(adaptive, config, timeout_s)
     if target_s is None:
         return None
-    seen, failed, before = _seen(view, base, name, unit), _failures(view, base, name), _pace(base, name)
-    fixed_s = fixed_time(seen, before.fixed_s if before is not None else 0.0)
-    at_most = allowed(seen, target_s, fixed_s, failed)
+    observed, failed, before = _seen(view, base, name, unit), _failures(view, base, name), _pace(base, name)
+    fixed_s = fixed_time(observed, before.fixed_s if before is not None else 0.0)
+    at_most = allowed(observed, target_s, fixed_s, failed)
     return Pace(
         unit=unit,
         at_most=at_most,
         taken=0,
         target_s=round(target_s, 3),
         fixed_s=round(fixed_s, 3),
-        seen=seen,
-        why=_why(at_most, unit, target_s, fixed_s, seen, len(failed)),
+        seen=observed,
+        why=_why(at_most, unit, target_s, fixed_s, observed, len(failed)),
     )
 
 
-def _why(at_most: int | None, unit: str, target_s: float, fixed_s: float, seen: Sequence[Timed], failed: int) -> str:
+def _why(
+    at_most: int | None, unit: str, target_s: float, fixed_s: float, observed: Sequence[Timed], failed: int
+) -> str:
     if at_most is None:
         return f"no bound but the source's own: it is not known yet what takes {target_s:g} s"
-    told = f"at most {at_most:,} {unit}, so that a checkpoint takes about {target_s:g} s"
-    amounts = [each for each in seen if each.amount > 0]
+    text = f"at most {at_most:,} {unit}, so that a checkpoint takes about {target_s:g} s"
+    amounts = [timed for timed in observed if timed.amount > 0]
     if amounts:
-        told += f": {_times(amounts)} took {sum(each.seconds for each in amounts):,.1f} s for "
-        told += f"{sum(each.amount for each in amounts):,} {unit}"
+        text += f": {_times(amounts)} took {sum(timed.seconds for timed in amounts):,.1f} s for "
+        text += f"{sum(timed.amount for timed in amounts):,} {unit}"
     if fixed_s:
-        told += f"; {fixed_s:.1f} s it takes anyway"
-    return told + (f"; {_failed(failed)}, so it is half of what was tried" if failed else "")
+        text += f"; {fixed_s:.1f} s it takes anyway"
+    return text + (f"; {_failed(failed)}, so it is half of what was tried" if failed else "")
 
 
 def _times(amounts: Sequence[Timed]) -> str:
@@ -154,14 +165,15 @@ def _pace(entry: Entry | None, name: str) -> Pace | None:
 
 
 def _timed(entry: Entry, name: str, unit: str) -> Timed | None:
-    """How long it took from its plan to its last ack: whoever was asked by a gate then is not waited for."""
-    told: Mapping[str, int | None] = {
+    """Return the checkpoint's amount and its time from the plan to the last ack, which excludes waiting for a
+    person."""
+    amounts: Mapping[str, int | None] = {
         source: getattr(amount, unit)
         for acked in entry.acks.values()
         for source, amount in acked.ack.stats.taken.items()
     }
     ends = [moment for acked in entry.acks.values() if (moment := moment_of(acked.ack.created)) is not None]
-    began, amount = moment_of(entry.plan.created), told.get(name)
+    began, amount = moment_of(entry.plan.created), amounts.get(name)
     if amount is None or began is None or not ends:
         return None
     return Timed(id=entry.id, amount=amount, seconds=max(round((max(ends) - began).total_seconds(), 3), 0.0))

@@ -1,4 +1,4 @@
-"""Make a plan: ask every source what comes after the base, and refuse what could not be resumed."""
+"""Make a plan: ask every source for the input after the base, and refuse code that cannot continue from there."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """What a checkpoint is that is not just the next one."""
+    """Options of a checkpoint that is not an ordinary one."""
 
     standing: bool = False
-    """It reads nothing; the sources stay where they are. For what changes state by hand."""
+    """It reads nothing; the sources stay where they are. For changing state by hand."""
     drain: Drain | None = None
-    """Event time comes to its end: with this checkpoint, or, if more input waits than it takes, with one behind it."""
+    """Event time ends: with this checkpoint, or, if more input waits than it reads, with a later one."""
     aligned: bool = False
-    """It goes past no job, whatever the settings say: for what is to be copied (O4)."""
+    """It goes past no job, whatever the settings say: for a savepoint that is to be copied (O4)."""
 
     @property
     def waits_for_all(self) -> bool:
@@ -54,7 +54,7 @@ _ORDINARY = CheckpointOptions()
 
 
 class Plans:
-    """Plans of one pipeline's checkpoints. Milliseconds, no JVM, nothing written but side files."""
+    """Makes the plans of one pipeline's checkpoints, in milliseconds, without a JVM. Writes only side files."""
 
     def __init__(self, graph: Graph, ledger: Ledger, limits: object, place: Place) -> None:
         self.graph = graph
@@ -71,7 +71,7 @@ class Plans:
         wanted: WantedInterval | None = None,
         special: CheckpointOptions = _ORDINARY,
     ) -> Plan:
-        """The plan for the entry that the protocol allows next. Nothing counts until it is created."""
+        """Return the plan for the entry that the protocol allows next. Nothing counts until it is created."""
         interval = wanted.interval if wanted is not None else None
         drain = special.drain or control.draining(view)
         if drain is not None:
@@ -114,9 +114,9 @@ class Plans:
 
     def _refuse(self, config: Json, base: Entry, view: View) -> None:
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.restart is None:
-            raise control.busy((base.id,))  # what is owed comes first: else older rows would come over newer ones
+            raise control.busy((base.id,))  # publish first: otherwise older rows would overwrite newer ones
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
-            raise control.busy((base.id,))  # what will be in flight then, this code must know
+            raise control.busy((base.id,))  # this code must know the channels that will then be in flight
         for name in left_behind(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         try:
@@ -126,7 +126,7 @@ class Plans:
                 raise
             raise Unavailable(
                 f"checkpoint {base.id}, which the next one was to rest on, was retired meanwhile",
-                help="nothing is wrong: others went on; it is tried again by itself",
+                help="nothing is wrong: other runs moved on; it is retried automatically",
                 reason="OVERTAKEN",
             ) from None
 
@@ -144,8 +144,8 @@ class Plans:
     ) -> dict[str, Range]:
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
-            there = standing_ranges(base.plan if base else None, declared)
-            return {name: part for name, part in there.items() if name in declared or name.startswith(QUARANTINE)}
+            ranges = standing_ranges(base.plan if base else None, declared)
+            return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
         starts = declared_sources(base)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
         sources = {}
@@ -158,46 +158,43 @@ class Plans:
         return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
 
     def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
-        """Where a source begins that nothing was read of yet, as it was decided when it was looked at first.
+        """Return where an unread source begins, as decided at the first look.
 
-        What counts is decided behind the base: a rollback to before the source was there finds what was decided then,
-        and a source that was taken out and put back begins anew.
+        Only decisions after the base count: a rollback to before the source was added finds the decision made then,
+        and a source that was removed and put back begins anew.
         """
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
-        behind = 0
+        floor = 0
         if base is not None:
-            behind = base.restart.target if base.restart is not None else base.id
-        if (known := self.ledger.beginning(sourcing.name, behind)) is not None:
-            return known.at
-        at = sourcing.source.beginning(context)
-        if at is None:
+            floor = base.restart.target if base.restart is not None else base.id
+        decided = self.ledger.beginning(sourcing.name, floor)
+        if decided is not None:
+            return decided.at
+        position = sourcing.source.beginning(context)
+        if position is None:
             return None
-        said = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=at)
-        return self.ledger.create_beginning(said).at
+        beginning = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=position)
+        return self.ledger.create_beginning(beginning).at
 
     def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
-        """What operators and gates are to read beside their streams."""
-        found = {}
+        """Fix the inputs that operators and gates read besides their streams."""
+        pins = {}
         for stage in self.graph.stages:
-            part = (
-                stage.operator
-                if isinstance(stage, OperatorNode)
-                else stage.gate
-                if isinstance(stage, GateNode)
-                else None
-            )
-            waits = isinstance(stage, GateNode) and stage.gate.pins_tables
-            if waits and answer.base is not None and answer.base > view.settled:
-                raise control.busy((answer.base,))  # what it has for the table is not there yet
             context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
-            pinned = part.pin(context) if part is not None else None
-            if pinned is None:
+            if isinstance(stage, OperatorNode):
+                pinned = stage.operator.pin(context)
+            elif isinstance(stage, GateNode):
+                if stage.gate.pins_tables and answer.base is not None and answer.base > view.settled:
+                    raise control.busy((answer.base,))  # its rows are not in the table yet
+                pinned = stage.gate.pin(context)
+            else:
                 continue
-            found[stage.name] = self.ledger.pack(pinned, self.graph.parts)
-        return found
+            if pinned is not None:
+                pins[stage.name] = self.ledger.pack(pinned, self.graph.parts)
+        return pins
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
-        """What the pipeline's hooks want to be kept. Behind a rollback or a fork they go back first, too."""
+        """Return the data that the pipeline's hooks store. After a rollback or a fork they are restored first."""
         if base is not None and (base.restart is not None or base.plan.kind == "fork"):
             if not base.completed:
                 raise control.busy((base.id,))
@@ -206,7 +203,7 @@ class Plans:
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
 
     def _pace(self, sourcing: SourceNode, view: View, base: Entry | None) -> Pace | None:
-        """What it may give, if that follows from how long checkpoints take."""
+        """Return the source's pace, if its bound follows from the duration of checkpoints."""
         if sourcing.pace is None or sourcing.source.unit is None:
             return None
         config, timeout_s = self.limits.record(), self.limits.timeout  # type: ignore[attr-defined]
@@ -230,7 +227,7 @@ class Plans:
 
 
 def _overtaking(graph: Graph, config: Json) -> Overtaking | None:
-    """Which jobs the checkpoint may go past, if the settings allow it at all."""
+    """Return the jobs that the checkpoint may go past, if the settings allow that."""
     if not config.get("unaligned", False) or not graph.overtakable or _mode(config) != MODES[0]:
         return None
     after_s = KEYS["aligned_timeout"].parse(config.get("aligned_timeout", 0))
@@ -242,33 +239,40 @@ def _mode(config: Json) -> str:
 
 
 def _through(graph: Graph, config: Json) -> list[str] | None:
-    """The sinks whose rows jobs commit themselves, if the mode is at least once."""
+    """Return the sinks to which jobs commit directly, if the mode is at least once."""
     if _mode(config) == MODES[0]:
         return None
     return [name for name, sinking in graph.sinks.items() if sinking.sink.writes_through]
 
 
 def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:
-    """Nothing is read: each source stays where it is. declared: the kinds of those that may be new."""
+    """Return ranges that read nothing and leave each source where it is. declared: the kinds of sources, some maybe
+    new."""
     before = base.sources if base is not None else {}
     kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 
 
 def _standing(kind: str, before: Range | None) -> Range:
-    """It reads nothing; but what its pace goes by is not forgotten."""
+    """Return a range that reads nothing, and keeps the observations of its pace."""
     if before is None:
         return Range(kind=kind, start=None, end=None, splits=Payload(data={}), empty=True, more=True)
-    at, pace = before.end, before.pace
-    kept = msgspec.structs.replace(pace, taken=0) if pace is not None else None
-    nothing = Payload(data={})
-    return Range(kind=kind, start=at, end=at, splits=nothing, empty=True, more=True, unread=before.unread, pace=kept)
+    return Range(
+        kind=kind,
+        start=before.end,
+        end=before.end,
+        splits=Payload(data={}),
+        empty=True,
+        more=True,
+        unread=before.unread,
+        pace=msgspec.structs.replace(before.pace, taken=0) if before.pace is not None else None,
+    )
 
 
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:
-    """From where to where intervals reach, those of all checkpoints below and this one's."""
+    """Return the span of the intervals of this checkpoint and all below it."""
     before = base.plan.reach if base is not None else None
     if interval is None or before is None:
         return before if interval is None else interval.record
-    known = Interval.of_record(before)
-    return Interval(min(known.start, interval.start), max(known.end, interval.end)).record
+    span = Interval.of_record(before)
+    return Interval(min(span.start, interval.start), max(span.end, interval.end)).record

@@ -1,7 +1,7 @@
-"""Take up what people ask about rows in quarantine: the plan says which requests, on which version of the table.
+"""Take up people's requests about quarantined rows: the plan fixes the requests, and the version of the table.
 
-Requests of a gate are a log of their own, and what a checkpoint has taken up is a position in it, kept in the plan like
-a source's: an aborted checkpoint's requests are in the next one, and no request is in two that are completed.
+The requests of a gate form a log of their own, and the plan records a position in it, like that of a source. So the
+requests of an aborted checkpoint are in the next one, and no request is in two completed checkpoints.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ KIND = "requests"
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
-    """Put a request behind all others of its gate; its number is told by what comes back."""
-    _refuse_unheard(ledger, request)
-    known = ledger.requests(request.gate)
+    """Append a request to the log of its gate. Return it with its number."""
+    _refuse_unknown_gate(ledger, request)
     while True:
-        if known:
-            ledger.settle_request(known[-1])
-        wanted = msgspec.structs.replace(request, **stamp(seams.new_id()), number=len(known) + 1)
-        _refuse_withdrawal(ledger, wanted, known)
-        created = ledger.create_request(wanted)
+        existing = ledger.requests(request.gate)
+        if existing:
+            ledger.settle_request(existing[-1])
+        numbered = msgspec.structs.replace(request, **stamp(seams.new_id()), number=len(existing) + 1)
+        _refuse_withdrawal(ledger, numbered, existing)
+        created = ledger.create_request(numbered)
         if created.mine:
             return created.record
-        known = ledger.requests(request.gate)
 
 
-def _refuse_unheard(ledger: Ledger, request: Request) -> None:
-    """No plan takes up what is asked of a gate that the code has no more, or that sets nothing aside any more."""
+def _refuse_unknown_gate(ledger: Ledger, request: Request) -> None:
+    """Refuse a request to a gate that is no longer in the code, or quarantines nothing any more: no plan takes it
+    up."""
     if request.action == "withdraw":
         return
     entries = (entry for id in reversed(ledger.ids()) if (entry := ledger.entry(id)) is not None)
     last = next((entry for entry in entries if entry.plan.acks), None)
     if last is not None and quarantine_name(request.gate) not in last.plan.commits:
-        there = sorted(name.removeprefix(QUARANTINE) for name in last.plan.commits if name.startswith(QUARANTINE))
+        gates = sorted(name.removeprefix(QUARANTINE) for name in last.plan.commits if name.startswith(QUARANTINE))
         raise Rejected(
             f"nobody would take up what is asked of gate {request.gate!r}: by the code of checkpoint {last.id} there "
             "is no such gate, or it sets no rows aside",
-            expected=f"a gate that quarantines or holds: {' or '.join(there) or 'there is none'}",
+            expected=f"a gate that quarantines or holds: {' or '.join(gates) or 'there is none'}",
             help=f"declare {request.gate!r} with on_failure='quarantine' or 'hold' again, let a checkpoint be made, "
             f"and ask once more; until then its rows stay where they are: tidegate quarantine show {ledger.pipeline} "
             f"{request.gate}",
@@ -58,14 +58,14 @@ def _refuse_unheard(ledger: Ledger, request: Request) -> None:
         )
 
 
-def _refuse_withdrawal(ledger: Ledger, request: Request, known: list[Request]) -> None:
+def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]) -> None:
     if request.withdraws is None:
         return
-    there = [each.number for each in known if each.action != "withdraw"]
-    if request.withdraws not in there:
+    numbers = [earlier.number for earlier in existing if earlier.action != "withdraw"]
+    if request.withdraws not in numbers:
         raise Invalid(
             f"gate {request.gate!r} has no request {request.withdraws}",
-            expected=" or ".join(map(str, there)) or "a request to release or to discard",
+            expected=" or ".join(map(str, numbers)) or "a request to release or to discard",
             help="`tidegate quarantine list` shows those that wait",
             reason="NO_SUCH_REQUEST",
         )
@@ -79,61 +79,62 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, known: list[Request]) -
 
 
 def taken_up(view: View, gate: str) -> int:
-    """The last request of the gate that a plan has taken up which is not aborted."""
+    """Return the last request of the gate that a plan has taken up which is not aborted."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     part = last.plan.sources.get(quarantine_name(gate)) if last is not None else None
     return part.end["request"] if part is not None and part.end is not None else 0
 
 
 def plan_requests(graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None) -> dict[str, Range]:
-    """For each gate with requests, which of them this plan takes up. Interval pipelines take up none."""
+    """Return for each gate the requests that this plan takes up. Interval pipelines take up none."""
     if graph.by_interval:
         return {}
     before = {name: part for name, part in (base.plan.sources if base else {}).items() if name.startswith(QUARANTINE)}
-    found = {}
+    ranges = {}
     for gated in graph.gates:
         for name, sink in gated.quarantine.items():
-            part = _taken(gated.name, sink, before.get(name), graph, ledger, place, view)
+            part = _plan_gate(gated.name, sink, before.get(name), graph, ledger, place, view)
             if part is not None:
-                found[name] = part
-    gone = {name: _nothing(ledger, part) for name, part in before.items() if name not in found}
-    return found | gone  # a gate that comes back goes on from where it was
+                ranges[name] = part
+    removed = {name: _empty_range(ledger, part) for name, part in before.items() if name not in ranges}
+    return ranges | removed  # a gate that comes back continues from its old position
 
 
-def _nothing(ledger: Ledger, before: Range) -> Range:
+def _empty_range(ledger: Ledger, before: Range) -> Range:
     return Range(kind=KIND, start=before.end, end=before.end, splits=ledger.pack({}), empty=True)
 
 
-def _taken(
+def _plan_gate(
     gate: str, sink: QuarantineSink, before: Range | None, graph: Graph, ledger: Ledger, place: Place, view: View
 ) -> Range | None:
-    """What the plan takes up for one gate; None: nobody has ever asked for anything."""
+    """Return the requests that the plan takes up for one gate; None if there never was a request."""
     start = before.end if before is not None else None
     new = ledger.requests(gate, after=start["request"] if start else 0)
     if not new or not _settled(gate, sink, graph, ledger, place, view):
-        return _nothing(ledger, before) if before is not None else None
+        return _empty_range(ledger, before) if before is not None else None
     for request in new:
         ledger.settle_request(request)
     withdrawn = {request.withdraws for request in new}
-    kept = [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
+    active = [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)
-    table = sink.source(ledger.home).plan(None, context).splits if kept else None
-    splits = {"requests": [msgspec.to_builtins(request) for request in kept], "table": table}
+    table = sink.source(ledger.home).plan(None, context).splits if active else None
+    numbers = ", ".join(str(request.number) for request in active)
+    splits = {"requests": [msgspec.to_builtins(request) for request in active], "table": table}
     return Range(
         kind=KIND,
         start=start,
         end={"request": new[-1].number},
         splits=ledger.pack(splits),
-        empty=not kept,
-        summary=f"request {', '.join(str(request.number) for request in kept)} for rows in quarantine" if kept else "",
+        empty=not active,
+        summary=f"request {numbers} for rows in quarantine" if active else "",
     )
 
 
 def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:
-    """Whether the table shows what became of all rows that were asked for before. Else a row could go on twice."""
+    """Return whether the table shows the effect of all earlier requests. Otherwise a row could continue twice."""
     name = quarantine_name(gate)
     new = (e for e in view.entries if e.id > view.settled and not e.aborted)
-    asked = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
+    with_requests = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
     uid = ledger.start().uid
     last = sink.head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last
-    return last is not None and all(id <= last for id in asked)
+    return last is not None and all(id <= last for id in with_requests)

@@ -1,4 +1,4 @@
-"""What an entry names that lies outside of its records: side files and files of states. Retention deletes by it."""
+"""Find the files that an entry's records name: side files and states. Retention deletes by these references."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ __all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_named"
 
 
 def states_of(entry: Entry) -> dict[str, Payload]:
-    """Every keyed state as of the entry. Of a rollback there are none: its target names them."""
+    """Return every keyed state as of the entry. For a rollback there are none: its target names them."""
     return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
 
 
 def states_named(entry: Entry) -> dict[str, Payload]:
-    """Every keyed state whose files the entry's own records name; those of a rollback name what it puts back."""
+    """Return every keyed state whose files the entry's own records name. Those of a rollback name the states it
+    restores."""
     if entry.restart is None or entry.manifest is None:
         return states_of(entry)
     put_back = {name: part.committables for name, part in entry.manifest.tables.items() if name.startswith(STATE)}
@@ -28,16 +29,17 @@ def states_named(entry: Entry) -> dict[str, Payload]:
 
 
 def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
-    """The acks that the base rests on; of a rollback those of its target, of a job that is behind its last one."""
+    """Return the acks that the base rests on: for a rollback those of its target, for a job that is behind its last
+    one."""
     if base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
     elsewhere = {job: handle for job, handle in base.manifest.jobs.items() if handle.entry != base.id}
-    own = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
-    return own + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]
+    own_acks = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
+    return own_acks + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]
 
 
 def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
-    """Every keyed state as of a completed checkpoint; of a rollback, as it puts them back."""
+    """Return every keyed state as of a completed checkpoint; for a rollback, the states that it restores."""
     if entry.restart is not None:
         return states_named(entry)
     acks = acks_of(ledger, entry)
@@ -45,21 +47,21 @@ def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
 
 
 def blobs_of(entry: Entry) -> set[Blob]:
-    """Every side file that the entry's records name, wherever in them."""
+    """Return every side file that the entry's records name."""
     payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     for ack in (acked.ack for acked in entry.acks.values()):
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
         payloads += [verdict.results for verdict in ack.gates.values()]
     if entry.restart is not None and entry.manifest is not None:
-        payloads += [each for part in entry.manifest.tables.values() for each in part.committables]
-    found = {payload.blob for payload in payloads if payload.blob is not None}
+        payloads += [payload for part in entry.manifest.tables.values() for payload in part.committables]
+    blobs = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():
-        found |= set(blobs_within(part.end)) | set(blobs_within(part.start))
-    return found
+        blobs |= set(blobs_within(part.end)) | set(blobs_within(part.start))
+    return blobs
 
 
 def blobs_within(value: object) -> Iterator[Blob]:
-    """Side files inside a source's own JSON: objects of exactly the shape of Blob."""
+    """Yield the side files inside a source's own JSON: objects with exactly the shape of Blob."""
     if isinstance(value, dict):
         try:
             yield msgspec.convert(value, Blob)

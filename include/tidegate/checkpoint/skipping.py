@@ -1,8 +1,8 @@
-"""What no run will do by itself, though nothing fails: it is told, and "well" is not said.
+"""Find input that no run will ever read, though nothing fails. Such a pipeline is not reported as healthy.
 
-never read   input that a source passes by for good. It finds that while it plans (`Planned.unread`), so the newest
-             plan knows it best, whatever became of its entry
-gaps         of an interval pipeline: time between its first interval and its last that none of its checkpoints covers
+never read   input that a source skips for good. It notices that while it plans (`Planned.unread`), so the newest plan
+             knows it best, whatever became of its entry
+gaps         in an interval pipeline: time between its first interval and its last that no checkpoint covers
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["counts", "gaps", "is_news", "making_up", "never_read"]
 
 
 def never_read(view: View) -> dict[str, Unread]:
-    """By source, what the newest plan has passed by."""
+    """Return the input that the newest plan has skipped, by source."""
     for entry in reversed(view.entries):
         if entry.control is None and entry.restart is None:
             return _of(entry.plan)
@@ -26,7 +26,7 @@ def never_read(view: View) -> dict[str, Unread]:
 
 
 def counts(view: View) -> dict[str, int]:
-    """By source of the newest plan, how much it has passed by; mostly 0."""
+    """Return how much input each source of the newest plan has skipped; mostly 0."""
     for entry in reversed(view.entries):
         if entry.control is None and entry.restart is None:
             return {name: part.unread.count if part.unread else 0 for name, part in entry.plan.sources.items()}
@@ -34,27 +34,27 @@ def counts(view: View) -> dict[str, int]:
 
 
 def is_news(plan: Plan, view: View) -> bool:
-    """Whether a plan that reads nothing has something to tell all the same: what is passed by, or is so no more."""
+    """Return whether a plan that reads nothing is worth recording: the skipped input has changed."""
     return _counts(_of(plan)) != _counts(never_read(view))
 
 
 def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
-    """Time between intervals that no checkpoint, completed or open, covers. To be read behind a view."""
+    """Return the time between intervals that no checkpoint, completed or open, covers. To be called after the view."""
     plans = [entry.plan for entry in view.entries if entry.plan.by_interval and not entry.aborted]
     if not plans or plans[-1].config.get("gaps") == "expected":
         return ()
     covered = {Interval.of_record(plan.interval) for plan in plans if plan.interval} | set(ledger.intervals())
-    found: list[Interval] = []
+    uncovered: list[Interval] = []
     upto = min(covered).start
     for interval in sorted(covered):
         if interval.start > upto:
-            found.append(Interval(upto, interval.start))
+            uncovered.append(Interval(upto, interval.start))
         upto = max(upto, interval.end)
-    return tuple(found)
+    return tuple(uncovered)
 
 
 def making_up(pipeline: str, missed: tuple[Interval, ...]) -> str:
-    """What to do about gaps."""
+    """Return the advice for filling gaps."""
     first, last = missed[0].start, missed[-1].end
     return (
         f"make them: airflow backfill create --dag-id {pipeline} --from-date {first.isoformat()} --to-date "
@@ -67,5 +67,5 @@ def _of(plan: Plan) -> dict[str, Unread]:
     return {name: part.unread for name, part in plan.sources.items() if part.unread is not None}
 
 
-def _counts(found: Mapping[str, Unread]) -> dict[str, int]:
-    return {name: each.count for name, each in found.items()}
+def _counts(skipped: Mapping[str, Unread]) -> dict[str, int]:
+    return {name: unread.count for name, unread in skipped.items()}

@@ -9,15 +9,15 @@ __all__ = ["superseded_attempts"]
 
 
 def superseded_attempts(ledger: Ledger, entry: Entry) -> set[str]:
-    """The attempts of a completed entry whose acks no manifest has taken, and none will.
+    """Return the attempts of a completed entry whose acks no manifest has taken, and none will.
 
-    Sure only once a checkpoint above is completed in which the job is further: it rests on another ack then. And only
-    as long as all that lies between is there: what is retired may have taken it.
+    That is certain only once a checkpoint above is completed in which the job is further, so that it rests on another
+    ack. And only while all entries in between exist: a retired one may have taken the ack.
     """
     if not entry.completed or entry.manifest is None:
         return set()
-    held = set(entry.manifest.jobs.values())
-    late = {job: acked for job, acked in entry.acks.items() if acked.handle not in held}
+    named = set(entry.manifest.jobs.values())
+    late = {job: acked for job, acked in entry.acks.items() if acked.handle not in named}
     return {acked.ack.attempt for job, acked in late.items() if _is_void(ledger, entry, job, acked)}
 
 

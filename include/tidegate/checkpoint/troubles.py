@@ -1,8 +1,8 @@
-"""Word of errors that no checkpoint tells of: nothing was planned, a job is tried again, a table refuses a publish.
+"""Record errors that no checkpoint records: a run cannot plan, a job is retried, a table refuses a publish.
 
-An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would be found
-in Airflow's logs only. So whoever meets an error leaves it as one small hint beside the log (records/records.py).
-Leaving it is never worth a failure, and nothing is decided by it.
+An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would only be
+in Airflow's logs. So each process records its last error as one small hint next to the log (records/records.py).
+Recording it never causes a failure, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from tidegate.records.records import Trouble
 __all__ = ["count_unplanned", "is_current", "record_error", "recording_errors", "unplanned"]
 
 LONGEST = 4000
-"""Characters of each text that are kept: one may quote a whole query plan."""
+"""The maximum length of each recorded text: an error may quote a whole query plan."""
 
 
 @contextlib.contextmanager
 def recording_errors(ledger: Ledger, run: str, step: str) -> Iterator[None]:
-    """Leave word of what fails in the block. That others lead, or that there is nothing to do, is no trouble."""
+    """Record an error raised in the block. Fenced and Rejected are no trouble: others lead, or there is nothing to
+    do."""
     try:
         yield
     except (Fenced, Rejected):
@@ -41,23 +42,22 @@ def recording_errors(ledger: Ledger, run: str, step: str) -> Iterator[None]:
 
 
 def unforeseen(error: Exception) -> TidegateError:
-    """An exception that nobody has thought of, as word of it: it is a cause like any other, and what was met before it
-    is none any more."""
-    said = " ".join(str(error).split())
-    told = Invalid(
-        f"{type(error).__name__}{': ' if said else ''}{said}",
+    """Return an unexpected exception as a TidegateError, so that it replaces the error recorded before it."""
+    message = " ".join(str(error).split())
+    invalid = Invalid(
+        f"{type(error).__name__}{': ' if message else ''}{message}",
         help="the log of the task that met it shows where; correct what it names. It is tried again as `restart` says",
         reason="UNFORESEEN",
     )
-    told.__cause__ = error
-    return told
+    invalid.__cause__ = error
+    return invalid
 
 
 def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
-    """Leave word of the error, if that can be done."""
+    """Record the error, if possible."""
     with contextlib.suppress(TidegateError):
         if ledger.begun() is None:
-            return  # whatever lies in a folder without pipeline.json is taken for damage
+            return  # any file in a folder without pipeline.json is taken for damage
         view = ledger.view(run)
         trouble = Trouble(
             **stamp(seams.new_id()),
@@ -76,7 +76,8 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
 
 
 def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
-    """Say that the run has ended, and could plan no checkpoint. None: that is not what it has left word of."""
+    """Count a run that ended without planning a checkpoint. None: the recorded error is not of this run, or it
+    planned."""
     with contextlib.suppress(TidegateError):
         trouble = ledger.trouble()
         if trouble is not None and trouble.run == run and trouble.entry is None:
@@ -87,7 +88,7 @@ def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
 
 
 def unplanned(trouble: Trouble | None, view: View) -> int:
-    """How many runs in a row could not plan a checkpoint, if none was planned since."""
+    """Return how many runs in a row could not plan a checkpoint; 0 if one was planned since."""
     return trouble.unplanned if trouble is not None and _nothing_planned(trouble, view) else 0
 
 
@@ -96,9 +97,10 @@ def _nothing_planned(trouble: Trouble, view: View) -> bool:
 
 
 def is_current(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
-    """Whether the log does not know better by now. `owed`: entries that are not on all tables yet.
+    """Return whether the recorded error still stands. owed: entries that are not on all tables yet.
 
-    A trouble with a checkpoint is over when that is decided and published; one without, when another was planned.
+    An error of a checkpoint is resolved when that is decided and published; one without a checkpoint, when one is
+    planned.
     """
     if trouble.entry is None:
         return _nothing_planned(trouble, view)

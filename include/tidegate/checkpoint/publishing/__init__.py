@@ -1,1 +1,1 @@
-"""What is completed comes into the tables."""
+"""Publish completed checkpoints to the tables."""

@@ -1,12 +1,12 @@
 """Publish the checkpoints of an interval pipeline (docs/protocol.md, section 8).
 
-The rule. For each table, again and again: read where the table stands, *then* read the log. Of each interval the
-highest completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next
-version, in place of what the interval shows. A lower one is never published behind a higher one: whoever read the
-table when the higher one was there, finds that in the log as well; whoever read it earlier, loses the version.
+The rule. For each table, repeatedly: read the head of the table, *then* read the log. For each interval the highest
+completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next version, in
+place of the rows that the interval shows. A lower entry is never published after a higher one: a publisher that read
+the table with the higher one finds that in the log as well; one that read it earlier loses the race for the version.
 
-What an interval shows is told by records alone. While an entry is in the view, its manifest tells which files it
-has put there, and the table's history since they were staged tells whether it has. Below the view, the index does
+The rows of an interval follow from records alone. While an entry is in the view, its manifest names its files, and the
+table's history since they were staged shows whether they were committed. Below the view, the index does
 (`intervals/<key>/<id>.json`): it exists before the view begins above an entry, and is never deleted.
 """
 
@@ -34,35 +34,38 @@ __all__ = ["Pass", "disown", "index_interval", "publish_table", "refuse_rewritte
 Published = dict[tuple[int, str], PublishedTable]
 
 _TRIES = 10
-"""As often somebody else may have committed meanwhile."""
+"""The number of retries after commits of other writers."""
 
 
 @dataclass
 class Pass:
-    """What one pass over a table did."""
+    """The result of one pass over a table."""
 
     published: Published = field(default_factory=dict)
     settled: set[int] = field(default_factory=set)
-    """The completed entries that are settled there: shown, or behind a later one of their interval."""
+    """The completed entries that are settled there: visible, or replaced by a later one of their interval."""
     blocked: dict[int, Invalid] = field(default_factory=dict)
-    """Those whose interval cannot be replaced as the table is, and why. The other intervals' went on."""
+    """Entries whose interval the table does not accept as it is, with the reason. Other intervals do not wait for
+    them."""
 
 
 def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> Pass:
-    """Publish on one table until it shows all that is completed, but for intervals that it does not take as it is:
-    these wait until somebody has done what their error says."""
+    """Publish to one table until it shows every completed entry.
+
+    Intervals that the table does not accept as it is wait until somebody has done what their error says.
+    """
     context = pipeline.context(sinking.name)
-    done_here = Pass()
+    result = Pass()
     contradicted: list[Head] = []
     while tries > 0:
         tries -= 1
         head = sinking.sink.head(context)
         view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         table = _Table(pipeline, sinking, context, head, view)
-        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds, done_here.blocked)
+        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds, result.blocked)
         if isinstance(answer, protocol.Nothing):
-            done_here.settled = {entry.id for entry in view.entries if entry.completed} - done_here.blocked.keys()
-            return done_here
+            result.settled = {entry.id for entry in view.entries if entry.completed} - result.blocked.keys()
+            return result
         if isinstance(answer, protocol.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
@@ -70,29 +73,31 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
             contradicted = [head]
             continue
         try:
-            done = sinking.sink.publish(table.publication(answer), head, context)
+            published = sinking.sink.publish(table.publication(answer), head, context)
         except TidegateError as error:
-            # Others may have published meanwhile, and retention taken what this was made of.
+            # Others may have published meanwhile, and retention may have removed the staged files.
             if sinking.sink.head(context).version != head.version:
                 continue
             if not isinstance(error, Invalid):
                 raise
-            done_here.blocked[answer.id] = error
+            result.blocked[answer.id] = error
             tries += 1
             continue
-        if done is not None:
-            done_here.published[answer.id, sinking.name] = done
+        if published is not None:
+            result.published[answer.id, sinking.name] = published
     raise _busy(sinking.name)
 
 
 def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
-    """Let go of what a table shows of an interval, which others have rewritten: see Sink.disown. The table first, then
-    the log, as when something is published: a publication in between takes the version."""
+    """Let go of an interval's rows in a table, which others have rewritten: see Sink.disown.
+
+    Reads the table first, then the log, as publishing does: a publication in between takes the version.
+    """
     sinking = pipeline.graph.sinks.get(name)
     if sinking is None or not pipeline.graph.by_interval:
-        found = f"has no sink {name!r}" if sinking is None else "does not read by data interval"
+        problem = f"has no sink {name!r}" if sinking is None else "does not read by data interval"
         raise Invalid(
-            f"pipeline {pipeline.graph.name!r} {found}",
+            f"pipeline {pipeline.graph.name!r} {problem}",
             expected=f"one of {', '.join(sorted(pipeline.graph.sinks))}, of a pipeline that reads by data interval",
             help="`tidegate explain` names the sink and the interval that wait, if any do",
             reason="NOTHING_TO_DISOWN",
@@ -101,23 +106,23 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
     for _ in range(_TRIES):
         head = sinking.sink.head(context)
         table = _Table(pipeline, sinking, context, head, pipeline.ledger.view(reach=head.last))
-        shown = table.shown_of(interval)
-        done = sinking.sink.disown(interval, shown, head, context, take_out=take_out, look=look)
-        if done is not None:
-            return done
+        visible = table.visible_entry(interval)
+        disowned = sinking.sink.disown(interval, visible, head, context, take_out=take_out, look=look)
+        if disowned is not None:
+            return disowned
     raise _busy(name)
 
 
 def _busy(name: str) -> Unavailable:
     return Unavailable(
         f"sink {name!r} lost too many races for its table's next version",
-        help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
+        help="another writer commits to the table without a pause; it is retried at the next checkpoint",
         reason="BUSY_TABLE",
     )
 
 
 class _Table:
-    """A table as of one version, and the log as of a moment after that."""
+    """A table as of one version, and the log as of a later moment."""
 
     def __init__(
         self, pipeline: PipelineContext, sinking: SinkNode, context: SinkContext, head: Head, view: View
@@ -129,28 +134,30 @@ class _Table:
         self.view = view
 
     def holds(self, id: int) -> bool:
-        """Whether the table's history has the commit of this entry."""
+        """Return whether the table's history has the commit of this entry."""
         return self.sinking.sink.holds(self._publication(self._entry(id), None), self.head, self.context)
 
     def publication(self, answer: protocol.Publish) -> Publication:
-        """What is to be committed, from records that will still be there after a power loss."""
+        """Return the commit to make, from records that survive a power loss."""
         entry = self._entry(answer.id)
         self.pipeline.ledger.settle_decision(entry.id)
         assert entry.interval is not None
         return self._publication(entry, self._replaced(entry.interval, answer.after))
 
-    def shown_of(self, interval: Interval) -> tuple[int, Json] | None:
-        """The entry of an interval that the table shows, and the trace of its rows there."""
+    def visible_entry(self, interval: Interval) -> tuple[int, Json] | None:
+        """Return the entry of an interval that the table shows, and the trace of its rows there."""
         ids = [entry.id for entry in self.view.entries if entry.completed and entry.interval == interval]
-        shown = (id for id in reversed(ids) if id <= self.view.settled or self.holds(id))
-        return self._replaced(interval, next(shown, None)) if self.view.entries else None
+        if not self.view.entries:
+            return None
+        visible = (id for id in reversed(ids) if id <= self.view.settled or self.holds(id))
+        return self._replaced(interval, next(visible, None))
 
-    def _replaced(self, interval: Interval, shown: int | None) -> tuple[int, Json] | None:
-        """The same, if that entry is known; None: it is none of this view."""
+    def _replaced(self, interval: Interval, visible: int | None) -> tuple[int, Json] | None:
+        """Return the entry to be replaced, and its trace. visible: its id, if it is in the view."""
         name = self.sinking.name
-        if shown is not None:
-            return shown, self.sinking.sink.trace(_committables(self.pipeline, self._entry(shown), name))
-        # Behind the view: what has left the view is in the index.
+        if visible is not None:
+            return visible, self.sinking.sink.trace(_committables(self.pipeline, self._entry(visible), name))
+        # Read after the view: an entry that has dropped out of the view is in the index.
         filled = self.pipeline.ledger.filled(interval, before=self.view.entries[0].id)
         return (filled.id, filled.traces[name]) if filled is not None and name in filled.traces else None
 
@@ -173,23 +180,26 @@ class _Table:
 
 
 def refuse_rewritten(pipeline: PipelineContext, view: View, interval: Interval) -> None:
-    """Before planning: can what the interval shows be replaced? Asked only where all that is completed is published;
-    elsewhere it shows when this checkpoint is published."""
-    done = [entry for entry in view.entries if entry.completed and entry.interval == interval]
-    if done and pipeline.ledger.published(done[-1].id) is None:
+    """Before planning, raise Invalid if the rows of the interval cannot be replaced.
+
+    Checked only where every completed entry is published; otherwise it shows when this checkpoint is published.
+    """
+    completed = [entry for entry in view.entries if entry.completed and entry.interval == interval]
+    if completed and pipeline.ledger.published(completed[-1].id) is None:
         return
-    filled = pipeline.ledger.filled(interval, before=view.entries[0].id) if view.entries and not done else None
+    filled = pipeline.ledger.filled(interval, before=view.entries[0].id) if view.entries and not completed else None
     for name, sinking in pipeline.graph.sinks.items():
         replaces: tuple[int, Json] | None = None
-        if done and done[-1].manifest is not None and name in done[-1].manifest.tables:
-            replaces = done[-1].id, sinking.sink.trace(_committables(pipeline, done[-1], name))
+        last = completed[-1] if completed else None
+        if last is not None and last.manifest is not None and name in last.manifest.tables:
+            replaces = last.id, sinking.sink.trace(_committables(pipeline, last, name))
         elif filled is not None and name in filled.traces:
             replaces = filled.id, filled.traces[name]
         sinking.sink.check_interval(interval, replaces, pipeline.context(name))
 
 
 def index_interval(pipeline: PipelineContext, entry: Entry) -> None:
-    """Note where the interval was completed, before any hint lets readers begin above the entry."""
+    """Record which entry completed the interval, before any hint lets readers start above it."""
     assert entry.manifest is not None
     assert entry.interval is not None
     sinks = pipeline.graph.sinks

@@ -1,9 +1,9 @@
-"""Publish: bring every table up to what is completed (docs/protocol.md, section 5).
+"""Publish: bring every table up to the completed checkpoints (docs/protocol.md, section 5).
 
-The rule. For each table, again and again: read where the table stands, *then* read the log, ask the
-protocol what comes next, and commit that at exactly the next version of the table. If anybody else
-committed in between, the commit fails and everything is read again. So it does not matter who
-publishes, how many do, or where one stopped: each finds the checkpoint's id on the table and goes on.
+The rule. For each table, repeatedly: read the head of the table, *then* read the log, ask the protocol for the next
+entry, and commit that at exactly the next version of the table. If anybody else committed in between, the commit fails
+and everything is read again. So it does not matter who publishes, how many do, or where one stopped: each publisher
+finds the checkpoint's id on the table and continues.
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ if TYPE_CHECKING:
 __all__ = ["Report", "publish_or_wait", "publish_pending", "refuse_unpublished", "way_out"]
 
 LOST_RACES = 100
-"""After so many commits lost to others, a table is left for the next publisher."""
+"""After losing this many races, the table is left to the next publisher."""
 
 
 @dataclass
 class Report:
-    """What one pass did."""
+    """The result of one pass."""
 
     published: dict[tuple[int, str], PublishedTable] = field(default_factory=dict)
     stuck: dict[str, TidegateError] = field(default_factory=dict)
     unpublished: int = 0
     upto: int = 0
-    """Every table that answered holds all that is completed up to this id."""
+    """Every table that answered holds all entries completed up to this id."""
     settled: set[int] | None = None
     """In an interval pipeline: the completed entries that are settled on every table that answered."""
     blocked: dict[int, Invalid] = field(default_factory=dict)
-    """In an interval pipeline: completed entries that some table does not take as it is, and why. They hold back their
-    own interval only."""
+    """In an interval pipeline: completed entries that some table does not accept as it is, and why. They hold back only
+    their own interval."""
 
     def covers(self, entry: Entry) -> bool:
-        """Whether every table that answered has taken the completed entry, or what came in its place."""
+        """Return whether every table that answered holds the completed entry, or one that replaced it."""
         return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
 
 
 def publish_pending(pipeline: PipelineContext) -> Report:
-    """One pass over all tables. One that cannot be published to holds back only itself (P4).
+    """Publish all pending entries, in one pass over all tables. A table that fails holds back only itself (P4).
 
-    What does not pass by itself is raised once all others are done: it needs a person, and going on would hide it.
+    An error that will not resolve itself is raised once all other tables are done: it needs a person, and continuing
+    would hide it.
     """
     report = Report()
     view = pipeline.ledger.view()
@@ -78,20 +79,21 @@ def publish_pending(pipeline: PipelineContext) -> Report:
             if sinking is None:
                 _refuse_orphan(pipeline, view, table)
             elif report.settled is not None:
-                made = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
-                report.published |= made.published
-                report.settled &= made.settled
-                for id, why in made.blocked.items():
+                result = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
+                report.published |= result.published
+                report.settled &= result.settled
+                for id, why in result.blocked.items():
                     report.blocked.setdefault(id, why)
                     run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
                     troubles.record_error(pipeline.ledger, run, f"publishing to {table}", why)
             else:
                 _publish_table(pipeline, sinking, report)
         except TidegateError as error:
-            if protocol.still_owed(view, table) and (way := way_out(pipeline, view, table)) not in error.help:
-                error.help = f"{error.help}; {way}" if error.help else way
+            advice = way_out(pipeline, view, table) if protocol.still_owed(view, table) else ""
+            if advice not in error.help:
+                error.help = f"{error.help}; {advice}" if error.help else advice
             report.stuck[table] = error
-    _tell(pipeline, report)
+    _write_hints(pipeline, report)
     for stuck in report.stuck.values():
         if not isinstance(stuck, Unavailable):
             raise stuck
@@ -99,12 +101,12 @@ def publish_pending(pipeline: PipelineContext) -> Report:
 
 
 def _let_go(view: View, table: str) -> bool:
-    """Whether somebody has let go of the table, and nothing has come for it since: it is not even looked at."""
+    """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
     return bool(protocol.left_by(view, table)) and not protocol.still_owed(view, table)
 
 
 def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
-    """What a person can do if a sink's table never takes what it is owed; empty for tables that are not a sink's."""
+    """Return the advice for a sink's table that can never be published to; empty for a table that is not a sink's."""
     last = view.last_completed
     if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
         return ""
@@ -115,10 +117,13 @@ def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
 
 
 def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> Report:
-    """Publish what is owed before something is planned on it. A stuck table holds back triggers only once too much is
-    waiting for it; but a rollback is on every table first (R3), for what is planned may read one of them.
+    """Publish pending entries before planning on them.
 
-    interval: what the caller wants to make. If that is what a table does not take, the error says what to do."""
+    A stuck table holds back triggers only once too much is waiting for it. But a rollback must first be on every table
+    (R3), because the next plan may read one of them.
+
+    interval: the interval to be planned. If a table does not accept it, its error is raised.
+    """
     report = publish_pending(pipeline)
     for id, why in report.blocked.items():
         entry = pipeline.ledger.entry(id)
@@ -127,10 +132,10 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
     if not report.stuck:
         return report
     table, error = next(iter(report.stuck.items()))
-    back = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
-    if back and pipeline.ledger.published(back[-1]) is None:
+    rollbacks = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
+    if rollbacks and pipeline.ledger.published(rollbacks[-1]) is None:
         raise Rejected(
-            f"rollback {back[-1]} is not on table {table!r} yet: {error}",
+            f"rollback {rollbacks[-1]} is not on table {table!r} yet: {error}",
             expected="every table to be put back before anything new is read",
             help="repair that table; it is put back as soon as it answers",
             reason="ROLLBACK_UNPUBLISHED",
@@ -146,18 +151,19 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
 
 
 def refuse_unpublished(entry: Entry, report: Report) -> None:
-    """A completed checkpoint is done only once every table shows it. Unavailable: one could not be published to."""
+    """Raise Unavailable if a table of the completed checkpoint could not be published to: it is not done until then."""
     for table in entry.manifest.tables if entry.manifest is not None else ():
-        if (error := report.stuck.get(table)) is not None and _waits_for(entry, {table: error}):
+        error = report.stuck.get(table)
+        if error is not None and _waits_for(entry, {table: error}):
             raise Unavailable(
                 f"checkpoint {entry.id} is completed, but sink {table!r} could not be published to: {error.what}",
-                help="nothing is lost: each later run tries it again",
+                help="nothing is lost: each later run tries again",
                 reason=error.reason,
             ) from error
 
 
 def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report) -> None:
-    """P1 to P3 for one table, until it has everything."""
+    """P1 to P3: publish to one table until it holds everything."""
     context = pipeline.context(sinking.name)
     contradicted: list[int | None] = []
     for _ in range(LOST_RACES):
@@ -178,23 +184,23 @@ def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report)
         try:
             publication = _publication(pipeline, entry, sinking.name, answer.after)
             act = sinking.sink.publish if publication.restore is None else sinking.sink.go_back
-            done = act(publication, head, context)
+            published = act(publication, head, context)
         except TidegateError:
-            # Others may have published it, and retention taken what it was made of, since the head was read.
+            # Others may have published it since the head was read, and retention may have removed the staged files.
             if sinking.sink.head(context).last == head.last:
                 raise
             continue
-        if done is not None:
-            report.published[answer.id, sinking.name] = done
+        if published is not None:
+            report.published[answer.id, sinking.name] = published
     raise Unavailable(
         f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
-        help="another writer commits to the table without a pause; it is tried again at the next checkpoint",
+        help="another writer commits to the table without a pause; it is retried at the next checkpoint",
         reason="BUSY_TABLE",
     )
 
 
 def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
-    """What `entry` makes visible on one table, from records that will still be there after a power loss."""
+    """Return the commit that `entry` makes on one table, from records that survive a power loss."""
     pipeline.ledger.settle_decision(entry.id)
     assert entry.manifest is not None
     assert entry.decision is not None
@@ -209,33 +215,33 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int
     )
 
 
-def _tell(pipeline: PipelineContext, report: Report) -> None:
-    """Hints for readers: published.json per checkpoint, then latest.json. Nothing is decided by them."""
+def _write_hints(pipeline: PipelineContext, report: Report) -> None:
+    """Write the hints for readers: published.json per checkpoint, then latest.json. No decision depends on them."""
     view = pipeline.ledger.view()
     settled: int | None = None
-    told: Published | None = None
-    below = True
+    last_hint: Published | None = None
+    below_blocked = True
     for entry in view.entries:
         if entry.id in report.blocked:
-            below = False  # a hint must not lead behind it, but the others can be read
+            below_blocked = False  # latest.json must not move above it, but later entries can still be shown
             continue
         if entry.open or (entry.completed and not report.covers(entry)) or entry.id > report.upto:
             break
         if not entry.completed:
             continue
-        known = pipeline.ledger.published(entry.id)
-        if known is None and view.rolled_back_by(entry.id) is not None:
+        existing = pipeline.ledger.published(entry.id)
+        if existing is None and view.rolled_back_by(entry.id) is not None:
             continue  # it never will be
-        if known is None and _waits_for(entry, report.stuck):
+        if existing is None and _waits_for(entry, report.stuck):
             report.unpublished += 1
         elif not report.unpublished:
             try:
-                if entry.plan.by_interval and known is None:
+                if entry.plan.by_interval and existing is None:
                     publish_intervals.index_interval(pipeline, entry)
-                told = known or _publish_hint(pipeline, view, entry, told, report)
+                last_hint = existing or _publish_hint(pipeline, view, entry, last_hint, report)
             except Unavailable:
-                break  # readers wait for the hint, nobody else does
-            settled = entry.id if below else settled
+                break  # only readers wait for the hint
+            settled = entry.id if below_blocked else settled
     if settled is not None and settled > view.settled:
         pipeline.ledger.hint(LatestHint(**stamp(seams.new_id()), id=settled))
 
@@ -243,23 +249,23 @@ def _tell(pipeline: PipelineContext, report: Report) -> None:
 def _publish_hint(
     pipeline: PipelineContext, view: View, entry: Entry, before: Published | None, report: Report
 ) -> Published:
-    """Where all tables stand at this checkpoint: from this pass, from the tables' history, or as before.
+    """Record the state of all tables at this checkpoint: from this pass, from the tables' history, or as before.
 
-    A table whose history does not tell any more is left out: better no hint than a wrong one.
+    A table whose history no longer shows it is left out: no hint is better than a wrong one.
     """
     assert entry.manifest is not None
     tables = {}
     for name, part in entry.manifest.tables.items():
-        found = report.published.get((entry.id, name))
+        table = report.published.get((entry.id, name))
         sinking = pipeline.graph.tables.get(name)
         if protocol.left_by(view, name) >= entry.id:
-            continue  # nothing came there
-        if found is None and protocol.has_unpublished(part) and sinking is not None:
-            found = sinking.sink.locate(entry.id, pipeline.context(name))
+            continue  # nothing was published there
+        if table is None and protocol.has_unpublished(part) and sinking is not None:
+            table = sinking.sink.locate(entry.id, pipeline.context(name))
         if not protocol.has_unpublished(part):
-            found = part.through or (before.tables.get(name) if before is not None else None)
-        if found is not None:
-            tables[name] = found
+            table = part.through or (before.tables.get(name) if before is not None else None)
+        if table is not None:
+            tables[name] = table
     home, paths = pipeline.ledger.home, relative_paths(pipeline.graph)
     published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
     pipeline.ledger.create_published(published)
@@ -274,7 +280,7 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
 
 
 def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
-    """A sink that was removed from the code while something is still owed to its table: unless that is let go of."""
+    """Refuse if a sink was removed from the code while entries still owe its table rows, unless these may be lost."""
     if may_lose(pipeline.limits.record()):
         return
     for id in protocol.still_owed(view, table):

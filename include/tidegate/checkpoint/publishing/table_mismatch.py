@@ -1,4 +1,4 @@
-"""What is told when a table and the log contradict each other: by the trigger, by a publisher, and by `check`."""
+"""The error for a table that contradicts the log: for the trigger, publishers and `check`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ __all__ = ["mismatch_error"]
 def mismatch_error(
     pipeline: PipelineContext, view: View, sinking: SinkNode, last: int | None, why: str
 ) -> TidegateError:
-    """Damage; or, if the table knows nothing of the pipeline and is another one than readers were told of, a sink that
-    was moved: that is the code's fault, and nothing is broken."""
+    """Return the error: damage, or a sink with a new path.
+
+    If the table knows nothing of the pipeline, and is not the one that was published to before, then the code is wrong,
+    and nothing is damaged.
+    """
     target = sinking.sink.target(pipeline.place)
-    before = next((uri for entry in reversed(view.entries) if (uri := _told(pipeline, entry, sinking.name))), None)
+    published = (_published_uri(pipeline, entry, sinking.name) for entry in reversed(view.entries))
+    before = next(filter(None, published), None)
     if last is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
         return Invalid(
             f"sink {sinking.name!r} has published to {before} so far; {target} knows nothing of that",
@@ -41,9 +45,9 @@ def mismatch_error(
     )
 
 
-def _told(pipeline: PipelineContext, entry: Entry, table: str) -> str | None:
-    """Where readers were told that the table lies."""
-    told = pipeline.ledger.published(entry.id) if entry.completed else None
-    if told is None or table not in told.tables:
+def _published_uri(pipeline: PipelineContext, entry: Entry, table: str) -> str | None:
+    """Return the table's location as published for readers."""
+    published = pipeline.ledger.published(entry.id) if entry.completed else None
+    if published is None or table not in published.tables:
         return None
-    return located(told, pipeline.ledger, pipeline.place).tables[table].uri
+    return located(published, pipeline.ledger, pipeline.place).tables[table].uri
