@@ -23,16 +23,16 @@ from tests.simulation.fault_rates import Climate
 from tests.simulation.state_storage import Totals, states_in_memory
 from tests.simulation.world import FORK, TABLES, World
 from tidegate import Pipeline
-from tidegate.cli.doctor import doctor
-from tidegate.cli.doctor import doctor as doctor_history
-from tidegate.cli.doctor import doctor as doctor_sources
-from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.lifecycle import savepoint
 from tidegate.records.place import Place
 from tidegate.records.records import Blob, Json
 from tidegate.sinks.base import Prepared
 from tidegate.sources.base import Planned, SourceContext
+from tidegate.verify import history as verify_history
+from tidegate.verify import tables as verify_tables
+from tidegate.verify.finding import Finding
+from tidegate.verify.verifier import verify_pipeline
 
 STATE = "totals"
 
@@ -213,9 +213,8 @@ def long_life(world: World) -> Iterator[None]:
     nothing: Any = lambda *_: iter(())  # noqa: E731
     with (
         states_in_memory(world.stores, world.climate.files) as world.shelves,
-        mock.patch.object(doctor_history, "check_history", nothing),
-        mock.patch.object(doctor_sources, "check_sources", nothing),
-        mock.patch.multiple(doctor_tables, _versions=nothing, _staged=nothing),
+        mock.patch.multiple(verify_history, check_history=nothing, check_sources=nothing),
+        mock.patch.multiple(verify_tables, _versions=nothing, _staged=nothing),
     ):
         yield
 
@@ -286,7 +285,7 @@ def _repairer(world: LongWorld) -> None:
             world.log(f"has {detail}")
 
 
-def examined(world: LongWorld, *, repair: bool = False) -> list[doctor.Finding]:
+def examined(world: LongWorld, *, repair: bool = False) -> list[Finding]:
     """What the doctor finds. Its looks at the history, and at the logs of sinks' tables, need real ones."""
     settings = SimpleNamespace(root="", storage_options={}, mode="", place=lambda: Place("/"))
     pipeline = SimpleNamespace(graph=lambda place, mode: world.graph)
@@ -297,4 +296,4 @@ def examined(world: LongWorld, *, repair: bool = False) -> list[doctor.Finding]:
         pipeline=pipeline,
         graph=lambda: world.graph,
     )
-    return list(doctor._pipeline(target, repair))
+    return list(verify_pipeline(target, repair))

@@ -8,12 +8,12 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.planted_bugs import Plant
-from tidegate.cli.doctor import files as doctor_files
 from tidegate.execution.job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import ages, retention
 from tidegate.protocol.view import Entry
 from tidegate.state.table import StateSink
+from tidegate.verify import files as verify_files
 
 Patches = Iterator[Any]
 
@@ -82,7 +82,7 @@ def _do_not_ask_what_is_pinned() -> Patches:
 
 
 def _look_last_at_what_is_settled() -> Patches:
-    real = doctor_files._state
+    real = verify_files._state
 
     class Late(int):
         """Compared with what is settled by then."""
@@ -97,13 +97,13 @@ def _look_last_at_what_is_settled() -> Patches:
         late.ledger = target.ledger
         return real(target, name, entries, late, *rest)
 
-    yield mock.patch.object(doctor_files, "_state", state)
+    yield mock.patch.object(verify_files, "_state", state)
 
 
 def _repair_without_asking_who_is_at_work() -> Patches:
-    real = doctor_files._state
+    real = verify_files._state
     yield mock.patch.object(
-        doctor_files, "_state", lambda target, name, entries, upto, *rest: real(target, name, entries, 10**9, *rest)
+        verify_files, "_state", lambda target, name, entries, upto, *rest: real(target, name, entries, 10**9, *rest)
     )
 
 

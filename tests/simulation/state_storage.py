@@ -18,7 +18,6 @@ from unittest import mock
 from tests.kit.fake_store import FakeStore
 from tests.kit.weather import Weather
 from tidegate import seams
-from tidegate.cli.doctor import files as doctor_files
 from tidegate.delta import CommitStamp, Committed, StagedFile
 from tidegate.errors import Corrupt, Unavailable
 from tidegate.execution.job import operators as operating
@@ -27,6 +26,7 @@ from tidegate.lifecycle import snapshot as held
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.state import table as state_table
 from tidegate.state.record import StateFile, StateTable
+from tidegate.verify import files as verify_files
 
 COLUMNS: dict[str, Any] = {"type": "struct", "fields": []}
 
@@ -272,7 +272,7 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
     with (
         mock.patch.multiple(state_table, Location=shelf, **tables, **own),
         mock.patch.object(state_table, "create", create),
-        mock.patch.multiple(doctor_files, Location=shelf, **tables),
+        mock.patch.multiple(verify_files, Location=shelf, **tables),
         mock.patch.multiple(held, Location=shelf, missing_files=missing_files),
         mock.patch.multiple(copies, copy_files=copy_files, as_one_file=lambda *_: None),
         mock.patch.object(fork, "copy_files", copy_files),

@@ -35,12 +35,14 @@ from tidegate.checkpoint import control
 from tidegate.errors import Rejected, Unavailable
 from tidegate.execution.editing import edit_state
 from tidegate.ledger import Ledger
-from tidegate.lifecycle import recovery, savepoint
+from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, verify
 from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.verify.checkpoint import verify_savepoint
+from tidegate.verify.recovery import verify_next_run
 
 __all__ = ["ACTS", "Life", "told"]
 
@@ -273,8 +275,8 @@ def told(life: Life) -> list[str]:
         sums = Counter({(k, total): 1 for k, total in totals(life.all, by_hand).items() if k in touched})
         compare(f"{play.name}: totals", shown(play, "totals", "k", "total"), sums)
     for each in savepoint.savepoints(life.play.ledger):
-        wrong += savepoint.verify(life.play.coordinator(), each.name)
-    return wrong + list(recovery.look(life.play.coordinator(), lambda plan: None).problems)
+        wrong += verify_savepoint(life.play.coordinator(), each.name)
+    return wrong + list(verify_next_run(life.play.coordinator(), lambda plan: None).problems)
 
 
 def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:

@@ -169,7 +169,7 @@ _MODULES: Final = {
     "config": "settings",
     "diff": "inspect.diff",
     "disown": "lifecycle.disown",
-    "doctor": "doctor.doctor",
+    "doctor": "doctor",
     "explain": "inspect.explain",
     "fork": "lifecycle.fork",
     "list": "inspect.listing",

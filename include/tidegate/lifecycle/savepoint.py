@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.refusals import no_such_checkpoint
-from tidegate.lifecycle.rollback_proposal import How, examine
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.context import PipelineContext
+    pass
 
-__all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints", "verify"]
+__all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints"]
 
 _OWNER = "savepoint-"
 
@@ -138,20 +137,6 @@ def dispose(ledger: Ledger, name: str) -> Savepoint:
     found = find(ledger, name)
     ledger.delete_pin(found.pin.owner)
     return found
-
-
-def verify(pipeline: PipelineContext, name: str) -> list[str]:
-    """What of it is not as it was: every record, version, hash and file that going back to it would need."""
-    found = find(pipeline.ledger, name)
-    keep: dict[str, How] = dict.fromkeys(pipeline.graph.sinks, "keep")  # what others have written since does not matter
-    try:
-        problems = list(examine(pipeline, found.entry, keep).problems)
-    except (Corrupt, Rejected) as error:
-        return [error.what]
-    decision = pipeline.ledger.decision(found.entry)
-    if decision is None or decision.manifest != found.pin.manifest:
-        problems.append(f"checkpoint {found.entry} is not the one that was named: its manifest is another one")
-    return problems
 
 
 def _last(ledger: Ledger) -> int:

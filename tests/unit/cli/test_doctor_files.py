@@ -9,11 +9,11 @@ import pytest
 
 from tests.kit import forks
 from tests.kit.forks import FORK, Compacting, Died, Run, contents, dying
-from tidegate.cli.doctor import files as doctor_files
-from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.delta import missing_files
 from tidegate.lifecycle import savepoint
 from tidegate.sinks.base import Staging
+from tidegate.verify import files as verify_files
+from tidegate.verify import tables as verify_tables
 
 shop = forks.shop
 CODE = "shop:orders"
@@ -76,9 +76,9 @@ def test_files_of_states_that_no_checkpoint_names_are_collected_but_for_what_is_
 
 
 STEPS = {
-    "tables": (doctor_tables, "check_tables"),
-    "state": (doctor_files, "open_table"),
-    "live": (doctor_files, "live_files"),
+    "tables": (verify_tables, "check_tables"),
+    "state": (verify_files, "open_table"),
+    "live": (verify_files, "live_files"),
 }
 
 
@@ -117,8 +117,8 @@ def test_what_retention_removes_meanwhile_is_no_damage(folder, tidegate, monkeyp
     lived = Compacting("orders", num_retained="2")
     for act in (lived.checkpoint, lived.checkpoint, lived.merge):
         act()
-    real = doctor_tables.check_tables
-    monkeypatch.setattr(doctor_tables, "check_tables", lambda *args: (lived.checkpoint(), real(*args))[1])
+    real = verify_tables.check_tables
+    monkeypatch.setattr(verify_tables, "check_tables", lambda *args: (lived.checkpoint(), real(*args))[1])
     found = doctor(tidegate)
     assert lived.ledger.ids() == [3, 4]
     assert found["files of state.totals"]["state"] == "ok"

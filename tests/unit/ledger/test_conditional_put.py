@@ -9,7 +9,6 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import check_targets
-from tidegate.cli.doctor import tables as doctor_tables
 from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, Invalid
 from tidegate.ledger import Ledger, LocalStore, open_ledger
@@ -19,6 +18,7 @@ from tidegate.records.place import Place
 from tidegate.records.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext
+from tidegate.verify import tables as verify_tables
 
 pytestmark = pytest.mark.slow  # the client of the object store waits between its tries
 
@@ -115,10 +115,10 @@ def test_doctor_says_of_each_store_of_tables_whether_it_keeps_conditions(unsafe,
     target = Target("p", "p", settings, ledger, None)
     table = PublishedTable(uri="s3://bucket/data/t", version=3, log_hash="ab" * 32, rows=1)
     published = {7: Published(**stamp("a"), id=7, tables={"t": table, "u": table})}
-    (found,) = doctor_tables._stores(target, published)
+    (found,) = verify_tables._stores(target, published)
     assert (found.check, found.state) == ("store s3://bucket", "bad")
     unsafe.treat("kept")
-    assert [each.state for each in doctor_tables._stores(target, published)] == ["ok"]
+    assert [each.state for each in verify_tables._stores(target, published)] == ["ok"]
 
 
 def test_a_create_that_the_store_refuses_later_is_no_reason_to_try_again(safe):

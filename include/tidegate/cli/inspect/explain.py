@@ -317,18 +317,17 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
     """Attempts that staged files and never counted: crashed, fenced, or slower. Only with the pipeline's code."""
     if target.pipeline is None:
         return
-    from tidegate.cli.doctor.tables import contexts
+    from tidegate.verify.tables import sink_contexts, uncounted_attempts
 
     winners = {acked.ack.attempt for acked in entry.acks.values()}
-    for sinking, context in contexts(target):
+    for node, context in sink_contexts(target):
         try:
-            attempts = filter(entry.owns, sinking.sink.attempts(entry.id, context))
-            losers = [attempt for attempt in attempts if attempt not in winners]
+            attempts = uncounted_attempts(entry, node, context, winners)
         except TidegateError:
             continue
-        if losers:
-            names = ", ".join(losers)
-            yield f"Sink {sinking.name} also holds files of {len(losers)} attempts that do not count: {names}."
+        if attempts:
+            names = ", ".join(attempts)
+            yield f"Sink {node.name} also holds files of {len(attempts)} attempts that do not count: {names}."
 
 
 def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:

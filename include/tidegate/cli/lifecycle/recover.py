@@ -13,8 +13,8 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Rejected
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.history.table import remember
-from tidegate.lifecycle import recovery, rollback
-from tidegate.lifecycle.recovery import Recovery
+from tidegate.lifecycle import rollback
+from tidegate.verify.recovery import Recovery, verify_next_run
 
 __all__ = ["add_parser", "run"]
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Carry it out."""
     target = find(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
-    found = recovery.look(coordinator, abandoned_reason)
+    found = verify_next_run(coordinator, abandoned_reason)
     if args.dry_run:
         out.document(_document(target, found))
         _tell(target, found, out)

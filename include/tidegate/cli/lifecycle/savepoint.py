@@ -23,6 +23,7 @@ from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import Savepoint
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.place import is_url
+from tidegate.verify.checkpoint import verify_savepoint
 
 __all__ = ["add_parser", "run"]
 
@@ -195,7 +196,7 @@ def _verify_copy(args: argparse.Namespace, out: Output) -> int:
 def _verify(target: Target, name: str | None, out: Output) -> int:
     if name is None:
         raise Invalid("which savepoint?", expected="its name", help="`tidegate savepoint list`", reason="BAD_NAME")
-    problems = savepoint.verify(coordinator_of(target), name)
+    problems = verify_savepoint(coordinator_of(target), name)
     out.document({"pipeline": target.name, "name": name, "whole": not problems, "problems": problems})
     for problem in problems:
         out.line(f"Damaged: {problem}", "red")

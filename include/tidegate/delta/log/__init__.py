@@ -1,4 +1,4 @@
-"""A Delta table's log: read, commit, check, clean up. The only place that reads log files or calls delta-rs for them.
+"""A Delta table's log: read, commit, check, clean up. Nothing else in a run reads log files or opens tables.
 
     files.py         the files as they are: their names, one commit's actions
     snapshot.py      a version through delta-rs: what sinks commit on

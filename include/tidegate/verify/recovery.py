@@ -1,8 +1,8 @@
-"""What the next run will find, looked at before it comes: what it ends, publishes and goes on from, all of it verified.
+"""Verify what the next run will abort, publish and continue from, before it starts.
 
-Recovery is no phase of its own: whoever triggers aborts what is dead, publishes what is owed, and plans on the last
-completed checkpoint. Here nothing is touched. If the last checkpoint is damaged, the newest older one is named that is
-whole, with what would be lost by going back to it: that is a rollback, and nobody does it unasked.
+Recovery is not a phase of its own: every trigger aborts what is dead, publishes what is owed, and plans on the last
+completed checkpoint. Nothing is changed here. If the last checkpoint is damaged, the result names the newest older one
+that is whole, and what would be lost by going back to it: that is a rollback, and never done without being requested.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from tidegate.lifecycle.rollback_proposal import examine
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol import rules as protocol
 from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.verify.checkpoint import verify_checkpoint
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import GiveUp, PipelineContext
 
-__all__ = ["Recovery", "look"]
+__all__ = ["Recovery", "verify_next_run"]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found. Without problems the next run goes on by itself."""
+    """What the next run will find. Without problems it continues by itself."""
 
     last: int | None
-    """The checkpoint that it goes on from; None: none was completed, so from the beginning."""
+    """The checkpoint that it continues from; None: none was completed, so it starts at the beginning."""
     dead: dict[int, str]
-    """Open checkpoints that it ends, and why."""
+    """Open checkpoints that it aborts, and why."""
     alive: tuple[int, ...]
-    """Open ones that somebody may be working at."""
+    """Open checkpoints that somebody may still be working on."""
     owed: dict[str, tuple[int, ...]]
-    """By table, the completed checkpoints that it has not been given yet."""
+    """By table, the completed checkpoints that are not published to it yet."""
     problems: tuple[str, ...]
-    """What is damaged of that, by name."""
+    """What is damaged of all this."""
     instead: int | None = None
     """If there are problems: the newest older checkpoint that is whole."""
     lost: tuple[int, ...] = ()
-    """What would no longer count then."""
+    """The checkpoints that would no longer count then."""
 
 
-def look(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
-    """Every record, version, hash and file that the next run rests on is looked at."""
+def verify_next_run(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
+    """Check every record, version, hash and file that the next run rests on."""
     view = pipeline.ledger.view()
     last = view.last_completed
     dead = {entry.id: why for entry in view.still_open() if (why := _reason(pipeline, entry, give_up))}
@@ -53,7 +54,7 @@ def look(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
     if last is None or pipeline.graph.by_interval:
         return Recovery(last.id if last else None, dead, alive, {}, ())
     owed, problems = _owed(pipeline, view)
-    problems += _damage(pipeline, last)
+    problems += verify_checkpoint(pipeline, last.id)
     instead = next(_whole(pipeline, view, last.id), None) if problems else None
     lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
     return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, lost)
@@ -64,13 +65,13 @@ def _reason(pipeline: PipelineContext, entry: Entry, give_up: GiveUp) -> str | N
 
 
 def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """What each table lacks, and what of that cannot be published: its staged files are gone."""
+    """Return what each table lacks, and what of that cannot be published because its staged files are gone."""
     owed: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
-    for name, sinking in pipeline.graph.tables.items():
+    for name, node in pipeline.graph.tables.items():
         context = pipeline.context(name)
         try:
-            head = sinking.sink.head(context)
+            head = node.sink.head(context)
         except Unavailable:
             raise
         except TidegateError as error:
@@ -82,10 +83,11 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
         for entry in entries:
             assert entry.manifest is not None
             part = entry.manifest.tables[name]
-            gone = sinking.sink.gone([pipeline.ledger.unpack(each) for each in part.committables], context)
-            if gone:
+            committables = [pipeline.ledger.unpack(payload) for payload in part.committables]
+            lost = node.sink.gone(committables, context)
+            if lost:
                 problems.append(
-                    f"table {name!r}: {len(gone)} files of checkpoint {entry.id} are gone, first {gone[0]!r}"
+                    f"table {name!r}: {len(lost)} files of checkpoint {entry.id} are gone, first {lost[0]!r}"
                 )
     return owed, problems
 
@@ -99,31 +101,22 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def _damage(pipeline: PipelineContext, last: Entry) -> list[str]:
-    """What of the checkpoint that is gone on from is not as it was written."""
-    keep = dict.fromkeys(pipeline.graph.sinks, "keep")  # nothing is put back, so others' commits do not matter
-    try:
-        return list(examine(pipeline, last.id, keep).problems)  # type: ignore[arg-type]
-    except (Corrupt, Rejected) as error:
-        return [error.what]
-
-
 def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[int]:
-    """Older checkpoints that one could go back to, the newest first; savepoints last, if the settings say so."""
+    """Yield the older checkpoints that are whole, newest first; savepoints last, if the settings say so."""
     settings, key = pipeline.limits.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
-    named = {each.entry for each in savepoints(pipeline.ledger)} if prefers else set()
+    named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
-            found = examine(pipeline, id, {}, view)
+            proposal = examine(pipeline, id, {}, view)
         except (Corrupt, Rejected):
             continue
-        if not found.problems and not found.lacking:
+        if not proposal.problems and not proposal.lacking:
             yield id
 
 
 def _between(pipeline: PipelineContext, view: View, low: int, high: int) -> tuple[int, ...]:
-    before = pipeline.ledger.rollbacks()
+    rollbacks = pipeline.ledger.rollbacks()
     entries = ((id, view.get(id) or pipeline.ledger.entry(id)) for id in range(low + 1, high + 1))
-    counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, before) is None)
+    counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, rollbacks) is None)
     return tuple(id for id, entry in counted if entry.completed and entry.restart is None)

@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.skipping import gaps, making_up, never_read
-from tidegate.cli.doctor.finding import Finding, State
-from tidegate.cli.doctor.tables import torn
 from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, find, open_root, pipeline_names
 from tidegate.config import Settings, load_settings
-from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError
 from tidegate.history.health import SPARE_BYTES, free_bytes, local_folders
-from tidegate.history.table import HISTORY, journal_of
 from tidegate.records.place import is_url
+from tidegate.verify.finding import Finding, State, finding_of
+from tidegate.verify.verifier import verify_pipeline
 
-__all__ = ["add_parser", "check_history", "check_sources", "run"]
+__all__ = ["add_parser", "run"]
 
 
 _ANSWER_S = 3.0
@@ -36,7 +34,7 @@ _PROVIDER = "apache-airflow-providers-apache-spark"
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "doctor",
         help="check the machine, the storage, the ledger and the tables",
@@ -57,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
+    """Run all checks and show the findings. Exit code 1: something is bad."""
     if args.repair and ":" not in (args.pipeline or ""):
         raise Invalid(
             "--repair needs the pipeline's code to find what its sinks left behind",
@@ -65,55 +63,30 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help="`tidegate doctor` without --repair takes a name, too",
             reason="BAD_PIPELINE_ARGUMENT",
         )
-    given = find(args.pipeline, args.settings, started=False) if args.pipeline else None
-    settings = given.settings if given else load_settings(args.settings)
+    target = find(args.pipeline, args.settings, started=False) if args.pipeline else None
+    settings = target.settings if target else load_settings(args.settings)
     findings = [*_machine(settings), *_storage(settings)]
-    if given is not None and args.pipeline and given.pipeline is None:
-        given = find(args.pipeline, args.settings)
-    for target in [given] if given else _all(settings, args, findings):
-        findings += _pipeline(target, args.repair)
-    return _tell(findings, out)
+    if target is not None and args.pipeline and target.pipeline is None:
+        target = find(args.pipeline, args.settings)
+    for verified in [target] if target else _all(settings, args, findings):
+        findings += verify_pipeline(verified, args.repair)
+    return _show(findings, out)
 
 
 def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) -> Iterator[Target]:
     try:
         names = pipeline_names(settings)
     except TidegateError as error:
-        findings.append(_bad("storage", "pipelines", error))
+        findings.append(finding_of("storage", "pipelines", error))
         return
     for name in names:
         try:
             yield find(name, args.settings)
         except TidegateError as error:
-            findings.append(_bad(name, "identity", error))
+            findings.append(finding_of(name, "identity", error))
 
 
-def _pipeline(target: Target, repair: bool) -> Iterator[Finding]:
-    from tidegate.cli.doctor.doctor import check_history, check_sources
-    from tidegate.cli.doctor.files import check_files
-    from tidegate.cli.doctor.ledger import check_ledger
-    from tidegate.cli.doctor.tables import check_tables
-
-    settled = _settled(target)
-    entries, found = check_ledger(target, repair)
-    yield from found
-    yield from check_tables(target, entries, repair)
-    if entries and all(each.state != "bad" for each in found):
-        yield from check_files(target, entries, settled, repair)
-        yield from check_history(target)
-        yield from check_sources(target)
-
-
-def _settled(target: Target) -> int:
-    """Up to which entry all is decided and published, before anything else is looked at: what is made from then on is
-    named by records that are read, or by none that was there yet. 0: nobody can tell, so nothing is left over."""
-    try:
-        return target.ledger.view().settled
-    except TidegateError:
-        return 0
-
-
-def _tell(findings: list[Finding], out: Output) -> int:
+def _show(findings: list[Finding], out: Output) -> int:
     bad = [finding for finding in findings if finding.state == "bad"]
     out.document({"ok": not bad, "findings": [asdict(finding) for finding in findings]})
     out.table(["", "area", "check", "found"], [[f.state, f.area, f.check, f.detail] for f in findings])
@@ -124,16 +97,11 @@ def _tell(findings: list[Finding], out: Output) -> int:
     return 1 if bad else 0
 
 
-def _bad(area: str, check: str, error: TidegateError) -> Finding:
-    state: State = "cannot tell" if isinstance(error, Unavailable) else "bad"
-    return Finding(area, check, state, error.what, error.help)
-
-
 # -- the machine ---------------------------------------------------------------------------------------
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
-    """What Spark jobs need here. A remote Spark needs none of it."""
+    """Check what Spark jobs need on this machine. A remote Spark needs none of it."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] == (3, 11):
         yield Finding("machine", "Python", "ok", version)
@@ -157,10 +125,10 @@ def _java() -> Finding:
     if program is None:
         return Finding("machine", "Java", "bad", "there is no java on the PATH", advice)
     try:
-        asked = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        version = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("machine", "Java", "bad", f"{program} does not run: {error}", advice)
-    match = re.search(r'version "([0-9]+)', asked.stderr)
+    match = re.search(r'version "([0-9]+)', version.stderr)
     number = int(match[1]) if match else 0
     state: State = "ok" if number >= 17 else "bad"
     return Finding(
@@ -176,7 +144,7 @@ def _jars() -> str:
 
 
 def _provider() -> str:
-    """Only Airflow's tasks submit; but that is where one would look."""
+    """Return the version of the provider. Only Airflow's tasks submit, but a user would look for it here."""
     try:
         return f"version {importlib.metadata.version(_PROVIDER)}"
     except importlib.metadata.PackageNotFoundError:
@@ -184,7 +152,7 @@ def _provider() -> str:
 
 
 def _server(settings: Settings) -> Finding:
-    """The embedded Spark server, if one runs. None is no fault: the next job starts one."""
+    """Check the embedded Spark server, if one runs. None is not a fault: the next job starts one."""
     from tidegate.spark.reused_session import spark_settings
     from tidegate.spark.server import server as connect_server
     from tidegate.spark.server.watchdog import answers
@@ -192,7 +160,7 @@ def _server(settings: Settings) -> Finding:
     try:
         servers = connect_server.status(spark_settings(settings).home)
     except TidegateError as error:
-        return _bad("machine", "Spark server", error)
+        return finding_of("machine", "Spark server", error)
     silent = [str(server.pid) for server in servers if not answers(server.port, _ANSWER_S)]
     if silent:
         detail = f"process {', '.join(silent)} does not answer"
@@ -203,11 +171,11 @@ def _server(settings: Settings) -> Finding:
     return Finding("machine", "Spark server", "ok", running or "none runs; the next job starts one")
 
 
-def _guarded(area: str, check: str, look: Callable[[], str]) -> Finding:
+def _guarded(area: str, check: str, check_detail: Callable[[], str]) -> Finding:
     try:
-        return Finding(area, check, "ok", look())
+        return Finding(area, check, "ok", check_detail())
     except TidegateError as error:
-        return _bad(area, check, error)
+        return finding_of(area, check, error)
 
 
 # -- the storage ---------------------------------------------------------------------------------------
@@ -215,17 +183,17 @@ def _guarded(area: str, check: str, look: Callable[[], str]) -> Finding:
 
 def _storage(settings: Settings) -> Iterator[Finding]:
     yield _guarded("storage", "root", lambda: _create_twice(settings))
-    yield from (_guarded("storage", "space", functools.partial(_space, at)) for at in local_folders(settings))
+    yield from (_guarded("storage", "space", functools.partial(_space, folder)) for folder in local_folders(settings))
     if not is_url(settings.data):
-        there = Path(settings.data).is_dir()
-        detail = settings.data if there else f"{settings.data} is not there yet"
-        yield Finding("storage", "data", "ok" if there else "note", detail)
+        exists = Path(settings.data).is_dir()
+        detail = settings.data if exists else f"{settings.data} is not there yet"
+        yield Finding("storage", "data", "ok" if exists else "note", detail)
 
 
 def _create_twice(settings: Settings) -> str:
-    """The one promise that everything rests on: a second create of the same file fails."""
+    """Check the one promise that everything rests on: a second create of the same file fails."""
     if not is_url(settings.root) and not Path(settings.root).is_dir():
-        return _could_be_made(Path(settings.root))
+        return _can_be_created(Path(settings.root))
     store = open_root(settings)
     name = f"doctor-{seams.new_id()}.probe"
     try:
@@ -242,7 +210,7 @@ def _create_twice(settings: Settings) -> str:
 
 
 def _space(folder: str) -> str:
-    """Whether its disk has room for a checkpoint."""
+    """Check that the folder's disk has room for a checkpoint."""
     free = free_bytes(folder)
     if free is None:
         return f"{folder}: cannot be told"
@@ -256,7 +224,7 @@ def _space(folder: str) -> str:
     return f"{folder}: {size_text(free)} free"
 
 
-def _could_be_made(root: Path) -> str:
+def _can_be_created(root: Path) -> str:
     parent = next(folder for folder in root.parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise Invalid(
@@ -266,38 +234,3 @@ def _could_be_made(root: Path) -> str:
             reason="NO_ACCESS",
         )
     return f"{root} does not exist yet; the first run makes it"
-
-
-def check_history(target: Target) -> Iterator[Finding]:
-    """What there is to say about the table of what was settled."""
-    settled = target.ledger.settled()
-    if not settled:
-        return
-    advice = f"no checkpoint is harmed: move {target.ledger.home}/{HISTORY} away, and it begins anew with what is left"
-    try:
-        journal = journal_of(target.ledger, dict(target.settings.storage_options))
-        last = journal.last(journal.opened())
-        ids = journal.read(["id"])["id"].to_pylist()
-    except TidegateError as error:
-        yield Finding(target.name, "history", "bad", error.what, advice)
-        return
-    yield from torn(target, "log of history", journal.location)
-    twice = len(ids) - len(set(ids))
-    if twice:
-        yield Finding(target.name, "history", "bad", f"{twice} checkpoints are in it more than once", advice)
-    elif last < settled:
-        told = f"it ends at checkpoint {last}, and {settled} is settled"
-        yield Finding(target.name, "history", "note", told, "the next run writes what is missing; else see its log")
-    else:
-        yield Finding(target.name, "history", "ok", f"{len(ids):,} rows, up to checkpoint {last}")
-
-
-def check_sources(target: Target) -> Iterator[Finding]:
-    """What each source has passed by, as of the newest plan; and what intervals were left out."""
-    view = target.ledger.view()
-    if missed := gaps(target.ledger, view):
-        shown = ", ".join(map(str, missed[:5])) + (", …" if len(missed) > 5 else "")
-        detail = f"no checkpoint has made {shown} (UTC)"
-        yield Finding(target.name, "intervals", "bad", detail, making_up(target.name, missed))
-    for name, unread in never_read(view).items():
-        yield Finding(target.name, f"source {name}", "bad", unread.what, unread.help)

@@ -1,4 +1,4 @@
-"""The ledger's part of `tidegate doctor`: every record can be read, and is the one that others name."""
+"""Verify the ledger: every record can be read, and is the one that other records name."""
 
 from __future__ import annotations
 
@@ -6,76 +6,78 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tidegate.checkpoint.manifests import manifest_flaws
-from tidegate.cli.doctor.finding import Finding
-from tidegate.cli.targets import Target
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.names import entry_id, entry_name
 from tidegate.records.records import Blob, Payload, Pin
+from tidegate.verify.finding import Finding, Subject
 
-__all__ = ["check_ledger", "still_there"]
+__all__ = ["check_ledger", "is_still_retained"]
 
 
-def check_ledger(target: Target, repair: bool = False) -> tuple[list[Entry], list[Finding]]:
-    """All entries that can be read, and what was found."""
+def check_ledger(subject: Subject, repair: bool = False) -> tuple[list[Entry], list[Finding]]:
+    """Return all entries that can be read, and the findings."""
     try:
-        if target.ledger.identity() is None:
-            return [], [Finding(target.name, "ledger", "ok", "not started yet")]
+        if subject.ledger.identity() is None:
+            return [], [Finding(subject.name, "ledger", "ok", "not started yet")]
     except TidegateError as error:
-        return [], [Finding(target.name, "ledger", "bad", error.what, error.help)]
+        return [], [Finding(subject.name, "ledger", "bad", error.what, error.help)]
     entries: list[Entry] = []
     problems: list[str] = []
-    for id in target.ledger.ids():
+    for id in subject.ledger.ids():
         try:
-            entry = target.ledger.entry(id)
+            entry = subject.ledger.entry(id)
         except TidegateError as error:
-            problems += [error.what] if still_there(target.ledger, id) else []
+            problems += [error.what] if is_still_retained(subject.ledger, id) else []
             continue
         if entry is None:
-            problems += _without_plan(target.ledger, id)
+            problems += _without_plan(subject.ledger, id)
             continue
         entries.append(entry)
-        flaws = list(_entry(target.ledger, entry))
-        problems += flaws if flaws and still_there(target.ledger, id) else []
-    problems += _log(target.ledger, entries)
-    notes = list(_forks(target, repair))
+        flaws = list(_entry(subject.ledger, entry))
+        problems += flaws if flaws and is_still_retained(subject.ledger, id) else []
+    problems += _log(subject.ledger, entries)
+    notes = list(_forks(subject, repair))
     if not problems:
-        fine = Finding(target.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
+        fine = Finding(subject.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
         return entries, [fine, *notes]
     advice = "restore the named files from a copy of the storage; never edit or delete records by hand"
-    return entries, [*(Finding(target.name, "ledger", "bad", problem, advice) for problem in problems), *notes]
+    return entries, [*(Finding(subject.name, "ledger", "bad", problem, advice) for problem in problems), *notes]
 
 
-def _forks(target: Target, repair: bool) -> Iterator[Finding]:
-    """Forks and copies that spare a checkpoint because they are not whole yet, or were finished from elsewhere."""
-    for pin in target.ledger.pins():
-        if pin.kind == "fork" and _is_there(target, pin):
+def _forks(subject: Subject, repair: bool) -> Iterator[Finding]:
+    """Report forks and copies that pin a checkpoint because they are unfinished, or were finished from elsewhere."""
+    for pin in subject.ledger.pins():
+        if pin.kind == "fork" and _has_started(subject, pin):
             detail = f"a fork of checkpoint {pin.entry}, which is spared for it, was finished from a copy"
             if repair:
-                target.ledger.delete_pin(pin.owner)
-                yield Finding(target.name, "forks", "ok", f"let go of: {detail}")
+                subject.ledger.delete_pin(pin.owner)
+                yield Finding(subject.name, "forks", "ok", f"let go of: {detail}")
             else:
-                yield Finding(target.name, "forks", "note", detail, "it only takes space; --repair lets go of it")
+                yield Finding(subject.name, "forks", "note", detail, "it only takes space; --repair lets go of it")
         elif pin.kind in ("fork", "copy"):
             detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
             advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
-            yield Finding(target.name, "forks", "note", detail, f"{advice}{target.ledger.home}/pins/{pin.owner}.json")
+            yield Finding(subject.name, "forks", "note", detail, f"{advice}{subject.ledger.home}/pins/{pin.owner}.json")
 
 
-def _is_there(target: Target, pin: Pin) -> bool:
-    """Whether the pipeline that a pin was made for has begun, as far as it can be seen from here."""
+def _has_started(subject: Subject, pin: Pin) -> bool:
+    """Return whether the pipeline that a pin was made for has started, as far as can be seen from here."""
     name, _, uid = pin.owner.removeprefix("fork-").rpartition("-")
     try:
-        begun = open_ledger(target.settings.root, name, dict(target.settings.storage_options)).begun()
+        identity = open_ledger(subject.settings.root, name, dict(subject.settings.storage_options)).begun()
     except TidegateError:
         return False
-    return begun is not None and begun.uid == uid
+    return identity is not None and identity.uid == uid
 
 
-def still_there(ledger: Ledger, id: int) -> bool:
-    """Whether retention has not taken the entry, or is at it, since it was read: what such a one lacks is no loss."""
+def is_still_retained(ledger: Ledger, id: int) -> bool:
+    """Return whether retention has neither deleted the entry since it was read nor begun to.
+
+    If it has, records and files that the entry lacks are no damage.
+    """
     try:
         claimed = ledger.retired(id) and all(pin.entry != id for pin in ledger.pins())
         return ledger.has_plan(id) and not claimed
@@ -84,10 +86,13 @@ def still_there(ledger: Ledger, id: int) -> bool:
 
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:
-    """The last folder may lack its plan: its creator stopped in between. Also one that is being retired, or was, and
-    into which somebody slow has written behind that: retention takes that, too."""
-    kept = ledger.kept()
-    if kept is not None and id < kept.low and all(pin.entry != id for pin in ledger.pins()):
+    """Return the problem of a folder without a plan, if it is one.
+
+    The last folder may lack its plan: its creator stopped in between. So may one that is being retired, or was retired
+    before somebody slow wrote into it again: retention removes that, too.
+    """
+    floor = ledger.kept()
+    if floor is not None and id < floor.low and all(pin.entry != id for pin in ledger.pins()):
         return []
     if id >= max(ledger.ids(), default=id) and not ledger.store.names(f"checkpoints/{entry_name(id)}"):
         return []
@@ -95,7 +100,7 @@ def _without_plan(ledger: Ledger, id: int) -> list[str]:
 
 
 def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
-    """Hashes between the records of one entry, and their side files."""
+    """Check the hashes between the records of one entry, and their side files."""
     if entry.manifest is not None:
         for job, handle in entry.manifest.jobs.items():
             if handle.entry != entry.id:  # of a rollback: the ack of its target
@@ -117,7 +122,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
         yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"
     payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
     payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
-    payloads += [said.results for acked in entry.acks.values() for said in acked.ack.gates.values()]
+    payloads += [verdict.results for acked in entry.acks.values() for verdict in acked.ack.gates.values()]
     for blob in {payload.blob for payload in payloads if payload.blob is not None}:
         yield from _blob(ledger, blob, entry.id)
     try:
@@ -138,19 +143,20 @@ def _blob(ledger: Ledger, blob: Blob, id: int) -> Iterator[str]:
 
 
 def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
-    """The log as a whole: no holes, each base below it, completed ones only on completed ones."""
+    """Check the log as a whole: no holes, each base below its entry, completed entries only on completed ones."""
     by_id = {entry.id: entry for entry in entries}
     try:
         ledger.view()
     except TidegateError as error:
         yield error.what
-    ids, pinned, kept = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
+    ids, pinned, floor = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
     rollbacks = ledger.rollbacks()
     for before, after in pairwise(ids):
-        # Retention goes upwards, and notes how far: below that, what is pinned, or was until a moment ago, has a hole
-        # above it. Where that is not known, only what is pinned has one, or could not be deleted yet. A rollback has it
-        # begin again further down: what was retired by then lies among what does not count any more.
-        passed = kept is not None and after <= kept.low
+        # Retention works upwards and records how far it got. Below that, an entry that is pinned, or was until a moment
+        # ago, has a hole above it. Where that is not known, only a pinned entry has one, or an entry that could not be
+        # deleted yet. A rollback makes retention start again further down: what it had retired by then is among the
+        # entries that do not count any more.
+        passed = floor is not None and after <= floor.low
         passed = passed or all(rolled_back_by(id, rollbacks) is not None for id in (before + 1, after - 1))
         if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"
@@ -160,9 +166,9 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
             yield f"checkpoint {entry.id} names {entry.plan.base} as its base, which is not below it"
         if base is not None and entry.completed and not base.completed:
             yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
-    for each in savepoints(ledger):
-        if not each.there:
-            yield f"savepoint {each.name!r} names checkpoint {each.entry}, which is gone: dispose of it"
+    for savepoint in savepoints(ledger):
+        if not savepoint.there:
+            yield f"savepoint {savepoint.name!r} names checkpoint {savepoint.entry}, which is gone: dispose of it"
     for name in ledger.store.names("checkpoints"):
         if entry_id(name) is None:
             yield f"{ledger.store.url(f'checkpoints/{name}')} is no checkpoint's folder"

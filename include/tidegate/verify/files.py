@@ -1,0 +1,159 @@
+"""Verify files: those that retained checkpoints name are there, and those that nothing names are reported.
+
+Nothing is removed on suspicion: a file is deleted only if no record names it and nobody can be about to name it. The
+pipeline may be running meanwhile, so the order matters: first up to which checkpoint everything is settled, then what
+records name, then what is on storage; files of later checkpoints stay. The folder of a state's file says which
+checkpoint it belongs to. Side files have no such folder and are written before the record that names them, so they
+are spared for a day, and longer if a job at work may take longer. Nothing is collected in the tables of sinks: a file
+that is not live there may be needed by an older version, and VACUUM is the table owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from tidegate.checkpoint.references import blobs_of, states_named
+from tidegate.delta import Location, live_files, open_table
+from tidegate.errors import Corrupt, TidegateError
+from tidegate.protocol.view import Entry
+from tidegate.sinks.delta.table import DeltaSink
+from tidegate.state.record import StateTable
+from tidegate.state.table import STATE, state_sink
+from tidegate.verify.finding import Finding, Subject
+from tidegate.verify.ledger import is_still_retained
+from tidegate.verify.tables import sink_contexts
+
+__all__ = ["check_files"]
+
+_DAY_S = 86_400.0
+_SHOWN = 3
+
+
+def check_files(subject: Subject, entries: Sequence[Entry], settled: int, repair: bool) -> Iterator[Finding]:
+    """Check side files, states and tables of one pipeline whose records can all be read.
+
+    settled: the entry up to which everything was decided and published before `entries` were read.
+    """
+    # A job that checkpoints have gone past may still be at work in one that is settled.
+    busy = [entry for entry in entries if not entry.aborted and not set(entry.overtakable) <= set(entry.acks)]
+    upto = min(settled, max((entry.id for entry in entries if entry.completed), default=0))
+    at_work = [*busy, *(entry for entry in entries if entry.open)]
+    yield from _guarded(subject, "side files", _side_files(subject, entries, at_work, repair))
+    discarded = subject.ledger.discarded()  # cancelled for good: the last one names what is gone
+    entries = [entry for entry in entries if discarded is None or entry.id != discarded.id]
+    spared = {entry.id for entry in busy}
+    for folder in subject.ledger.store.names("state"):
+        name = f"{STATE}{folder}"
+        yield from _guarded(subject, f"files of {name}", _state(subject, name, entries, upto, spared, repair))
+    yield from _guarded(subject, "files of tables", _tables(subject))
+
+
+def _guarded(subject: Subject, check: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    try:
+        yield from findings
+    except TidegateError as error:
+        yield Finding(subject.name, check, "cannot tell", error.what, error.help)
+
+
+def _side_files(
+    subject: Subject, entries: Sequence[Entry], at_work: Sequence[Entry], repair: bool
+) -> Iterator[Finding]:
+    """Check for side files that no record names: their writer died before it wrote the record.
+
+    at_work: entries whose jobs may still write such records.
+    """
+    store, named = subject.ledger.store, {blob.path for entry in entries for blob in blobs_of(entry)}
+    old = _DAY_S + max((subject.ledger.age(entry.plan) for entry in at_work), default=0.0)
+    unnamed = [path for name in store.names("blobs") if (path := f"blobs/{name}") not in named]
+    orphans = [path for path in unnamed if (store.age(path) or 0.0) > old]
+    for path in orphans if repair else ():
+        store.delete(path)
+    yield _left_over(subject, "side files", orphans, repair)
+
+
+def _state(
+    subject: Subject, name: str, entries: Sequence[Entry], upto: int, spared: set[int], repair: bool
+) -> Iterator[Finding]:
+    """Check the files of a state.
+
+    upto, spared: all files of checkpoints up to `upto`, except those in `spared`, are named by now or never will be.
+    """
+    check = f"files of {name}"
+    location = Location(f"{subject.ledger.home}/{state_sink(name).folder}", subject.settings.storage_options)
+    named: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        named |= _named(subject, name, entry)
+    stored = dict(location.walk("tidegate"))
+    missing = [(path, id) for path, (size, id) in named.items() if stored.get(path) != size]
+    retained = {id for id in {id for _, id in missing} if is_still_retained(subject.ledger, id)}
+    lost = [f"{path} (checkpoint {id})" for path, id in missing if id in retained]
+    if lost:
+        advice = "put them back from a copy; `tidegate recover` tells which checkpoint is whole"
+        yield Finding(subject.name, check, "bad", f"{len(lost)} are gone or changed: {_some(lost)}", advice)
+    else:
+        yield Finding(subject.name, check, "ok", f"{len(named)} that checkpoints name are there")
+    snapshot = open_table(location)
+    live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+    unnamed = (path for path in stored if path not in named and path not in live)
+    orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= upto and id not in spared]
+    if repair:
+        location.remove_files(orphans)
+    yield _left_over(subject, f"left over in {name}", orphans, repair)
+
+
+def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, int]]:
+    """Return the files of a state that an entry names: the size of each, and the entry."""
+    payload = states_named(entry).get(name) if not entry.aborted else None
+    if payload is None:
+        return {}
+    try:
+        table = msgspec.convert(subject.ledger.unpack(payload), StateTable)
+    except Corrupt:
+        if is_still_retained(subject.ledger, entry.id):
+            raise
+        return {}
+    return {part.file.path: (part.file.size, entry.id) for part in table.files}
+
+
+def _checkpoint(path: str) -> int:
+    """Return whose attempt wrote a file: tidegate/<uid>-<state>/<checkpoint>/<attempt>/…; 0 if nobody can tell."""
+    parts = path.split("/")
+    return int(parts[2]) if len(parts) > 4 and parts[2].isdecimal() else 0
+
+
+def _tables(subject: Subject) -> Iterator[Finding]:
+    """Check for files that this pipeline put into a table, that the table shows, and that somebody has removed."""
+    for node, context in sink_contexts(subject):
+        if not isinstance(node.sink, DeltaSink):
+            continue
+        location = Location(node.sink.target(context.place), context.place.options)
+        snapshot = open_table(location)
+        if snapshot is None:
+            continue
+        folders = [f"{writer.folder}/" for writer in (context, replace(context, through=True))]
+        stored = {path for folder in folders for path, _ in location.walk(folder.rstrip("/"))}
+        live = [file.path for file in live_files(snapshot) if file.path.startswith(tuple(folders))]
+        lost = [path for path in live if path not in stored]
+        check = f"files of {node.name}"
+        if lost:
+            advice = "put them back from a copy; or go back to a checkpoint before them: tidegate rollback"
+            detail = f"{len(lost)} that the table shows are gone: {_some(lost)}"
+            yield Finding(subject.name, check, "bad", detail, advice)
+        else:
+            yield Finding(subject.name, check, "ok", f"{len(live)} of this pipeline's are there")
+
+
+def _left_over(subject: Subject, check: str, orphans: list[str], repair: bool) -> Finding:
+    if not orphans:
+        return Finding(subject.name, check, "ok", "none without a use")
+    detail = f"{len(orphans)} that nothing names: {_some(orphans)}"
+    if repair:
+        return Finding(subject.name, check, "ok", f"removed {detail}")
+    return Finding(subject.name, check, "note", detail, "harmless; --repair removes them")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

@@ -1,0 +1,219 @@
+"""Verify tables: each published version is the one that was published, and staged files are still there.
+
+Files that attempts of aborted checkpoints left behind are reported, and removed with `repair`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+import msgspec
+
+from tidegate.checkpoint.located import located
+from tidegate.checkpoint.superseded_acks import superseded_attempts
+from tidegate.delta import Location, StagedFile, missing_files
+from tidegate.delta.log.checkpoints import put_aside, torn_checkpoints
+from tidegate.delta.log.files import read_commit
+from tidegate.errors import TidegateError
+from tidegate.pipeline import SinkNode
+from tidegate.protocol.view import Entry
+from tidegate.records.place import is_url, store_of
+from tidegate.records.records import Json, Published
+from tidegate.sinks.base import SinkContext, Staging
+from tidegate.sinks.delta.table import refuse_unsafe_store
+from tidegate.verify.finding import Finding, Subject
+from tidegate.verify.ledger import is_still_retained
+
+__all__ = ["check_log_checkpoints", "check_tables", "sink_contexts", "uncounted_attempts"]
+
+
+def sink_contexts(subject: Subject) -> list[tuple[SinkNode, SinkContext]]:
+    """Return the sinks of a pipeline whose code is given, each with its context; empty before its first start."""
+    identity = subject.ledger.identity()
+    if subject.pipeline is None or identity is None:
+        return []
+    place = subject.settings.place()
+    graph = subject.pipeline.graph(place, subject.settings.mode)
+    return [
+        (node, SinkContext(subject.name, identity.uid, name, place, graph.by_interval, home=subject.ledger.home))
+        for name, node in graph.tables.items()
+    ]
+
+
+def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> Iterator[Finding]:
+    """Check the tables of one pipeline."""
+    try:
+        place, graph = subject.settings.place(), subject.graph()
+        records = ((entry.id, subject.ledger.published(entry.id)) for entry in entries)
+        published = {id: located(record, subject.ledger, place, graph) for id, record in records if record is not None}
+        sinks = sink_contexts(subject)
+    except TidegateError as error:
+        yield Finding(subject.name, "tables", "bad", error.what, error.help)
+        return
+    yield from _versions(subject, published)
+    owed = [entry for entry in entries if not entry.aborted and entry.id not in published]
+    yield from _staged(subject, owed, published)
+    yield from _stores(subject, published)
+    for node, context in sinks:
+        yield from _left_over(subject, node, context, entries, repair)
+
+
+def _stores(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
+    """Check that the object stores of tables let only one writer create each version: each store once."""
+    locations = [location for _, location in sorted(_locations(subject, published).items()) if is_url(location.url)]
+    stores = {store_of(location.url): location for location in locations}
+    for store, location in stores.items():
+        try:
+            refuse_unsafe_store(location)
+            yield Finding(subject.name, f"store {store}", "ok", f"{location.url}: creates each file once")
+        except TidegateError as error:
+            yield Finding(subject.name, f"store {store}", "bad", error.what, error.help)
+
+
+# -- what was published --------------------------------------------------------------------------------
+
+
+def _versions(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
+    """Check each table: are the recorded commits still the ones in its log?"""
+    recorded: dict[tuple[str, str], dict[int, tuple[int, str]]] = {}
+    for id, record in published.items():
+        for sink, table in record.tables.items():
+            recorded.setdefault((sink, table.uri), {}).setdefault(table.version, (id, table.log_hash))
+    for (sink, uri), versions in recorded.items():
+        location = Location(uri, subject.settings.storage_options)
+        yield _versions_of(subject, sink, location, versions)
+        yield from check_log_checkpoints(subject, f"log of {sink}", location)
+
+
+def check_log_checkpoints(subject: Subject, check: str, location: Location) -> Iterator[Finding]:
+    """Report Delta log checkpoints that a crash has torn: put aside, or still in the way of every reader."""
+    if files := torn_checkpoints(location):
+        detail = f"{location.url}: {', '.join(files)} cannot be read, so other engines cannot open the table"
+        advice = (
+            "the next publication puts it aside, if the log's commits hold every row; if not, restore it from a copy"
+        )
+        yield Finding(subject.name, check, "bad", detail, advice)
+    if files := put_aside(location):
+        detail = (
+            f"{location.url}: a crash, a power loss or a full disk tore Delta's own checkpoint of its log. It is done "
+            f"without, no row is missing, and the next one takes its place; put aside: {', '.join(files)}"
+        )
+        yield Finding(subject.name, check, "note", detail, "look after the disk and the machine; delete it if you like")
+
+
+def _versions_of(subject: Subject, sink: str, location: Location, versions: dict[int, tuple[int, str]]) -> Finding:
+    check, missing = f"table {sink}", []
+    advice = "the table was dropped, made again or put back from a copy: put the right one back"
+    try:
+        for version, (id, log_hash) in sorted(versions.items()):
+            commit = read_commit(location, version)
+            if commit is None:
+                missing.append(version)
+            elif commit.sha != log_hash:
+                wrong = f"{location.url} version {version} is not the commit that checkpoint {id} published"
+                return Finding(subject.name, check, "bad", wrong, advice)
+    except TidegateError as error:
+        return Finding(subject.name, check, "cannot tell", error.what, error.help)
+    if missing and max(versions) in missing:
+        return Finding(subject.name, check, "bad", f"{location.url} has no version {max(versions)} any more", advice)
+    if missing:
+        detail = f"{location.url}: the log's files of {len(missing)} older versions are gone (cleaned up)"
+        return Finding(subject.name, check, "note", detail)
+    return Finding(subject.name, check, "ok", f"{len(versions)} versions of {location.url} are as published")
+
+
+# -- what is still to be published ---------------------------------------------------------------------
+
+
+def _staged(subject: Subject, owed: Sequence[Entry], published: dict[int, Published]) -> Iterator[Finding]:
+    """Check files that acks of undecided or unpublished checkpoints name: they must be there until published."""
+    if not owed:
+        return
+    locations = _locations(subject, published)
+    for entry in owed:
+        if not is_still_retained(subject.ledger, entry.id):
+            continue
+        for sink, payload in (item for acked in entry.acks.values() for item in acked.ack.sinks.items()):
+            check = f"staged for {sink} in checkpoint {entry.id}"
+            location = locations.get(sink)
+            if location is None:
+                advice = "give the pipeline as MODULE:pipeline"
+                yield Finding(subject.name, check, "cannot tell", "where the table lies is not recorded yet", advice)
+                continue
+            try:
+                files = _files(subject.ledger.unpack(payload))
+                lost = missing_files(location, files)
+            except TidegateError as error:
+                if is_still_retained(subject.ledger, entry.id):
+                    yield Finding(subject.name, check, "bad", error.what, error.help)
+                continue
+            if lost and is_still_retained(subject.ledger, entry.id):
+                detail = f"{len(lost)} of {len(files)} files are gone or changed, first {lost[0]}"
+                yield Finding(
+                    subject.name, check, "bad", detail, "put them back: did a VACUUM or a clean-up run there?"
+                )
+            else:
+                yield Finding(subject.name, check, "ok", f"{len(files)} files, not published yet")
+
+
+def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, Location]:
+    """Return where each sink's table is: by the pipeline's code, else by what was published last."""
+    options = subject.settings.storage_options
+    tables = (item for id in sorted(published) for item in published[id].tables.items())
+    locations = {name: Location(table.uri, options) for name, table in tables}
+    for node, context in sink_contexts(subject):
+        locations[node.name] = Location(node.sink.target(context.place), options)
+    return locations
+
+
+def _files(committable: Json) -> list[StagedFile]:
+    return [msgspec.convert(file, StagedFile) for file in committable.get("files", [])]
+
+
+# -- what was left behind ------------------------------------------------------------------------------
+
+
+def uncounted_attempts(entry: Entry, node: SinkNode, context: SinkContext, counting: Container[str]) -> list[str]:
+    """Return the attempts of an entry that staged files for a sink and are not among those that count."""
+    attempts = filter(entry.owns, node.sink.attempts(entry.id, context))
+    return [attempt for attempt in attempts if attempt not in counting]
+
+
+def _left_over(
+    subject: Subject, node: SinkNode, context: SinkContext, entries: Sequence[Entry], repair: bool
+) -> Iterator[Finding]:
+    """Check for attempts that staged files and do not count. Those of aborted checkpoints may go at any time."""
+    check = f"left over for {node.name}"
+    dead: list[Staging] = []
+    lost: list[Staging] = []
+    try:
+        for entry in entries:
+            counting = {acked.ack.attempt for acked in entry.acks.values()} if not entry.aborted else set()
+            counting -= superseded_attempts(subject.ledger, entry)
+            attempts = uncounted_attempts(entry, node, context, counting)
+            if entry.aborted:
+                dead += [Staging(entry.id, attempt) for attempt in attempts]
+            elif entry.completed:
+                lost += [Staging(entry.id, attempt) for attempt in attempts]
+        if repair:
+            for id in {staging.checkpoint for staging in dead}:
+                subject.ledger.settle_decision(id)  # W2: an abort that a power loss can undo is none
+            for staging in dead:
+                node.sink.discard(context, staging)
+    except TidegateError as error:
+        yield Finding(subject.name, check, "cannot tell", error.what, error.help)
+        return
+    if dead and not repair:
+        detail = f"{len(dead)} attempts of aborted checkpoints {_ids(dead)}"
+        yield Finding(subject.name, check, "note", detail, "harmless; --repair removes them")
+    elif dead:
+        yield Finding(subject.name, check, "ok", f"removed {len(dead)} attempts of aborted checkpoints {_ids(dead)}")
+    if lost:
+        detail = f"of {len(lost)} attempts of completed checkpoints {_ids(lost)}; they go when those are retired"
+        yield Finding(subject.name, f"files that lost for {node.name}", "ok", detail)
+    if not dead:
+        yield Finding(subject.name, check, "ok", "nothing")
+
+
+def _ids(stagings: list[Staging]) -> str:
+    return ", ".join(map(str, sorted({staging.checkpoint for staging in stagings})))
