@@ -1,4 +1,4 @@
-"""Who may do what. Airflow mounts the apps of plugins without any protection: every route here names one of these.
+"""Permissions. Airflow mounts the apps of plugins without any protection: every route here names one of these.
 
 Reading needs a user who may see the DAG's runs; values of rows, one who may see what its tasks exchange (XCom); acting,
 one who may trigger or edit the DAG, and a request that comes from Airflow's own pages. `tests/ui/test_access.py` walks
@@ -20,8 +20,8 @@ __all__ = ["ANSWER", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable
 
 
 def same_origin(request: Request) -> None:
-    """A browser sends Airflow's cookie along with what other sites make it send: such a request says where it is from.
-    Whoever shows a token in a header is no browser."""
+    """Refuse requests from other sites. A browser sends Airflow's cookie with those as well, and says where they come
+    from; a client that sends a token in a header is no browser."""
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
     origin = request.headers.get("origin")
@@ -45,14 +45,14 @@ _OURS = [Depends(get_user), Depends(same_origin)]
 TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
 ANSWER = [*_OURS, Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))]
 EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
-"""What changes whether or how the pipeline goes on."""
+"""For whatever changes whether or how the pipeline runs."""
 
 
 def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
-    """Which buttons to offer. The routes behind them ask for themselves."""
-    asked = get_auth_manager().is_authorized_dag
+    """Which buttons to offer. The routes behind them check again."""
+    is_authorized = get_auth_manager().is_authorized_dag
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    trigger = asked(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
-    edit = asked(method="PUT", details=details, user=user)
-    answer = asked(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
+    trigger = is_authorized(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
+    edit = is_authorized(method="PUT", details=details, user=user)
+    answer = is_authorized(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
     return {"trigger": trigger, "edit": edit, "answer": answer, "rollback": trigger and edit, "drain": trigger and edit}

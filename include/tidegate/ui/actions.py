@@ -1,7 +1,7 @@
-"""What people may do from the pages. Each is a POST, asked of Airflow's permissions, and written down with the user.
+"""What users may do from the pages. Each action is a POST, checked against Airflow's permissions, and audited.
 
-None is done here a second time: what the ledger settles, the same functions do as for the command line; what needs the
-pipeline's code, a run of its DAG does.
+Nothing is implemented a second time here: actions on the ledger call the same functions as the command line; those that
+need the pipeline's code are left to a run of its DAG.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class AskedRelease(ActionRequest):
 
 
 class ActionAnswer(BaseModel):
-    """What came of it, for people; `run_id` if a run of the DAG does it."""
+    """The result as a text; `run_id` if a run of the DAG does it."""
 
     done: bool = True
     told: str
@@ -101,157 +101,165 @@ class ActionAnswer(BaseModel):
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
-def trigger(of: Of, asked: AskedRun, user: GetUserDep) -> ActionAnswer:
+def trigger(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
     """Let a run make a checkpoint now."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _run(of, _words(ledger, asked), user.get_name(), "a checkpoint")
+        return _run(pipeline, _words(ledger, body), user.get_name(), "a checkpoint")
 
-    return _audited(of, "trigger", asked, user.get_name(), do)
+    return _audited(pipeline, "trigger", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/drain", dependencies=[*EDIT, *TRIGGER])
-def drain(of: Of, asked: AskedRun, user: GetUserDep) -> ActionAnswer:
+def drain(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
     """Let a run make the last checkpoint: event time comes to its end, and the pipeline is finished."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        conf = {**_words(ledger, asked), REQUEST: act.key}
-        return _run(of, conf, user.get_name(), "the last checkpoint", act)
+        conf = {**_words(ledger, body), REQUEST: act.key}
+        return _run(pipeline, conf, user.get_name(), "the last checkpoint", act)
 
-    return _audited(of, "drain", asked, user.get_name(), do, by_run=True)
+    return _audited(pipeline, "drain", body, user.get_name(), do, by_run=True)
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
-def name_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
+def name_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
     """Give a completed checkpoint a name: retention spares it."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        made = savepoint.create(ledger, asked.name, asked.checkpoint, act.by, asked.note)
-        return ActionAnswer(told=f"Checkpoint {made.entry} is savepoint {made.name}.")
+        created = savepoint.create(ledger, body.name, body.checkpoint, act.by, body.note)
+        return ActionAnswer(told=f"Checkpoint {created.entry} is savepoint {created.name}.")
 
-    return _audited(of, "savepoint", asked, user.get_name(), do)
+    return _audited(pipeline, "savepoint", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/dispose", dependencies=EDIT)
-def dispose_savepoint(of: Of, asked: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
+def dispose_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
     """Take a savepoint's name away: retention may take its checkpoint."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        savepoint.dispose(ledger, asked.name)
-        return ActionAnswer(told=f"Savepoint {asked.name} is no more.")
+        savepoint.dispose(ledger, body.name)
+        return ActionAnswer(told=f"Savepoint {body.name} is no more.")
 
-    return _audited(of, "dispose", asked, user.get_name(), do)
+    return _audited(pipeline, "dispose", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
-def approve(of: Of, asked: AskedAnswer, user: GetUserDep) -> ActionAnswer:
+def approve(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
     """Let a checkpoint go on that a gate holds: exactly what was judged is published."""
-    return _audited(of, "approve", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=True))
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        return _answer(ledger, body, act.by, yes=True)
+
+    return _audited(pipeline, "approve", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
-def reject(of: Of, asked: AskedAnswer, user: GetUserDep) -> ActionAnswer:
+def reject(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
     """Abort a checkpoint that a gate holds, and suspend the pipeline."""
-    return _audited(of, "reject", asked, user.get_name(), lambda ledger, act: _answer(ledger, asked, act.by, yes=False))
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        return _answer(ledger, body, act.by, yes=False)
+
+    return _audited(pipeline, "reject", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
-def suspend(of: Of, asked: ActionRequest, user: GetUserDep) -> ActionAnswer:
+def suspend(pipeline: Of, body: ActionRequest, user: GetUserDep) -> ActionAnswer:
     """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        control.suspend(ledger, act.by, asked.note)
+        control.suspend(ledger, act.by, body.note)
         return ActionAnswer(told="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
 
-    return _audited(of, "suspend", asked, user.get_name(), do)
+    return _audited(pipeline, "suspend", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/resume", dependencies=EDIT)
-def resume(of: Of, asked: AskedResume, user: GetUserDep) -> ActionAnswer:
+def resume(pipeline: Of, body: AskedResume, user: GetUserDep) -> ActionAnswer:
     """Let runs plan checkpoints again."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        entry = control.resume(ledger, act.by, asked.note, after_end=asked.after_end, set_aside=asked.quarantine_all)
+        entry = control.resume(ledger, act.by, body.note, after_end=body.after_end, set_aside=body.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
         return ActionAnswer(told="The pipeline goes on: the next run plans a checkpoint.")
 
-    return _audited(of, "resume", asked, user.get_name(), do)
+    return _audited(pipeline, "resume", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/rollback", dependencies=[*EDIT, *TRIGGER])
-def rollback(of: Of, asked: AskedRollback, user: GetUserDep) -> ActionAnswer:
+def rollback(pipeline: Of, body: AskedRollback, user: GetUserDep) -> ActionAnswer:
     """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        _refuse_unseen(set(views.way_back(of, asked.to)["undone"]), set(asked.undone))
-        conf = {**_words(ledger, asked), REQUEST: act.key}
-        return _run(of, conf, user.get_name(), f"the rollback to checkpoint {asked.to}", act)
+        _refuse_unseen(set(views.way_back(pipeline, body.to)["undone"]), set(body.undone))
+        conf = {**_words(ledger, body), REQUEST: act.key}
+        return _run(pipeline, conf, user.get_name(), f"the rollback to checkpoint {body.to}", act)
 
-    return _audited(of, "rollback", asked, user.get_name(), do, by_run=True)
+    return _audited(pipeline, "rollback", body, user.get_name(), do, by_run=True)
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
-def release(of: Of, asked: AskedRelease, user: GetUserDep) -> ActionAnswer:
+def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
     """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        words = {"discard": asked.discard, "ids": asked.ids, "rules": asked.rules, "correct": asked.correct}
-        made, count = quarantined.request(of, ledger, asked.gate, by=act.by, note=asked.note, **words)
-        does = "are given up" if asked.discard else "go on behind the gate"
-        return ActionAnswer(told=f"Request {made.number}: {count:,} rows {does} with the next checkpoint.")
+        words = {"discard": body.discard, "ids": body.ids, "rules": body.rules, "correct": body.correct}
+        created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
+        does = "are given up" if body.discard else "go on behind the gate"
+        return ActionAnswer(told=f"Request {created.number}: {count:,} rows {does} with the next checkpoint.")
 
-    return _audited(of, "release", asked, user.get_name(), do)
+    return _audited(pipeline, "release", body, user.get_name(), do)
 
 
 # -- what all have in common ---------------------------------------------------------------------------
 
 
 def _audited(
-    of: Known,
+    pipeline: Known,
     action: str,
-    asked: ActionRequest,
+    body: ActionRequest,
     user: str,
     do: Callable[[Ledger, Act], ActionAnswer],
     *,
     by_run: bool = False,
 ) -> ActionAnswer:
-    """First it is written down who asks for what; if that cannot be done, nothing is. Then what came of it.
+    """Record who requests what, do it, and record the result. If the request cannot be recorded, nothing is done.
 
-    by_run: a run of the DAG does it. It finds there what it is to do, and no other run may (`dag/run_params.py`).
+    by_run: a run of the DAG does it. It finds the request there, and no other run may take it (`dag/run_params.py`).
     """
-    ledger = of.ledger()
+    ledger = pipeline.ledger()
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
-    words: dict[str, Any] = asked.model_dump(exclude_defaults=True)
+    words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())
-    run = airflow_run(of.dag_id, _run_id(stamped)) if by_run else ""
+    run = airflow_run(pipeline.dag_id, _run_id(stamped)) if by_run else ""
     act = Act(**stamped, action=action, by=f"{user} in Airflow", asked=words, run=run)
     key = ledger.create_act(act)
     try:
-        done = do(ledger, act)
+        answer = do(ledger, act)
     except Exception as error:
-        told = getattr(error, "what", type(error).__name__)
-        ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=str(told)[:1000]))
+        problem = getattr(error, "what", type(error).__name__)
+        ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=str(problem)[:1000]))
         raise
-    ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=True, told=done.told))
-    return done
+    ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=True, told=answer.told))
+    return answer
 
 
 def _run_id(stamped: RecordStamp) -> str:
-    """The id of a run that is going to be made, as Airflow makes them."""
+    """The id for a run that is yet to be made, in Airflow's form."""
     return DagRunType.MANUAL.generate_run_id(suffix=f"{stamped['created']}_{stamped['attempt']}")
 
 
-def _words(ledger: Ledger, asked: ActionRequest) -> dict[str, Any]:
-    """What a run's parameters may say. A name that is taken is refused before there is a run."""
-    name = getattr(asked, "savepoint", None)
+def _words(ledger: Ledger, body: ActionRequest) -> dict[str, Any]:
+    """The run's parameters. A name that is taken is refused before there is a run."""
+    name = getattr(body, "savepoint", None)
     if name is not None:
         savepoint.check_free(ledger, name, None)
-    return {key: value for key, value in {"note": asked.note, "savepoint": name}.items() if value}
+    return {key: value for key, value in {"note": body.note, "savepoint": name}.items() if value}
 
 
 def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
-    """Nobody loses what they were not shown; and a list of all that might ever be is nothing that anybody was shown."""
+    """Refuse a rollback that would undo more, or less, than the user was shown."""
     if more := sorted(undone - shown):
         raise Rejected(
             f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
@@ -259,33 +267,35 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
             help="look again at what it will do, then decide",
             reason="MORE_SINCE",
         )
-    if other := sorted(shown - undone):
+    if surplus := sorted(shown - undone):
+        ids = ", ".join(map(str, surplus[:20]))
         raise Rejected(
-            f"checkpoint {', '.join(map(str, other[:20]))} would not be undone: it does not count behind the target",
+            f"checkpoint {ids} would not be undone: it does not count behind the target",
             expected=f"what would be: {', '.join(map(str, sorted(undone))) or 'nothing'}",
             help="look again at what it will do, then decide",
             reason="NOT_SHOWN",
         )
 
 
-def _run(of: Known, conf: dict[str, Any], user: str, what: str, act: Act | None = None) -> ActionAnswer:
+def _run(pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act | None = None) -> ActionAnswer:
     """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
-    made = trigger_dag(
-        of.dag_id,
+    run = trigger_dag(
+        pipeline.dag_id,
         triggered_by=DagRunTriggeredByType.UI,
         triggering_user_name=user,
-        run_id=act.run.removeprefix(airflow_run(of.dag_id, "")) if act is not None else None,
+        run_id=act.run.removeprefix(airflow_run(pipeline.dag_id, "")) if act is not None else None,
         conf=conf,
         note=conf.get("note"),
     )
-    if made is None:
-        raise Rejected(f"Airflow has made no run of {of.dag_id}", help="look at the DAG's page", reason="NO_RUN")
-    return ActionAnswer(told=f"Run {made.run_id} makes {what}.", run_id=made.run_id)
+    if run is None:
+        raise Rejected(f"Airflow has made no run of {pipeline.dag_id}", help="look at the DAG's page", reason="NO_RUN")
+    return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
 
 
-def _answer(ledger: Ledger, asked: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
-    said = holding.answer(ledger, asked.checkpoint, asked.gate, approve=yes, by=by, note=asked.note)
-    told = ", ".join(f"gate {each.gate}: {'approved' if each.approve else 'rejected'} by {each.by}" for each in said)
-    if any(each.approve is not yes for each in said):
-        raise Rejected(f"somebody was faster: {told}", help="nothing to do: the first answer counts", reason="ANSWERED")
-    return ActionAnswer(told=f"Checkpoint {asked.checkpoint}: {told}.")
+def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
+    answers = holding.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
+    verbs = {True: "approved", False: "rejected"}
+    text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
+    if any(answer.approve is not yes for answer in answers):
+        raise Rejected(f"somebody was faster: {text}", help="nothing to do: the first answer counts", reason="ANSWERED")
+    return ActionAnswer(told=f"Checkpoint {body.checkpoint}: {text}.")

@@ -1,4 +1,4 @@
-"""The JSON API: GET, versioned, paged. The pages use the same routes. `openapi.json` beside them describes all."""
+"""The JSON API: GET, versioned, paged. The pages use the same routes; `openapi.json` describes all of them."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number
 @router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
 def openapi(request: Request) -> dict[str, Any]:
     """This API's description."""
-    found: dict[str, Any] = request.app.openapi()
-    return found
+    description: dict[str, Any] = request.app.openapi()
+    return description
 
 
 @router.get("/me", dependencies=LOGGED_IN, **answers(shapes.Me))
 def me(user: GetUserDep) -> dict[str, Any]:
-    """Who asks."""
+    """The user."""
     return {"name": user.get_name()}
 
 
 @router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
 def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
-    """All pipelines that the user may see: how each is, its last completed checkpoint, age, failures in a row, lag."""
-    found = [views.listed(each) for each in known_pipelines(session, readable)]
-    return {"pipelines": found, "total": len(found)}
+    """All pipelines that the user may see: health, last completed checkpoint and its age, failures in a row, lag."""
+    rows = [views.listed(known_pipeline) for known_pipeline in known_pipelines(session, readable)]
+    return {"pipelines": rows, "total": len(rows)}
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
-def overview(of: Of, user: GetUserDep) -> dict[str, Any]:
-    """Counts, what is open, the latest of each kind, how the pipeline is, and what the user may do about it."""
-    return views.overview(of) | {"may": may(user, of.dag_id)}
+def overview(pipeline: Of, user: GetUserDep) -> dict[str, Any]:
+    """Counts, open checkpoints, the latest of each kind, the pipeline's health, and what the user may do about it."""
+    return views.overview(pipeline) | {"may": may(user, pipeline.dag_id)}
 
 
 @router.get("/dags/{dag_id}/checkpoints", dependencies=READ, **answers(shapes.Checkpoints))
 def checkpoints(
-    of: Of,
+    pipeline: Of,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20,
     offset: Annotated[int, Query(ge=0)] = 0,
     sort: Annotated[Literal[SORTS], Query()] = "id",  # type: ignore[valid-type]
@@ -66,7 +66,7 @@ def checkpoints(
     until: datetime | None = None,
 ) -> dict[str, Any]:
     """A page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
-    history = of.past()
+    history = pipeline.past()
     page = history.page(
         HistoryFilter(
             states=state or (),
@@ -85,97 +85,97 @@ def checkpoints(
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ, **answers(shapes.Checkpoint))
-def checkpoint(of: Of, id: Id) -> dict[str, Any]:
+def checkpoint(pipeline: Of, id: Id) -> dict[str, Any]:
     """One checkpoint: jobs and their acks, operators, gates, sinks, ranges, durations. However old it is."""
-    return views.checkpoint(of, id)
+    return views.checkpoint(pipeline, id)
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.ManifestAnswer))
-def manifest(of: Of, id: Id) -> dict[str, Any]:
-    """What the decision made true, as it is written; null if there is none (any more)."""
-    entry = of.ledger().entry(id)
+def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
+    """The manifest as it is stored; null if there is none (any more)."""
+    entry = pipeline.ledger().entry(id)
     if entry is None or entry.manifest is None:
         return {"manifest": None}
     return {"manifest": msgspec.to_builtins(entry.manifest)}
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
-def gate(of: Of, id: Id, gate: str) -> dict[str, Any]:
+def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
     """What a gate found, rule by rule, with some of the values that broke them."""
-    return views.samples(of, id, gate)
+    return views.samples(pipeline, id, gate)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))
-def of_run(of: Of, run_id: str) -> dict[str, Any]:
-    """Which checkpoint a run has made; null: none."""
-    return views.row_of_run(of, run_id)
+def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
+    """The checkpoint that a run has made; null: none."""
+    return views.row_of_run(pipeline, run_id)
 
 
 @router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
-def summary(of: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
-    """Of completed checkpoints: min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag."""
-    return {"measures": of.past().summary(HistoryFilter(since=since, until=until))}
+def summary(pipeline: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
+    """Min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag, over completed checkpoints."""
+    return {"measures": pipeline.past().summary(HistoryFilter(since=since, until=until))}
 
 
 @router.get("/dags/{dag_id}/configuration", dependencies=READ, **answers(shapes.Configuration))
-def configuration(of: Of) -> dict[str, Any]:
+def configuration(pipeline: Of) -> dict[str, Any]:
     """Every setting and where its value came from. Secrets are masked."""
-    return views.configuration(of)
+    return views.configuration(pipeline)
 
 
 @router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.GraphAnswer))
-def graph(of: Of) -> dict[str, Any]:
+def graph(pipeline: Of) -> dict[str, Any]:
     """The pipeline's parts, and what each did in the last completed checkpoint."""
-    return views.graph(of)
+    return views.graph(pipeline)
 
 
 @router.get("/dags/{dag_id}/plots", dependencies=READ, **answers(shapes.Points))
 def plots(
-    of: Of,
+    pipeline: Of,
     name: Annotated[list[Literal[tuple(MEASURES)]] | None, Query()] = None,  # type: ignore[valid-type]
     limit: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> dict[str, Any]:
     """Measures over the last checkpoints, oldest first."""
     chosen = list(dict.fromkeys(name or ("seconds", "state_bytes", "rows_out", "lag_seconds")))
-    return of.past().points(["state", "planned", *chosen], limit)
+    return pipeline.past().points(["state", "planned", *chosen], limit)
 
 
 @router.get("/dags/{dag_id}/compare", dependencies=READ, **answers(shapes.Compared))
-def compare(of: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+def compare(pipeline: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
     """What differs between two checkpoints."""
-    return views.compared(of, before, after)
+    return views.compared(pipeline, before, after)
 
 
 @router.get("/dags/{dag_id}/quarantine", dependencies=READ, **answers(shapes.Quarantine))
-def quarantine(of: Of) -> dict[str, Any]:
-    """How many rows wait at each gate, and which requests about them wait for the next checkpoint."""
-    return {"gates": quarantined.waiting(of)}
+def quarantine(pipeline: Of) -> dict[str, Any]:
+    """By gate: the number of rows that wait, and the requests about them that the next checkpoint takes up."""
+    return {"gates": quarantined.waiting(pipeline)}
 
 
 @router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES, **answers(shapes.RowsAnswer))
 def quarantine_rows(
-    of: Of,
+    pipeline: Of,
     gate: str,
     rule: Annotated[list[str] | None, Query(max_length=20)] = None,
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50,
 ) -> dict[str, Any]:
     """Rows that wait at a gate, with the rules that they broke: a page of them."""
-    return quarantined.rows(of, gate, rule or (), offset, limit)
+    return quarantined.rows(pipeline, gate, rule or (), offset, limit)
 
 
 @router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBackAnswer))
-def rollback(of: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
-    """What going back to a checkpoint would do. Nothing is touched."""
-    return views.way_back(of, to)
+def rollback(pipeline: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+    """What a rollback to a checkpoint would do. Nothing is touched."""
+    return views.way_back(pipeline, to)
 
 
 @router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
-def audit(of: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
-    """Who has done what from these pages, newest first."""
-    return {"acts": [_act(act, acted) for act, acted in of.ledger().acts(limit)]}
+def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
+    """The actions that users have taken on these pages, newest first."""
+    return {"acts": [_act(act, acted) for act, acted in pipeline.ledger().acts(limit)]}
 
 
 def _act(act: Act, acted: Acted | None) -> dict[str, Any]:
-    done = {"done": acted.done, "told": acted.told} if acted is not None else {"done": None, "told": ""}
-    return {"at": act.created, "by": act.by, "action": act.action, "asked": act.asked, **done}
+    outcome = {"done": acted.done, "told": acted.told} if acted is not None else {"done": None, "told": ""}
+    return {"at": act.created, "by": act.by, "action": act.action, "asked": act.asked, **outcome}

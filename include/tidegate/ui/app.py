@@ -1,4 +1,4 @@
-"""The app below /tidegate: pages, what they are made of, and the API that they talk to."""
+"""The app below /tidegate: the pages, their files, and the API that they call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ErrorDetails(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """What is answered instead."""
+    """The answer of a route that fails."""
 
     error: ErrorDetails
 
@@ -45,7 +45,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def told(request: Request, error: Any) -> JSONResponse:
-    """An error of ours, as one that says what to do."""
+    """Answer with one of our errors, and what to do about it."""
     kinds = {Invalid: 400, Rejected: 409, Unavailable: 503}
     status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
     body = {"reason": error.reason, "what": error.what, "expected": error.expected, "help": error.help}
@@ -63,14 +63,14 @@ router = APIRouter()
 )
 def scrape(session: SessionDep, readable: Readable) -> Response:
     """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other."""
-    found = {each.card.pipeline: _metrics(each) for each in known_pipelines(session, readable)}
-    return Response(prometheus_text(found), media_type=CONTENT_TYPE)
+    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in known_pipelines(session, readable)}
+    return Response(prometheus_text(by_pipeline), media_type=CONTENT_TYPE)
 
 
-def _metrics(known: Known) -> list[Metric]:
+def _metrics(pipeline: Known) -> list[Metric]:
     try:
-        # Whether a process of somewhere else has died is nothing that the web server could tell.
-        return metrics(figures(known.ledger(), known, known.options, lambda plan: None, seams.now()))
+        # The web server cannot see whether a process on another machine has died.
+        return metrics(figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now()))
     except TidegateError:
         return [Metric("readable", 0)]
 

@@ -1,4 +1,4 @@
-"""Which pipelines there are: from the cards that DAGs leave in Airflow's database. Their code is not run here."""
+"""The pipelines, from the cards that DAGs leave in Airflow's database. Their code is not run here."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Known:
         return dict(load_settings(start=Path(self.card.project)).storage_options)
 
     def ledger(self) -> Ledger:
-        """Where its checkpoints are."""
+        """Its ledger."""
         return open_ledger(self.card.root, self.card.pipeline, self.options)
 
     def past(self) -> CheckpointHistory:
-        """All that it has made."""
+        """Its history."""
         return CheckpointHistory(self.ledger(), self.options)
 
 
@@ -68,8 +68,8 @@ _lock = threading.Lock()
 def known_pipelines(session: Session, dag_ids: Iterable[str]) -> list[Known]:
     """Those of these DAGs that are pipelines."""
     tagged = set(session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)))
-    found = ((dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids)))
-    return [Known(dag_id, card) for dag_id, card in found if card is not None]
+    cards = ((dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids)))
+    return [Known(dag_id, card) for dag_id, card in cards if card is not None]
 
 
 def known(dag_id: str, session: SessionDep) -> Known:
@@ -101,8 +101,8 @@ def _card(session: Session, dag_id: str) -> Card | None:
         return cached[1]
     stored = SerializedDagModel.get(dag_id, session=session)
     tasks = (stored.data or {}).get("dag", {}).get("tasks", []) if stored is not None else []
-    told = (read_card(task.get("__var", task).get("doc_json")) for task in tasks)
-    card = next((each for each in told if each is not None), None)
+    cards = (read_card(task.get("__var", task).get("doc_json")) for task in tasks)
+    card = next((found_card for found_card in cards if found_card is not None), None)
     with _lock:
         _cards[dag_id] = version, card
     return card

@@ -1,6 +1,6 @@
-"""What Airflow has to know of the pages: where they hang, and the app that serves them.
+"""Airflow's plugin for the pages: where they hang, and the app that serves them.
 
-Every process of Airflow reads plugins. What only the web server needs is imported with its first request.
+Every process of Airflow reads plugins. Modules that only the web server needs are imported with its first request.
 """
 
 from __future__ import annotations

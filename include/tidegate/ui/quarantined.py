@@ -19,47 +19,47 @@ from tidegate.ui.pipelines import Known
 __all__ = ["request", "rows", "waiting"]
 
 LETTERS = 256
-"""So much of a value is shown."""
+"""Longer values are cut."""
 
 
-def waiting(known: Known) -> Json:
+def waiting(pipeline: Known) -> Json:
     """By gate: rows that wait, were released, were given up; by rule; and requests that no checkpoint has taken up.
 
-    Looked at every few seconds by everybody who has the overview open. So it costs no more than what has come since; of
-    a large backlog it counts a part, and says so. While somebody else has rows read, it tells what is known.
+    Every open overview calls this every few seconds. So it reads only what has come since; of a large backlog it counts
+    a part, and says so. While another request reads rows, it returns what is known.
     """
-    ledger = known.ledger()
+    ledger = pipeline.ledger()
     view = ledger.view()
-    found: Json = {}
-    for gate in known.card.gates:
-        aside = open_quarantine(ledger.home, gate, known.options)
+    by_gate: Json = {}
+    for gate in pipeline.card.gates:
+        reader = open_quarantine(ledger.home, gate, pipeline.options)
         pending = ledger.requests(gate, after=taken_up(view, gate))
-        told = QuarantineCounts()
-        if aside is not None:
+        counts = QuarantineCounts()
+        if reader is not None:
             alone = _reading.acquire(blocking=False)
             try:
-                told = aside.counts() if alone else aside.counts(budget=0)
+                counts = reader.counts() if alone else reader.counts(budget=0)
             finally:
                 if alone:
                     _reading.release()
-        found[gate] = {
-            "waiting": told.waiting,
-            "settled": dict(told.settled),
-            "rules": dict(told.rules),
-            "complete": told.complete,
+        by_gate[gate] = {
+            "waiting": counts.waiting,
+            "settled": dict(counts.settled),
+            "rules": dict(counts.rules),
+            "complete": counts.complete,
             "requests": [{"number": r.number, "action": r.action, "by": r.by, "at": r.created} for r in pending],
         }
-    return found
+    return by_gate
 
 
-def rows(known: Known, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
+def rows(pipeline: Known, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
     """Rows that wait, a page of them, as they were when they were set aside."""
-    aside = open_quarantine(known.ledger().home, _gate(known, gate), known.options)
-    if aside is None:
+    reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
+    if reader is None:
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
     with _alone():
-        page = aside.page(rules, offset, limit)
-    shown = [
+        page = reader.page(rules, offset, limit)
+    documents = [
         {
             "id": row[q.ID],
             "checkpoint": row[q.CHECKPOINT],
@@ -68,7 +68,7 @@ def rows(known: Known, gate: str, rules: Sequence[str], offset: int, limit: int)
         }
         for row in page.rows
     ]
-    return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": shown}
+    return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": documents}
 
 
 _reading = threading.Semaphore(1)
@@ -92,26 +92,26 @@ def _alone() -> Iterator[None]:
         _reading.release()
 
 
-def request(known: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
+def request(pipeline: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
     """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
-    aside = open_quarantine(ledger.home, _gate(known, gate), known.options)
-    made, count = None, 0
-    if aside is not None:
+    reader = open_quarantine(ledger.home, _gate(pipeline, gate), pipeline.options)
+    created, count = None, 0
+    if reader is not None:
         with _alone():
-            made = _request(aside, **words)
-            count = aside.count(made)
-    if made is None or not count:
+            created = _request(reader, **words)
+            count = reader.count(created)
+    if created is None or not count:
         raise Rejected(
             f"no row that waits in quarantine of gate {gate!r} is meant",
             expected="rows that wait",
             help="the page Quarantine shows them",
             reason="NO_ROWS",
         )
-    return ask(ledger, made), count
+    return ask(ledger, created), count
 
 
 def _request(
-    aside: SetAside,
+    reader: SetAside,
     *,
     by: str,
     discard: bool = False,
@@ -120,14 +120,14 @@ def _request(
     correct: Mapping[str, str | None] | None = None,
     note: str = "",
 ) -> Request:
-    aside.refuse_corrections(correct or {})
+    reader.refuse_corrections(correct or {})
     return Request(
         **stamp(seams.new_id()),
         number=1,
-        gate=aside.gate,
+        gate=reader.gate,
         action="discard" if discard else "release",
-        seen=aside.last_checkpoint,
-        ids=aside.whole_ids(ids),
+        seen=reader.last_checkpoint,
+        ids=reader.whole_ids(ids),
         rules=list(rules),
         correct=dict(correct or {}),
         by=by,
@@ -135,12 +135,12 @@ def _request(
     )
 
 
-def _gate(known: Known, gate: str) -> str:
+def _gate(pipeline: Known, gate: str) -> str:
     """Its name, if rows of it could go on."""
-    if gate not in known.card.gates or known.card.by_interval:
+    if gate not in pipeline.card.gates or pipeline.card.by_interval:
         raise Invalid(
             f"the pipeline has no gate {gate!r} whose rows could go on",
-            expected=" or ".join(known.card.gates) or "a pipeline with gates that set rows aside",
+            expected=" or ".join(pipeline.card.gates) or "a pipeline with gates that set rows aside",
             help="in a pipeline that reads by data interval, make the interval again",
             reason="NO_SUCH_GATE",
         )

@@ -1,7 +1,7 @@
-"""What the API answers, for its description. Clients may rely on what stands here; there may be more, later.
+"""The shapes of the API's answers, for its description. Clients may rely on these fields; later versions may add some.
 
-Answers are not made by these: they would be checked field by field at each request. `tests/ui/test_shapes.py` asks each
-route and holds its answer against its shape, both ways.
+Answers are not built from these models: each request would validate them field by field. `tests/ui/test_shapes.py`
+calls each route and compares its answer with its shape, both ways.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Whole(Row):  # type: ignore[valid-type,misc]
 
 
 class Me(BaseModel):
-    """Who asks."""
+    """The user."""
 
     name: str | None
 
@@ -61,7 +61,7 @@ class CountsAnswer(BaseModel):
 
 
 class ConditionAnswer(BaseModel):
-    """How a pipeline is: one state, one cause, what to do in this order. `state` and `reason` are stable."""
+    """A pipeline's health: one state, one cause, what to do in this order. `state` and `reason` are stable."""
 
     state: str = Field(examples=["well", "suspended"])
     good: bool = Field(description="Whether nobody has to do anything")
@@ -385,6 +385,6 @@ class Points(RootModel[dict[str, list[Any]]]):
 
 
 def answers(shape: type[BaseModel]) -> dict[str, Any]:
-    """For a route: what it answers, told and not checked."""
-    told = {"application/json": {"example": EXAMPLES[shape.__name__]}}
-    return {"response_model": None, "responses": {200: {"model": shape, "content": told}}}
+    """The arguments of a route that describe its answer without validating it."""
+    content = {"application/json": {"example": EXAMPLES[shape.__name__]}}
+    return {"response_model": None, "responses": {200: {"model": shape, "content": content}}}

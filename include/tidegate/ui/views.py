@@ -23,7 +23,7 @@ from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
 from tidegate.records.moments import moment_of
 from tidegate.records.place import Place
-from tidegate.records.records import Json
+from tidegate.records.records import Json, Verdict
 from tidegate.ui.pipelines import Known
 
 __all__ = [
@@ -39,20 +39,20 @@ __all__ = [
 ]
 
 SAMPLES, LETTERS = 20, 256
-"""So many values of a broken rule are shown, each cut after so many letters."""
-_TELLING = frozenset({"hold", "abort"})
-"""Verdicts that a person is to look at."""
+"""How many values of a broken rule are shown, and after how many letters each is cut."""
+_ALARMING = frozenset({"hold", "abort"})
+"""Verdicts that a person should look at."""
 _RUN = re.compile(r"airflow:([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
-def listed(known: Known) -> Json:
+def listed(pipeline: Known) -> Json:
     """A pipeline in one line of the list. A damaged one does not keep the others from being shown."""
-    row: Json = {"dag": known.dag_id, "pipeline": known.card.pipeline}
+    row: Json = {"dag": pipeline.dag_id, "pipeline": pipeline.card.pipeline}
     try:
-        history = known.past()
+        history = pipeline.past()
         last = history.newest("completed")
         return row | {
-            **_condition(known, history.ledger),
+            **_condition(pipeline, history.ledger),
             "last_completed": _short(last),
             "age_seconds": _age(last.decided) if last is not None else None,
             "lag_seconds": last.lag_seconds if last is not None else None,
@@ -63,21 +63,21 @@ def listed(known: Known) -> Json:
         return row | {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
 
 
-def overview(known: Known) -> Json:
+def overview(pipeline: Known) -> Json:
     """What Flink's overview shows, and the pipeline's health."""
-    history = known.past()
+    history = pipeline.past()
     ledger = history.ledger
     named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
     view = ledger.view()
     return {
-        "dag": known.dag_id,
-        "pipeline": known.card.pipeline,
+        "dag": pipeline.dag_id,
+        "pipeline": pipeline.card.pipeline,
         "started": ledger.begun() is not None,
-        "by_interval": known.card.by_interval,
-        "gates": list(known.card.gates),
-        "condition": _condition(known, ledger),
-        "suspended": msgspec.to_builtins(control.suspended(view, known.card.tolerable_failed_checkpoints)),
+        "by_interval": pipeline.card.by_interval,
+        "gates": list(pipeline.card.gates),
+        "condition": _condition(pipeline, ledger),
+        "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
         "counts": history.counts(),
         "latest": {
             "completed": _document(history.newest("completed")),
@@ -92,43 +92,46 @@ def overview(known: Known) -> Json:
     }
 
 
-def checkpoint(known: Known, id: int) -> Json:
+def checkpoint(pipeline: Known, id: int) -> Json:
     """All that is known of one checkpoint."""
-    history = known.past()
-    view = _view(known, history, id)
+    history = pipeline.past()
+    view = _view(pipeline, history, id)
     document = view.document()
-    document["details"]["tables"] = _tables(known, history, view)
+    document["details"]["tables"] = _tables(pipeline, history, view)
     before, after = _neighbours(history, id)
     return document | {
         "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
         "run_id": _run_id(view.run),
         "before": before,
         "after": after,
-        "tasks": _tasks(known),
+        "tasks": _tasks(pipeline),
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
 
 
-def _view(known: Known, history: CheckpointHistory, id: int) -> CheckpointView:
+def _view(pipeline: Known, history: CheckpointHistory, id: int) -> CheckpointView:
     """Rejected: there never was such a checkpoint, as far as anybody knows."""
     view = history.one(id)
     if view is None:
-        raise no_such_checkpoint(known.card.pipeline, id, expected="one of its history", help="the list shows them all")
+        name, shows = pipeline.card.pipeline, "the list shows them all"
+        raise no_such_checkpoint(name, id, expected="one of its history", help=shows)
     return view
 
 
-def row_of_run(known: Known, run_id: str) -> Json:
+def row_of_run(pipeline: Known, run_id: str) -> Json:
     """The last checkpoint that a run of the DAG has made."""
-    rows = known.past().page(HistoryFilter(text=run_id, limit=200)).rows
+    rows = pipeline.past().page(HistoryFilter(text=run_id, limit=200)).rows
     newest = next((row.id for row in rows if _run_id(row.run) == run_id), None)
     return {"checkpoint": newest, "run_id": run_id}
 
 
-def samples(known: Known, id: int, gate: str) -> Json:
+def samples(pipeline: Known, id: int, gate: str) -> Json:
     """Which rules a gate found broken, with some of the values that broke them."""
-    ledger = known.ledger()
+    ledger = pipeline.ledger()
     entry = ledger.entry(id)
-    verdicts = {name: said for each in entry.acks.values() for name, said in each.ack.gates.items()} if entry else {}
+    verdicts: dict[str, Verdict] = {}
+    for acked in entry.acks.values() if entry is not None else ():
+        verdicts |= acked.ack.gates
     if gate not in verdicts:
         raise Rejected(
             f"there are no findings of gate {gate!r} on checkpoint {id} (any more)",
@@ -137,45 +140,46 @@ def samples(known: Known, id: int, gate: str) -> Json:
             reason="NO_SUCH_VERDICT",
         )
     results = ledger.unpack(verdicts[gate].results)
-    found = results.get("results", []) if isinstance(results, dict) else []
-    return {"checkpoint": id, "gate": gate, "rules": [_rule(each) for each in found[:200] if isinstance(each, dict)]}
+    findings = results.get("results", []) if isinstance(results, dict) else []
+    rules = [_rule(finding) for finding in findings[:200] if isinstance(finding, dict)]
+    return {"checkpoint": id, "gate": gate, "rules": rules}
 
 
-def _rule(each: Mapping[str, Any]) -> Json:
+def _rule(finding: Mapping[str, Any]) -> Json:
     """One expectation's result, in Great Expectations' form."""
-    config, result = each.get("expectation_config") or {}, each.get("result") or {}
+    config, result = finding.get("expectation_config") or {}, finding.get("result") or {}
     values = result.get("partial_unexpected_list") or []
     return {
         "rule": str(config.get("id") or config.get("type") or ""),
         "type": str(config.get("type") or ""),
         "column": str((config.get("kwargs") or {}).get("column") or ""),
-        "success": bool(each.get("success")),
+        "success": bool(finding.get("success")),
         "unexpected": result.get("unexpected_count"),
         "observed": str(result["observed_value"])[:LETTERS] if result.get("observed_value") is not None else None,
         "values": [str(value)[:LETTERS] for value in values[:SAMPLES]],
     }
 
 
-def configuration(known: Known) -> Json:
+def configuration(pipeline: Known) -> Json:
     """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
-    history = known.past()
+    history = pipeline.past()
     rows = history.page(HistoryFilter(limit=1)).rows
     last = history.one(rows[0].id) if rows else None
     used = last.details.config if last is not None else {}
     settings = [
         {"key": key, "value": value, "origin": origin, "used": _setting(used[key]) if key in used else None}
-        for key, value, origin in known.card.settings
+        for key, value, origin in pipeline.card.settings
     ]
-    card = known.card
+    card = pipeline.card
     return {"pipeline": card.pipeline, "root": card.root, "project": card.project, "settings": settings}
 
 
-def graph(known: Known) -> Json:
+def graph(pipeline: Known) -> Json:
     """How the pipeline is built, with what each part did in the last completed checkpoint."""
-    last = known.past().newest("completed")
+    last = pipeline.past().newest("completed")
     details = last.details if last is not None else CheckpointDetails()
-    parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in known.card.parts]
-    return {"checkpoint": last.id if last is not None else None, "jobs": known.card.jobs, "parts": parts}
+    parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
+    return {"checkpoint": last.id if last is not None else None, "jobs": pipeline.card.jobs, "parts": parts}
 
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
@@ -206,14 +210,14 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     return figures
 
 
-def compared(known: Known, before: int, after: int) -> Json:
+def compared(pipeline: Known, before: int, after: int) -> Json:
     """What differs between two checkpoints."""
-    history = known.past()
-    old, new = _view(known, history, before), _view(known, history, after)
+    history = pipeline.past()
+    old, new = _view(pipeline, history, before), _view(pipeline, history, after)
     old_document, new_document = old.document(), new.document()
     old_details, new_details = old_document["details"], new_document["details"]
-    old_details["tables"] = _tables(known, history, old)
-    new_details["tables"] = _tables(known, history, new)
+    old_details["tables"] = _tables(pipeline, history, old)
+    new_details["tables"] = _tables(pipeline, history, new)
     parts = ("sources", "tables", "states", "gates")
     return {
         "before": old_document | {"details": None},
@@ -240,9 +244,9 @@ def _changed(before: Json, after: Json) -> Json:
     return {name: pair for name, pair in _pairs(before, after).items() if pair["before"] != pair["after"]}
 
 
-def way_back(known: Known, to: int) -> Json:
+def way_back(pipeline: Known, to: int) -> Json:
     """What a rollback would do, as far as records tell: tables themselves are looked at by the run that does it."""
-    history = known.past()
+    history = pipeline.past()
     target, published = history.one(to), history.ledger.published(to)
     possible = target is not None and target.state in ("completed", "rollback") and target.kept
     if target is None or not possible or published is None:
@@ -252,7 +256,7 @@ def way_back(known: Known, to: int) -> Json:
             help="the list shows which are kept",
             reason="NO_TARGET",
         )
-    tables = _tables(known, history, target)
+    tables = _tables(pipeline, history, target)
     last = history.newest("completed")
     versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
     return {
@@ -268,10 +272,10 @@ def way_back(known: Known, to: int) -> Json:
     }
 
 
-def _tables(known: Known, history: CheckpointHistory, view: CheckpointView) -> Json:
+def _tables(pipeline: Known, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
     tables: Json = msgspec.to_builtins(view.details.tables)
-    return tables_now(view.id, tables, history.ledger, Place(known.data, known.options)) if tables else tables
+    return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
 
 
 def _document(view: CheckpointView | None) -> Json | None:
@@ -281,46 +285,46 @@ def _document(view: CheckpointView | None) -> Json | None:
 # -- small parts ---------------------------------------------------------------------------------------
 
 
-def _condition(known: Known, ledger: Ledger) -> Json:
-    seen = condition.look(ledger, known, lambda plan: None)
-    found = condition.condition(seen, _say(known.card.pipeline))
-    told = {"state": found.state, "good": found.good, "said": found.said, "cause": found.cause}
-    told |= {"remedy": list(found.remedy), "entry": found.entry, "reason": found.reason}
-    return told | _whose(known, seen, found)
+def _condition(pipeline: Known, ledger: Ledger) -> Json:
+    observed = condition.look(ledger, pipeline, lambda plan: None)
+    health = condition.condition(observed, _say(pipeline.card.pipeline))
+    document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
+    document |= {"remedy": list(health.remedy), "entry": health.entry, "reason": health.reason}
+    return document | _whose(pipeline, observed, health)
 
 
-def _whose(known: Known, seen: condition.Observations, found: condition.Health) -> Json:
-    """Whose log says more: Airflow's run and its task; and which gates have found what is to be told."""
-    if found.state == "troubled" and seen.trouble is not None:
-        return {"run_id": _run_id(seen.trouble.run), "task": seen.trouble.step, "gates": []}
-    entry = seen.view.get(found.entry) if found.entry is not None else None
+def _whose(pipeline: Known, observed: condition.Observations, health: condition.Health) -> Json:
+    """The run and task of Airflow whose log says more, and the gates whose findings matter."""
+    if health.state == "troubled" and observed.trouble is not None:
+        return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
+    entry = observed.view.get(health.entry) if health.entry is not None else None
     if entry is None or entry.control is not None:
         return {"run_id": None, "task": None, "gates": []}
-    gates = [
-        name for acked in entry.acks.values() for name, said in acked.ack.gates.items() if said.outcome in _TELLING
-    ]
-    if found.state == "held":
-        waits = next((each.gate for each in unanswered(entry)), "")
-        return {"run_id": _run_id(entry.plan.run), "task": _tasks(known)["gates"].get(waits), "gates": gates}
-    failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if found.reason else None
-    task = _tasks(known)["jobs"].get(failed, "complete")
-    return {"run_id": _run_id(entry.plan.run), "task": None if found.good else task, "gates": gates}
+    gates: list[str] = []
+    for acked in entry.acks.values():
+        gates += [name for name, verdict in acked.ack.gates.items() if verdict.outcome in _ALARMING]
+    if health.state == "held":
+        waits = next((holding.gate for holding in unanswered(entry)), "")
+        return {"run_id": _run_id(entry.plan.run), "task": _tasks(pipeline)["gates"].get(waits), "gates": gates}
+    failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if health.reason else None
+    task = _tasks(pipeline)["jobs"].get(failed, "complete")
+    return {"run_id": _run_id(entry.plan.run), "task": None if health.good else task, "gates": gates}
 
 
 def _say(pipeline: str) -> condition.Command:
-    """What the command line calls a command is a button or a page here."""
+    """Return the button or page that does here what a command does on the command line."""
 
     def say(verb: str, *words: object) -> str:
-        told = " ".join(map(str, words))
-        aside = ", with what a gate would hold set aside" if "--quarantine-all" in told else ""
-        known = {
-            "resume": f"the button Resume{aside}",
-            "explain": f"the page of checkpoint {told}",
+        text = " ".join(map(str, words))
+        set_aside = ", with what a gate would hold set aside" if "--quarantine-all" in text else ""
+        buttons = {
+            "resume": f"the button Resume{set_aside}",
+            "explain": f"the page of checkpoint {text}",
             "approve": "the button Approve",
             "reject": "the button Reject",
             "watch": "this page",
         }
-        return known.get(verb, f"tidegate {verb} {pipeline} {told}".rstrip())
+        return buttons.get(verb, f"tidegate {verb} {pipeline} {text}".rstrip())
 
     return say
 
@@ -365,7 +369,7 @@ def _run_id(run: str) -> str | None:
     return match[2] if match is not None else None
 
 
-def _tasks(known: Known) -> Json:
+def _tasks(pipeline: Known) -> Json:
     """The DAG's task of each part, for links to logs."""
-    jobs = {name: f"job_{name}" for name in known.card.jobs}
-    return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in known.card.gates}, "complete": "complete"}
+    jobs = {name: f"job_{name}" for name in pipeline.card.jobs}
+    return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in pipeline.card.gates}, "complete": "complete"}
