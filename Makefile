@@ -18,12 +18,11 @@ run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes 
 	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --live 12" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
+	@tools/with_test_folder.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
 
 FAST := tests/unit tests/contract tests/model tests/test_bad_inputs.py tests/test_docs.py tests/test_reference.py tests/test_tidy.py
 test-fast: setup ## run the tests that start no JVM, no Airflow and few processes. T=tests/unit/cli, ARGS="-k name" for pytest
-	folder=$$(mktemp -d $(if $(wildcard /dev/shm),/dev/shm/tidegate-XXXXXX)) && trap 'rm -rf "$$folder"' EXIT && \
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --basetemp="$$folder/tests" $(or $(T),$(FAST)) $(ARGS)
+	@tools/with_test_folder.sh $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(or $(T),$(FAST)) $(ARGS)
 
 lint: setup ## ruff, mypy and import-linter, oxfmt and oxlint for JavaScript; changes nothing
 	$(BIN)/ruff check
