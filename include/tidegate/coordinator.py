@@ -1,8 +1,7 @@
-"""Trigger, decide, publish: carries out what protocol/rules.py answers, one create at a time.
+"""Trigger, decide, publish: performs the answers of protocol/rules.py, one create at a time.
 
-Holds no state between calls: any process may call any method at any time, twice, or too late. Each
-method reads the ledger, asks the protocol, does the one thing that it says, and asks again until the
-protocol has nothing more to say.
+Stateless between calls: any process may call any method at any time, twice, or too late. Each method reads the ledger,
+asks the protocol for the next step, performs it, and repeats until no step is left.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ __all__ = ["AlreadyCovered", "Coordinator", "Outcome", "Triggered"]
 
 @dataclass(frozen=True)
 class Triggered:
-    """A run has its checkpoint. `plan` is what its jobs are to do."""
+    """A run has its checkpoint. Its jobs execute `plan`."""
 
     plan: Plan
     adopted: bool
-    """True: the run had it already (a retry, a cleared task); nothing new was planned."""
+    """True: the run already had it (a retry, a cleared task); nothing new was planned."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known about a checkpoint now."""
+    """The state of a checkpoint, as far as it is known now."""
 
     id: int
     state: str
@@ -56,7 +55,7 @@ class Outcome:
     reason: str = ""
     detail: str = ""
     counts: bool = False
-    """Whether an abort counts towards the tolerable failures: not if others ended it, or what it rests on."""
+    """True: an abort that counts towards the tolerable failures. It does not if others aborted it, or its base."""
 
 
 def _nobody_is_gone(plan: Plan) -> str | None:
@@ -81,13 +80,13 @@ class Coordinator(PipelineContext):
         drain: Drain | None = None,
         aligned: bool = False,
     ) -> Triggered | AlreadyCovered | None:
-        """The run's checkpoint: the one that it has already, or a new one planned on the last.
+        """Return the run's checkpoint: an existing one, or a new one planned on the last.
 
-        interval: the run's data interval, if it has one. Covered: that is done, there is nothing to do.
-        reprocess: make it again, as a new checkpoint that replaces what the interval has put into the tables.
-        standing, drain, aligned: see planning.Special.
-        None: `only_if_new` was asked for and no source has anything new, to read or to tell.
-        Rejected: others are at work, or too much is unpublished; try again later.
+        interval: the run's data interval, if it has one. AlreadyCovered: that is done, there is nothing to do.
+        reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
+        standing, drain, aligned: see planning.CheckpointOptions.
+        None: `only_if_new` is set, and no source has anything new to read or to report.
+        Raise Rejected if others are in progress, or too much is unpublished; try again later.
         """
         check_run(run)
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
@@ -98,7 +97,8 @@ class Coordinator(PipelineContext):
             view = self.ledger.view(run, reach)
             answer = self._ask(view, run, give_up, wanted)
             if isinstance(answer, protocol.Adopt):
-                if (adopted := self._adopted(view, answer.id)) is not None:
+                adopted = self._adopted(view, answer.id)
+                if adopted is not None:
                     return adopted
             elif isinstance(answer, protocol.Abort):
                 self.decide(self._abort(answer))
@@ -107,7 +107,7 @@ class Coordinator(PipelineContext):
             else:
                 self._refuse(view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
-                if published != completed:  # that comes first: a source may read a table that is owed a publish
+                if published != completed:  # publish first: a source may read a table with pending entries
                     publish.publish_or_wait(self, wanted.interval if wanted is not None else None)
                     published = completed
                     continue
@@ -116,7 +116,7 @@ class Coordinator(PipelineContext):
                 except Corrupt:
                     if answer.base is None or self.ledger.is_kept(answer.base):
                         raise
-                    continue  # others went on meanwhile, and retention took what the base's positions name
+                    continue  # the log moved on, and retention removed files that the base's positions name
                 nothing_new = all(part.empty for part in plan.sources.values())
                 if only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
                     return None
@@ -128,8 +128,9 @@ class Coordinator(PipelineContext):
         self, view: View, run: str, give_up: GiveUp, wanted: protocol.WantedInterval | None
     ) -> protocol.Triggering:
         intervals.refuse_other_kind(self.graph, view)
-        reasons, asked = self._reasons(view, run, give_up), intervals.with_index(wanted, self.ledger)
-        return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, asked)
+        reasons = self._reasons(view, run, give_up)
+        indexed = intervals.with_index(wanted, self.ledger)
+        return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, indexed)
 
     def _plan(
         self,
@@ -148,12 +149,12 @@ class Coordinator(PipelineContext):
         return plan
 
     def _refuse(self, view: View, kind: str) -> None:
-        """Why nothing may be planned now, if so."""
+        """Raise Rejected if nothing may be planned now."""
         discard.resume_cleanup(self, view)
         control.refuse(self, view, kind)
 
     def _create(self, plan: Plan, view: View) -> bool:
-        """T6. False: the id was taken; look again."""
+        """T6: create the entry. False: the id was taken; read the log again."""
         control.settle_below(self.ledger, view, plan.base or 0)
         if not self.ledger.create_entry(plan).mine or not self.counts(plan):
             return False
@@ -166,7 +167,7 @@ class Coordinator(PipelineContext):
         view: View,
         wanted: protocol.WantedInterval | None,
     ) -> AlreadyCovered:
-        """The run gets nothing now. What is done already is published, all else is refused."""
+        """Handle a run that gets no checkpoint: publish a covered interval; raise for every other answer."""
         if isinstance(answer, protocol.Wait):
             control.refuse_suspended(self, view)
             raise control.busy(answer.ids, holding.pending_approvals_text(view, answer.ids))
@@ -174,13 +175,14 @@ class Coordinator(PipelineContext):
         if isinstance(answer, protocol.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
         report = publish.publish_or_wait(self, wanted.interval)
-        done = intervals.covered(answer, wanted, self.ledger)
-        if (entry := self.ledger.entry(done.by)) is not None and self.ledger.published(entry.id) is None:
+        covered = intervals.covered(answer, wanted, self.ledger)
+        entry = self.ledger.entry(covered.by)
+        if entry is not None and self.ledger.published(entry.id) is None:
             publish.refuse_unpublished(entry, report)
-        return done
+        return covered
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
-        """The run's own checkpoint. None: it is another's since the view was read, so look again."""
+        """Return the run's own checkpoint. None: it changed hands since the view was read; read the log again."""
         below = (entry for entry in view.own_elsewhere if isinstance(entry, Entry) and entry.id == id)
         entry = view.get(id) or next(below, None)
         if entry is None:
@@ -190,7 +192,7 @@ class Coordinator(PipelineContext):
                 reason="RETIRED",
             )
         if entry.open:
-            self.ledger.settle_plan(id)  # an index that outlives its entry would look like damage
+            self.ledger.settle_plan(id)  # an index without its entry would look like damage
             again = self.real_entry(id)
             if again is None or again.plan.attempt != entry.plan.attempt or self.retired_before(id):
                 return None
@@ -198,19 +200,19 @@ class Coordinator(PipelineContext):
         return Triggered(entry.plan, adopted=True)
 
     def _reasons(self, view: View, run: str, give_up: GiveUp) -> dict[int, str]:
-        """Which open entries of others somebody has reason to end. Hints: a wrong one costs time only."""
+        """Return open entries of other runs that may be aborted, with reasons. Hints: a wrong one only costs time."""
         reasons = {}
         for entry in view.still_open():
             if entry.plan.run == run:
                 continue
             if holding.awaits_person(entry):
-                self.complete(entry.id)  # whoever made it need not be there any more
+                self.complete(entry.id)  # its creator may be gone
                 continue
             reason = self.late(entry)[0] if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
             elif not lacking(self.ledger, entry) and self.ledger.expired(entry.plan):
-                self.complete(entry.id)  # nobody came to do it: its process died far from here
+                self.complete(entry.id)  # its process died elsewhere before it could
         return reasons
 
     # -- decide --------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class Coordinator(PipelineContext):
                 return _outcome(id, entry)
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
-        """End checkpoint `id` unless it is decided. Always safe; what comes back is what holds."""
+        """Abort checkpoint `id` unless it is decided. Always safe. Return the outcome that holds."""
         entry, _ = self.entry_and_base(id)
         if entry is not None and entry.open:
             self.decide(decision(id, "aborted", reason=reason, detail=detail, counts=counts))
@@ -251,7 +253,7 @@ class Coordinator(PipelineContext):
         return _outcome(id, entry)
 
     def suspend(self, by: str, reason: str) -> int:
-        """Let no run plan a checkpoint until somebody resumes; what is planned already goes on."""
+        """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue."""
         return control.suspend(self.ledger, by, reason)
 
     def resume(self, by: str, reason: str = "", *, set_aside: bool = False) -> int | None:
@@ -261,11 +263,11 @@ class Coordinator(PipelineContext):
     def roll_back(
         self, to: int, *, run: str, by: str, choices: Mapping[str, How] | None = None, reason: str = ""
     ) -> rollback.RolledBack:
-        """Put positions, state and outputs back to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
+        """Return positions, state and outputs to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
         return rollback.roll_back(self, to, run=run, by=by, choices=choices or {}, reason=reason)
 
     def suspended(self) -> control.Suspended | None:
-        """Why no checkpoint may be planned now, or None."""
+        """Return why no checkpoint may be planned now, or None."""
         return control.suspended(self.ledger.view(), self.limits.tolerable_failed_checkpoints)
 
     def _abort(self, answer: protocol.Abort) -> Decision:
@@ -274,13 +276,15 @@ class Coordinator(PipelineContext):
     # -- publish -------------------------------------------------------------------------------------
 
     def publish(self) -> publish.Report:
-        """Bring every table up to the last completed checkpoint. Any process, any time, as often as it likes."""
+        """Bring every table up to the last completed checkpoint. Any process may call this, at any time."""
         return publish.publish_pending(self)
 
     def retire(self) -> list[int]:
-        """Forget what lies beyond `num_retained`, or all if it was cancelled for good. Answers with what is gone."""
-        if (gone := discard.delete_cancelled(self)) is not None:
-            return gone
+        """Remove entries beyond `num_retained`, or all of them if the pipeline was cancelled for good. Return their
+        ids."""
+        removed = discard.delete_cancelled(self)
+        if removed is not None:
+            return removed
         periodic.keep_periodically(self)  # first, so that it stays
         return retention.retire_old(self)
 

@@ -1,11 +1,11 @@
-"""The five kinds of error, named after what the person who meets one has to do.
+"""The five kinds of error, named after what the user has to do.
 
     TidegateError
     ├── Invalid       fix your input: a name, a setting, a path, a file, a pipeline
     ├── Unavailable   try again: storage, Spark or a lock did not answer
     ├── Fenced        stop: another attempt leads, or this work no longer counts
     ├── Rejected      wait or stop: a limit, a gate or a person says "not now" or "no"
-    └── Corrupt       restore: a record or table is not what was written
+    └── Corrupt       restore: a record or table differs from what was written
 
 Every error says what happened, what was expected and what to do next.
 """
@@ -34,15 +34,15 @@ ENVIRONMENT = frozenset(
         "SPARK_UNREACHABLE",
     }
 )
-"""Reasons that say of the machine, not of the pipeline, that it cannot work: there is no Spark to work with."""
+"""Reasons that concern the machine and not the pipeline: no Spark is available there."""
 
 
 class TidegateError(Exception):
     """Base of all errors that tidegate raises on purpose.
 
     what: what happened, with the names and values involved.
-    expected: what would have been right, if that is not plain from `what`.
-    help: the next step for the person who reads it.
+    expected: what would have been right, if `what` does not make that clear.
+    help: the next step for the reader.
     reason: a stable code in capitals, for records, statistics and tests.
     """
 
@@ -58,7 +58,7 @@ class TidegateError(Exception):
 
     @property
     def of_environment(self) -> bool:
-        """Whether any pipeline would have failed there."""
+        """True if any pipeline would have failed on that machine."""
         return self.reason in ENVIRONMENT
 
     def __str__(self) -> str:
@@ -99,16 +99,16 @@ class Fenced(TidegateError):
 
 
 class Rejected(TidegateError):
-    """A limit, a gate or a person says wait or no. The message says which and until when."""
+    """Wait or stop. A limit, a gate or a person refuses; the message says which, and until when."""
 
     kind = "rejected"
     default_reason = "REJECTED"
     wait_s: float | None = None
-    """After how long it is worth asking again, if that is known."""
+    """Seconds after which a retry makes sense, if known."""
 
 
 class Corrupt(TidegateError):
-    """What is on storage is not what was written. Never worked around: restore or repair."""
+    """Restore or repair. The storage does not hold what was written; tidegate never works around that."""
 
     kind = "corrupt"
     default_reason = "CORRUPT"

@@ -3,12 +3,12 @@
     from tidegate import offline
 
     offline.read(spark, "orders", "revenue", checkpoint=42)          # a sink's table, as a DataFrame
-    offline.read_state(spark, "orders", "totals")                    # what an operator remembers: a row per key
+    offline.read_state(spark, "orders", "totals")                    # the state of an operator: a row per key
     offline.bootstrap(pipeline, spark, "totals", {"paid": history})  # as if these rows had come before
     offline.edit_state(pipeline, spark, "totals", lambda rows: rows.where("customer_id <> 7"))
 
-Pipelines are named where they are only looked at. Those that change something take the pipeline's own code, and make
-a checkpoint of it: whole or not at all, as every checkpoint.
+Functions that only read take the name of a pipeline. Those that change something take the pipeline's own code, and make
+a checkpoint of the change: whole or not at all, like every checkpoint.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
-    """A sink's table exactly as of a checkpoint; by default the last that is published."""
+    """Return a sink's table exactly as of a checkpoint; by default the last published one."""
     settings = load_settings()
     ledger = _ledger(pipeline, settings)
     published = published_as_of(ledger, settings.place(), checkpoint)
@@ -63,7 +63,7 @@ def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None =
 
 
 def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: int | None = None) -> DataFrame:
-    """What an operator remembers (`uid`, or `uid.part`) as of a checkpoint: its keys, each with what is kept of it."""
+    """Return the state of an operator (`uid`, or `uid.part`) as of a checkpoint: a row for each key."""
     settings = load_settings()
     ledger = _ledger(pipeline, settings)
     published = published_as_of(ledger, settings.place(), checkpoint)
@@ -77,10 +77,12 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
 
 
 def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: DataFrame | Mapping[str, DataFrame]) -> int:
-    """Let an operator take rows as if they had come by its inputs. What it gives for them goes nowhere, unless it
-    replaces rows (an aggregate …): then it is given on, for what lies behind must know what may be taken back.
+    """Feed rows to an operator as if they had come by its inputs. Return the checkpoint that does this.
 
-    rows: a DataFrame, or one for each input by the stream's name. Answers with the checkpoint that it has become.
+    Its results are dropped, unless the operator replaces rows (an aggregate …): then they are passed on, because
+    operators and sinks after it must know the rows that may be taken back.
+
+    rows: a DataFrame, or one for each input, by the name of the stream.
     """
     from tidegate.execution import editing
 
@@ -94,11 +96,11 @@ def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: Data
 def edit_state(
     pipeline: Pipeline, spark: SparkSession, operator: str, change: Callable[[DataFrame], DataFrame], part: str = ""
 ) -> int:
-    """Put `change(rows)` in place of what an operator remembers. Keys that it does not give are forgotten.
+    """Replace the state of an operator with `change(rows)`. Keys that it does not return are removed.
 
-    If the operator replaces rows (an aggregate …), what this changes in them is given on, to operators and tables; what
-    was given for good stays. Rows that have expired are not shown, and those that stay as they are go on expiring.
-    Answers with the checkpoint that it has become.
+    If the operator replaces rows (an aggregate …), the changes in them are passed on to operators and tables; rows that
+    were emitted for good stay. Expired rows are not passed to `change`, and unchanged ones keep their time of expiry.
+    Return the checkpoint that does this.
     """
     from tidegate.execution import editing
 
@@ -109,7 +111,7 @@ def edit_state(
 
 
 def refuse_discarded(ledger: Ledger, id: int) -> None:
-    """States of a pipeline that was cancelled for good are removed, but for those that savepoints name."""
+    """Raise Rejected if the states of checkpoint `id` are removed because the pipeline was cancelled for good."""
     discarded = ledger.discarded()
     if discarded is not None and discarded.id == id:
         raise Rejected(
@@ -126,24 +128,24 @@ class State:
     """One keyed state as of a checkpoint."""
 
     name: str
-    """The operator's uid, and the part behind a dot if it has several."""
+    """The operator's uid, and the part after a dot if it has several."""
     table: PublishedTable
     record: StateTable
     expired: int | None = None
-    """Rows that were written then or before, in microseconds since 1970, have expired as of the checkpoint."""
+    """Rows written up to this time, in microseconds since 1970, have expired as of the checkpoint."""
 
     def view(self, source: str, *, where: str | None = None, quote: str = "`") -> str:
-        """The query that gives its rows from its table (`source`): a row for each key that is there."""
+        """Return the query for its rows from its table (`source`): a row for each existing key."""
         return view_sql(self.record, source, where=where, quote=quote, expired=self.expired)
 
     @property
     def columns(self) -> list[str]:
-        """Keys first, then what is kept of each."""
+        """The columns: keys first, then the values."""
         return self.record.shown
 
 
 def published_as_of(ledger: Ledger, place: Place, id: int | None, graph: Graph | None = None) -> Published:
-    """Where the tables stood after `id`; by default after the last checkpoint that is on all of them.
+    """Return the state of the tables after `id`; by default after the last checkpoint that is on all of them.
 
     graph: the pipeline's code, if it is known."""
     return located(_published(ledger, id), ledger, place, graph)
@@ -153,16 +155,22 @@ def _published(ledger: Ledger, id: int | None) -> Published:
     name = ledger.pipeline
     if id is None:
         for candidate in reversed(ledger.ids()):
-            if (found := ledger.published(candidate)) is not None:
-                return found
+            published = ledger.published(candidate)
+            if published is not None:
+                return published
         raise Rejected(f"pipeline {name!r} has published nothing yet", help=f"run it: tidegate run {name}")
     entry = ledger.entry(id)
     if entry is None:
         raise checkpoint_not_there(ledger, id)
-    found = ledger.published(id)
-    if found is not None:
-        return found
-    state = "is not decided yet" if entry.open else "was aborted" if entry.aborted else "is not on all tables yet"
+    published = ledger.published(id)
+    if published is not None:
+        return published
+    if entry.open:
+        state = "is not decided yet"
+    elif entry.aborted:
+        state = "was aborted"
+    else:
+        state = "is not on all tables yet"
     raise Rejected(
         f"checkpoint {id} of {name!r} {state}",
         expected="a checkpoint that is completed and published",
@@ -172,17 +180,17 @@ def _published(ledger: Ledger, id: int | None) -> Published:
 
 
 def states_of(ledger: Ledger, published: Published) -> dict[str, State]:
-    """All keyed states as of a checkpoint, by operator and part."""
-    found = dict(_records(ledger, published.id))
+    """Return all keyed states as of a checkpoint, by operator and part."""
+    records = dict(_records(ledger, published.id))
     return {
-        name.removeprefix(STATE): State(name.removeprefix(STATE), table, *found[name])
+        name.removeprefix(STATE): State(name.removeprefix(STATE), table, *records[name])
         for name, table in sorted(published.tables.items())
-        if name in found
+        if name in records
     }
 
 
 def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, int | None]]]:
-    """What the acks that count say of each state, and what of it has expired."""
+    """Yield the record of each state, from the acks that count, and the time up to which rows have expired."""
     entry = ledger.entry(id)
     if entry is None or entry.manifest is None:
         return
@@ -195,7 +203,7 @@ def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, i
 
 
 def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:
-    """The table at the version that was published, and only if that is still the same commit."""
+    """Return the table at the published version. Raise Corrupt unless that is still the same commit."""
     snapshot = open_table(Location(table.uri, options), table.version)
     if snapshot is None or snapshot.log_hash != table.log_hash:
         state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"

@@ -1,6 +1,6 @@
-"""The only door to the clock, to random ids and to injected faults.
+"""The only access to the clock, to random ids and to injected faults.
 
-Everything else in tidegate asks here, so that a test can replace all three: the simulator runs on a
+All other code in tidegate calls this module, so that a test can replace all three: the simulator runs on a
 clock of its own, ids come from a seed, and a crash test stops a real process at a named point. Lint
 bans `time`, `datetime.now`, `uuid`, `random` and `secrets` elsewhere.
 """

@@ -5,8 +5,8 @@
 
     dag = build_dag(pipeline)
 
-Airflow says when; what counts is decided in the ledger. So whatever Airflow does to a task (retry, clear, double,
-kill, forget) is safe: each task asks the ledger first, and does only what is not done.
+Airflow decides when; the ledger decides what counts. So anything that Airflow does to a task (retry, clear, double,
+kill, forget) is safe: each task reads the ledger first, and does only what is not done yet.
 """
 
 from tidegate.dag.assets import asset

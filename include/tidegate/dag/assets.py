@@ -17,7 +17,7 @@ __all__ = ["asset", "event_extra"]
 
 
 def asset(pipeline: Pipeline | str, sink: str) -> Asset:
-    """What to schedule on: `build_dag(other, schedule=[asset("orders", "order_events")])`.
+    """Return the asset to schedule on: `build_dag(other, schedule=[asset("orders", "order_events")])`.
 
     Its name and URI do not change when the table moves.
     """
@@ -27,12 +27,11 @@ def asset(pipeline: Pipeline | str, sink: str) -> Asset:
 
 
 def event_extra(coordinator: Coordinator, id: int, sink: str, published: Published | None) -> dict[str, object]:
-    """What an event says: the checkpoint, how many rows it brought, and where the table stands since."""
+    """Return the content of an event: the checkpoint, the number of its rows, and the state of the table."""
     entry = coordinator.ledger.entry(id)
-    rows = (
-        [acked.ack.stats.rows[sink] for acked in entry.acks.values() if sink in acked.ack.stats.rows] if entry else []
-    )
-    extra: dict[str, object] = {"checkpoint": id, "rows": sum(rows)}
+    acks = entry.acks.values() if entry is not None else ()
+    rows = sum(acked.ack.stats.rows.get(sink, 0) for acked in acks)
+    extra: dict[str, object] = {"checkpoint": id, "rows": rows}
     table = published.tables.get(sink) if published else None
     if table is not None:
         extra |= {"version": table.version, "table": table.uri}

@@ -29,7 +29,7 @@ DOUBLE = 2.0
 
 
 def for_jobs(settings: Settings) -> dict[str, Any]:
-    """How a job's task is tried again. All tries share the checkpoint's timeout; past it the job fails for good."""
+    """Return the retry arguments of a job's task. All tries share the checkpoint's timeout; after it the job fails."""
     restart = settings.restart
     if restart.strategy == "none":
         return {"retries": 0}
@@ -43,27 +43,27 @@ def for_jobs(settings: Settings) -> dict[str, Any]:
 
 
 def for_control(settings: Settings) -> dict[str, Any]:
-    """For `trigger` and `complete`, whatever the strategy: they are not the pipeline's own code, and what they do is
-    done in milliseconds as soon as storage answers."""
+    """Return the retry arguments of `trigger` and `complete`, whatever the strategy: they do not run the pipeline's own
+    code, and take milliseconds as soon as storage answers."""
     return _doubling(5, 1.0, max(settings.restart.max_delay, 30.0))
 
 
-def _doubling(attempts: int, delay: float, most: float) -> dict[str, Any]:
-    """Airflow adds up to as much again, by chance, so that not all come back at once."""
+def _doubling(attempts: int, delay: float, max_delay: float) -> dict[str, Any]:
+    """Return retry arguments with doubling delays. Airflow adds random jitter of up to the same length."""
     return {
         "retries": attempts,
         "retry_delay": timedelta(seconds=delay),
         "retry_exponential_backoff": DOUBLE,
-        "max_retry_delay": timedelta(seconds=most),
+        "max_retry_delay": timedelta(seconds=max_delay),
     }
 
 
 def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, **dag_kwargs: Any) -> DAG:
-    """The DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
+    """Return the DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
 
     schedule: a cron expression, a timetable or assets, instead of the setting `interval`.
     project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
-    dag_kwargs: whatever Airflow's DAG takes. `tags`, `params` and `doc_md` are added to tidegate's own.
+    dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
     file = sys._getframe(1).f_code.co_filename
     folder = project or _project(Path(file))
@@ -76,39 +76,40 @@ def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None =
 
 
 def _project(file: Path) -> str:
-    """Where the settings are looked for: above the DAG file, or where this process runs."""
+    """Return the folder of the settings: the first one above the DAG file, or else the working directory."""
     folders = (folder for folder in file.absolute().parents if (folder / FILE_NAME).is_file())
     return os.fspath(next(folders, Path.cwd()))
 
 
-def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Tidegate's part, and over it what the user gave."""
+def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, dag_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return tidegate's arguments, overridden by the user's."""
     return {
         "dag_id": graph.name,
         "description": document.description(graph),
-        **_catching_up(graph, schedule, given),
-        # One more than may be at work, because that one ends what is dead: its trigger waits, aborts a checkpoint whose
-        # run hangs, and goes on, where Airflow alone would wait for its heartbeat timeout.
-        # And one for each job that others may go past: the run that it is busy in goes on beside them.
+        **_catching_up(graph, schedule, dag_kwargs),
+        # One more than may be in progress, to abort dead checkpoints: its trigger waits, aborts a checkpoint whose run
+        # hangs, and continues, where Airflow alone would wait for its heartbeat timeout.
+        # And one for each job that others may go past: the run in which it is busy stays open meanwhile.
         "max_active_runs": settings.max_concurrent_checkpoints
         + 1
         + (len(graph.overtakable) if settings.unaligned else 0),
-        **given,
+        **dag_kwargs,
         "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
-        "doc_md": "\n\n".join(filter(None, (given.get("doc_md"), document.dag_text(graph, settings)))),
-        "tags": ["tidegate", graph.name, *given.get("tags", ())],
-        "params": {**asked.params(), **given.get("params", {})},
+        "doc_md": "\n\n".join(filter(None, (dag_kwargs.get("doc_md"), document.dag_text(graph, settings)))),
+        "tags": ["tidegate", graph.name, *dag_kwargs.get("tags", ())],
+        "params": {**asked.params(), **dag_kwargs.get("params", {})},
     }
 
 
-def _catching_up(graph: Graph, schedule: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What an interval pipeline has missed, no other run makes. Of others what was missed is in the next checkpoint."""
-    begins = "start_date" in given or "start_date" in given.get("default_args", {})
-    if not graph.by_interval or (schedule is not None and not begins):
+def _catching_up(graph: Graph, schedule: Any, dag_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the catch-up arguments. Only interval pipelines catch up: others read missed input in the next
+    checkpoint."""
+    has_start = "start_date" in dag_kwargs or "start_date" in dag_kwargs.get("default_args", {})
+    if not graph.by_interval or (schedule is not None and not has_start):
         return {"catchup": False}
-    return (
-        {"catchup": True} if begins or given.get("catchup") is False else {"catchup": True, "start_date": SINCE_ALWAYS}
-    )
+    if has_start or dag_kwargs.get("catchup") is False:
+        return {"catchup": True}
+    return {"catchup": True, "start_date": SINCE_ALWAYS}
 
 
 def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
@@ -128,7 +129,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
         )
     complete = CompleteOperator(
         task_id=COMPLETE,
-        trigger_rule="all_done",  # what failed is aborted here, and makes the run red
+        trigger_rule="all_done",  # a failure is aborted here, and makes the run red
         outlets=[asset(pipeline, sink) for sink in graph.sinks],
         doc_md=document.COMPLETE,
         **control,
@@ -136,14 +137,14 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
     )
     for job in graph.jobs:
         jobs[job.name].set_upstream([trigger, *(jobs[name] for name in job.after)])
-    # Behind all of them, and behind `trigger` too: what `complete` does follows from each of their states.
+    # Downstream of all of them, and of `trigger`: `complete` depends on each of their states.
     gates = _gates(graph, jobs, control, shared)
     complete.set_upstream([trigger, *jobs.values(), *gates])
 
 
 def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], shared: dict[str, Any]) -> list[Any]:
-    """A task for each gate, behind its job: light, for what it shows is in the ack."""
-    made = []
+    """Return a task for each gate, downstream of its job. It is light: it shows a verdict that is in the ack."""
+    tasks = []
     for job in graph.jobs:
         for gated in job.gates:
             task = GateOperator(
@@ -156,5 +157,5 @@ def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], 
                 **shared,
             )
             task.set_upstream(jobs[job.name])
-            made.append(task)
-    return made
+            tasks.append(task)
+    return tasks

@@ -1,4 +1,4 @@
-"""What the DAG says of itself in Airflow: what the pipeline is, its picture, its settings, what to do when it is red.
+"""The documentation of the DAG in Airflow: the pipeline, its picture, its settings, and what to do when it is red.
 
 Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 """
@@ -13,8 +13,8 @@ from tidegate.records.masking import without_logins
 
 __all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text"]
 
-TRIGGER = """Plans this run's checkpoint. Ends checkpoints that are dead, publishes what is owed, asks the sources what
-is new, and writes down which input belongs to this run. It waits, deferred, while others are at work.
+TRIGGER = """Plans this run's checkpoint. Aborts dead checkpoints, publishes pending ones, asks the sources for new
+input, and records the input of this run. It waits, deferred, while other runs are in progress.
 
 **Clear it** at any time: a run that has a checkpoint keeps it; one whose checkpoint was aborted gets a new one."""
 
@@ -44,12 +44,12 @@ A run *marked* green or red by hand changes nothing: the next run ends its check
 
 
 def description(graph: Graph) -> str:
-    """One line for the list of DAGs."""
+    """Return one line for the list of DAGs."""
     return f"Checkpoints of pipeline {graph.name}: {', '.join(graph.sources)} → {', '.join(graph.sinks)}"
 
 
 def dag_text(graph: Graph, settings: Settings) -> str:
-    """The DAG's documentation."""
+    """Return the DAG's documentation."""
     rows = "\n".join(f"| `{s.key}` | {_cell(s.value)} | {_cell(s.origin)} |" for s in settings.shown())
     return "\n\n".join(
         [
@@ -69,7 +69,7 @@ def _cell(text: str) -> str:
 
 
 def job_text(job: Job, *, at_least_once: bool = False) -> str:
-    """A job task's documentation."""
+    """Return the documentation of a job's task."""
     parts = [
         ("Reads", [s.name for s in job.sources]),
         ("Takes from other jobs", list(job.takes)),
@@ -77,18 +77,18 @@ def job_text(job: Job, *, at_least_once: bool = False) -> str:
         ("Stages rows for", [s.name for s in job.sinks]),
         ("Sends to other jobs", list(job.gives)),
     ]
-    told = "\n".join(f"- {what}: {', '.join(f'`{name}`' for name in names)}" for what, names in parts if names)
+    lines = "\n".join(f"- {title}: {', '.join(f'`{name}`' for name in names)}" for title, names in parts if names)
     stages = "What it stages is out of sight until `complete` has decided."
     if at_least_once:
         stages = "Its rows are in the tables at once; each attempt writes them once more."
     return (
-        f"Runs one job of the checkpoint on Spark.\n\n{told}\n\n{stages} It can be retried, cleared, killed or run "
+        f"Runs one job of the checkpoint on Spark.\n\n{lines}\n\n{stages} It can be retried, cleared, killed or run "
         "twice at once: its first acknowledgement counts, whole."
     )
 
 
 def gate_text(gated: GateNode) -> str:
-    """A gate task's documentation."""
+    """Return the documentation of a gate's task."""
     rows = "\n".join(f"| `{key}` | {_cell(str(value))} |" for key, value in gated.gate.describe().items())
     return (
         f"Shows what gate `{gated.name}` ({gated.gate.kind}) found in the rows of `{gated.input}`: which rules broke, "

@@ -1,4 +1,4 @@
-"""Links from tasks to the pages that tell more. Airflow shows them with a task's details, and answers them by REST."""
+"""Links from tasks to tidegate's pages. Airflow shows them with a task's details, and returns them by REST."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckpointLink(BaseOperatorLink):
 
 
 class QuarantineLink(BaseOperatorLink):
-    """From the task of a gate to what waits in its quarantine."""
+    """From the task of a gate to the rows in its quarantine."""
 
     name = "Quarantine"
 
@@ -33,7 +33,7 @@ LINKS: tuple[BaseOperatorLink, ...] = (CheckpointLink(), QuarantineLink())
 
 
 def _root() -> str:
-    """Where Airflow's pages begin, on whatever host."""
+    """Return the path of Airflow's pages, without the host."""
     return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
 
 

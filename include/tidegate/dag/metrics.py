@@ -1,8 +1,8 @@
 """A pipeline's metrics through Airflow's own: StatsD, Datadog or OpenTelemetry, whichever `[metrics]` has turned on.
 
-They are sent by the task that ends a checkpoint, and by one that fails. All are gauges that are read anew each time
-(history/metrics.py), so one that is lost is made up for by the next. A back end that is down, slow or broken harms
-no checkpoint: what goes wrong here is said in the task's log.
+They are sent by the task that ends a checkpoint, and by one that fails. All are gauges that are computed anew each time
+(history/metrics.py), so the next one makes up for a lost one. A back end that is down, slow or broken harms no
+checkpoint: an error here is only logged in the task's log.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def emit(task: Task) -> None:
-    """Send all of the pipeline's metrics, if anybody listens. Never raises."""
+    """Send all of the pipeline's metrics, if a back end is configured. Never raises."""
     try:
         if not any(conf.getboolean("metrics", name, fallback=False) for name in _BACK_ENDS):
             return
         from tidegate.history.metrics import figures, metrics
 
         ledger, options = task.coordinator.ledger, task.coordinator.place.options
-        found = figures(ledger, task.settings, options, task.give_up, seams.now())
-        send(task.coordinator.graph.name, metrics(found), tags=_takes_tags())
+        current = figures(ledger, task.settings, options, task.give_up, seams.now())
+        send(task.coordinator.graph.name, metrics(current), tags=_takes_tags())
     except Exception as error:
         log.warning("Metrics could not be sent: %r. No checkpoint is harmed, and the next one sends them again", error)
 
 
-def send(pipeline: str, found: Iterable[Metric], *, tags: bool) -> None:
-    """As `tidegate.lastCheckpointSize` with tags. Where a back end drops these, the pipeline's name is in the path, or
-    two would overwrite each other's: `tidegate.orders.lastCheckpointSize`."""
-    for metric in found:
+def send(pipeline: str, metrics: Iterable[Metric], *, tags: bool) -> None:
+    """Send metrics as `tidegate.lastCheckpointSize` with tags.
+
+    If the back end drops tags, the pipeline's name goes into the path, so that two pipelines do not overwrite each
+    other's: `tidegate.orders.lastCheckpointSize`.
+    """
+    for metric in metrics:
         if tags:
             stats.gauge(f"{PREFIX}.{metric.name}", metric.value, tags={"pipeline": pipeline, **metric.labels})
         else:
@@ -56,7 +59,7 @@ def send(pipeline: str, found: Iterable[Metric], *, tags: bool) -> None:
 
 
 def _takes_tags() -> bool:
-    """Plain StatsD has none, and Airflow leaves them out there without a word."""
+    """Return whether the back end has tags. Plain StatsD has none, and Airflow silently drops them there."""
     plain = conf.getboolean("metrics", "statsd_on", fallback=False)
     tagged = conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False)
     return not plain or tagged or conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False)

@@ -1,4 +1,4 @@
-"""What Airflow has to know of tidegate. It finds this by the package's entry point, in every one of its processes."""
+"""The Airflow plugin of tidegate. Airflow finds it by the package's entry point, in each of its processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["TidegatePlugin"]
 
 
 class TidegatePlugin(AirflowPlugin):
-    """Whoever parses, schedules or shows a DAG reads its timetable by this."""
+    """Registers the timetable and the links, for processes that parse, schedule or show a DAG."""
 
     name = "tidegate"
     timetables = [Every]

@@ -1,5 +1,8 @@
-"""What a run is asked for: by its parameters, what whoever may trigger it may ask (a note, a name for its checkpoint);
-by a request that the Checkpoints page has written down for it, what needs more (the end of time, to go back)."""
+"""The requests to a run.
+
+Anyone who may trigger a run can set its parameters (a note, a name for its checkpoint). Requests that need more rights
+(to drain, to roll back) are records that the Checkpoints page creates for a run.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _KEY = re.compile(r"[0-9T-]{1,30}-[0-9a-f]{16}")
 
 
 def params() -> dict[str, Param]:
-    """What Airflow's form offers for a run by hand."""
+    """Return the parameters in Airflow's form for a manual run."""
     return {
         "note": Param(
             "", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log."
@@ -43,11 +46,12 @@ def params() -> dict[str, Param]:
 
 
 def requested(task: Task) -> Act | None:
-    """What somebody has asked of just this run on the Checkpoints page, where it was asked whether they may.
+    """Return the act that somebody requested of this run on the Checkpoints page, which has checked their rights.
 
-    A task cannot know what whoever has triggered its run may do: Airflow tells it a name, and no rights. So what needs
-    more than the right to trigger is no parameter. The page writes it down for a run that does not exist yet, and
-    tells the run under which key; no other run can take it up, and this one does it once, however often it is tried.
+    A task cannot know the rights of the user who triggered its run: Airflow passes it a name only. So requests that
+    need more than the right to trigger are no parameters. The page records the request for a run that does not exist
+    yet, and passes its key to that run. No other run can take it up, and this run performs it once, however often it is
+    tried.
     """
     dag_run = task.context["dag_run"]
     key = (dag_run.conf or {}).get(REQUEST)
@@ -65,7 +69,7 @@ def requested(task: Task) -> Act | None:
 
 
 def drain_of(task: Task) -> Drain | None:
-    """What the run's plan says of the end of time, if the run is to bring it."""
+    """Return the drain for the run's plan, if the run was requested to end event time."""
     from tidegate.records.records import Drain
 
     act = requested(task)
@@ -73,12 +77,13 @@ def drain_of(task: Task) -> Drain | None:
 
 
 def is_named(task: Task) -> bool:
-    """Whether the run's checkpoint is to be a savepoint: then it waits for every job, so that it can be copied."""
+    """Return whether the run's checkpoint becomes a savepoint: then it waits for every job, so that it can be
+    copied."""
     return bool(task.context["params"].get("savepoint"))
 
 
 def refuse_taken(task: Task) -> None:
-    """A savepoint's name that another checkpoint has: said before anything is planned."""
+    """Raise Rejected, before anything is planned, if another checkpoint has the name of the requested savepoint."""
     from tidegate.lifecycle.savepoint import check_free
 
     if name := task.context["params"].get("savepoint"):
@@ -86,7 +91,7 @@ def refuse_taken(task: Task) -> None:
 
 
 def go_back(task: Task) -> int | None:
-    """Go back to a checkpoint, if the run was asked to. No more is undone than whoever asked was shown."""
+    """Roll back, if the run was requested to. Undoes no checkpoints but those that the requester was shown."""
     from tidegate.lifecycle import rollback
 
     act = requested(task)
@@ -96,11 +101,11 @@ def go_back(task: Task) -> int | None:
     why = note or f"rolled back to checkpoint {to}"
     suspend = why if act.asked.get("suspend") else ""
     shown = [int(id) for id in act.asked.get("undone", ())]
-    done = rollback.roll_back(
+    rolled_back = rollback.roll_back(
         task.coordinator, to, run=task.run, by=act.by, choices={}, reason=note, suspend=suspend, shown=shown
     )
-    log.info("Rollback %s is decided: the next checkpoint goes on from %s", done.id, to)
-    return done.id
+    log.info("Rollback %s is decided: the next checkpoint continues from %s", rolled_back.id, to)
+    return rolled_back.id
 
 
 def _note(act: Act) -> str:
@@ -108,16 +113,19 @@ def _note(act: Act) -> str:
 
 
 def keep_word(task: Task, id: int) -> None:
-    """The run's checkpoint becomes a savepoint, and the end is the end, if that was asked for. Once, however often it
-    is tried."""
+    """Perform the requests that follow a checkpoint: make it a savepoint, and finish a drained pipeline.
+
+    Each is performed once, however often the task is tried.
+    """
     from tidegate.checkpoint import control
     from tidegate.history.table import remember
     from tidegate.lifecycle.savepoint import create
 
-    ledger, given = task.coordinator.ledger, task.context["params"]
-    if name := given.get("savepoint"):
-        made = create(ledger, name, id, task.run, given.get("note") or "")
-        log.info("Checkpoint %s is savepoint %s", made.entry, made.name)
+    ledger, run_params = task.coordinator.ledger, task.context["params"]
+    name = run_params.get("savepoint")
+    if name:
+        savepoint = create(ledger, name, id, task.run, run_params.get("note") or "")
+        log.info("Checkpoint %s is savepoint %s", savepoint.entry, savepoint.name)
     last = control.finished(ledger.view())
     if drain_of(task) is None or last is None or last.id != id:
         return

@@ -1,6 +1,6 @@
-"""Airflow's runs as the ledger knows them, and what Airflow says about the runs of others.
+"""Find runs that are finished or deleted in Airflow.
 
-All of this is a hint for when to give up on a checkpoint, which is always safe.
+This is only a hint for giving up on a checkpoint, which is always safe.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ACTIVE = ["queued", "running"]
 
 
 def gone(plan: Plan) -> str | None:
-    """RUN_GONE if nobody will bring the checkpoint to its end: its run is finished or deleted in Airflow, or its
-    process has died. Works in tasks and, called through asgiref, in the triggerer."""
-    prefix, _, rest = plan.run.partition(":")
-    dag_id, _, run_id = rest.partition(":")  # an Airflow dag_id holds no colon
+    """Return RUN_GONE if nobody will complete the checkpoint: its run is finished or deleted in Airflow, or its process
+    has died. Works in tasks and, called through asgiref, in the triggerer."""
+    prefix, _, airflow_run = plan.run.partition(":")
+    dag_id, _, run_id = airflow_run.partition(":")  # an Airflow dag_id holds no colon
     if prefix != AIRFLOW or not run_id:
         return runs.abandoned_reason(plan)
     run_id = _CLEARED.sub("", run_id)

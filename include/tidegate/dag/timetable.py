@@ -1,4 +1,4 @@
-"""When a pipeline's runs begin: every `interval`, to the second or below, or never by themselves."""
+"""The timetable of a pipeline: a run every `interval`, which may be below a second, or only manual runs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Every"]
 
 
 SINCE_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-"""The start date of a DAG that was given none, for to catch up Airflow wants one: its first run is the next one, and
-what is missed after that is made up for. A start date that somebody has given is where the first interval begins."""
+"""The start date of a DAG without one, because Airflow needs one to catch up: the first run is the next one, and later
+missed ones are caught up. An explicit start date is where the first interval begins."""
 
 MOST_CAUGHT_UP = 1000
-"""So many missed intervals are made up for at most, the latest ones; what lies before them is told as a gap."""
+"""The maximum number of missed intervals to catch up: the latest ones. Older ones are reported as a gap."""
 
 
 class Every(Timetable):
     """Data intervals begin and end at whole multiples of `seconds` since 1970: days at midnight (UTC), hours at full
     hours. Each run begins `delay` seconds after its interval has ended.
 
-    The delay keeps many pipelines of one interval from starting at the same moment, and waits for what comes late. It
-    moves runs only. Where an interval has ended at no such multiple, as `seconds` was another number by then, the next
-    one goes from there to the next multiple: nothing is left out, and nothing made twice.
+    The delay keeps many pipelines with the same interval from starting at the same moment, and waits for late input. It
+    moves only runs. If an interval ended at no such multiple, because `seconds` was different then, the next one ends
+    at the next multiple: nothing is skipped, and nothing is processed twice.
     """
 
     description = "One checkpoint every interval"
@@ -65,7 +65,7 @@ class Every(Timetable):
             return None
         now = pendulum.instance(seams.now())
         over = self._tick_before(now.subtract(seconds=self.delay))  # the end of the latest interval whose run is due
-        # A backfill asks as the schedule does, with its own dates: it gets all that lies between them.
+        # A backfill calls this like the schedule does, with its own dates, and gets every interval between them.
         first = restriction.earliest if restriction.earliest and restriction.earliest > SINCE_ALWAYS else None
         if last_automated_data_interval is not None:
             start = last_automated_data_interval.end
@@ -82,9 +82,9 @@ class Every(Timetable):
         end = self._tick_before(start).add(seconds=self.seconds)
         return DagRunInfo(run_after=end.add(seconds=self.delay), data_interval=DataInterval(start, end))
 
-    def _tick_before(self, at: pendulum.DateTime) -> pendulum.DateTime:
-        return pendulum.from_timestamp(at.timestamp() // self.seconds * self.seconds, tz="UTC")
+    def _tick_before(self, moment: pendulum.DateTime) -> pendulum.DateTime:
+        return pendulum.from_timestamp(moment.timestamp() // self.seconds * self.seconds, tz="UTC")
 
-    def _tick_from(self, at: pendulum.DateTime) -> pendulum.DateTime:
-        before = self._tick_before(at)
-        return before if before == at else before.add(seconds=self.seconds)
+    def _tick_from(self, moment: pendulum.DateTime) -> pendulum.DateTime:
+        tick = self._tick_before(moment)
+        return tick if tick == moment else tick.add(seconds=self.seconds)

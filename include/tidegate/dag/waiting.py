@@ -1,8 +1,8 @@
 """Wait without a worker: Airflow's triggerer watches the ledger until it is worth asking again.
 
-A waiting task is deferred. Its trigger decides nothing: when it fires, the task asks the coordinator as it did
-before, and may be told to wait again. Whoever asks first goes first. Any stricter order could deadlock, because
-those that are to go first may not be running.
+A waiting task is deferred. Its trigger decides nothing: when it fires, the task calls the coordinator again, and may
+have to wait again. First come, first served: any stricter order could deadlock, because the task that is first in line
+may not be running.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class LedgerTrigger(BaseTrigger):
     """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or has no
     chance of any.
 
-    question: first look whether Airflow has an answer to what this task instance has asked, or even no question.
-    look_again: fires after so many seconds in any case, for what no ledger tells.
+    question: the task instance whose question Airflow may have an answer to, or not even know; checked first.
+    look_again: seconds after which it fires in any case, for changes that no ledger shows.
     """
 
     def __init__(
@@ -59,17 +59,18 @@ class LedgerTrigger(BaseTrigger):
         self.question = question
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """No storage options in here: Airflow would keep them in its database."""
-        kept = ("root", "project", "pipeline", "ids", "job", "look_again", "gate", "question")
-        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in kept}
+        """Return the arguments, without storage options: Airflow would store them in its database."""
+        names = ("root", "project", "pipeline", "ids", "job", "look_again", "gate", "question")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        if self.question and (found := await self._asked()) is not None:
-            yield TriggerEvent(found)  # type: ignore[no-untyped-call]
+        answer = await self._airflow_answer() if self.question else None
+        if answer is not None:
+            yield TriggerEvent(answer)  # type: ignore[no-untyped-call]
             return
         until = seams.monotonic() + self.look_again
         ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
-        while (left := until - seams.monotonic()) > 0:
+        while (remaining_s := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
             entries = await asyncio.to_thread(self._entries)
             why = next((why for entry in entries if (why := self._why(entry))), None)
@@ -79,17 +80,17 @@ class LedgerTrigger(BaseTrigger):
             if why is not None:
                 yield TriggerEvent(why)  # type: ignore[no-untyped-call]
                 return
-            await asyncio.sleep(min(left, POLL_S))
+            await asyncio.sleep(min(remaining_s, POLL_S))
         yield TriggerEvent("it is time to look again")  # type: ignore[no-untyped-call]
 
-    async def _asked(self) -> dict[str, Any] | None:
-        """The answer that Airflow has, as it would have been given to the task; None: it waits for one."""
+    async def _airflow_answer(self) -> dict[str, Any] | None:
+        """Return Airflow's answer, as the task would have received it; None if Airflow is waiting for one."""
         from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
         from asgiref.sync import sync_to_async
 
         ask = sync_to_async(get_hitl_detail_content_detail)
         try:
-            detail = await ask(ti_id=self.question)  # type: ignore[arg-type]  # a UUID is made of it
+            detail = await ask(ti_id=self.question)  # type: ignore[arg-type]  # converted to a UUID
             if not detail.response_received:
                 return None
         except Exception as error:
@@ -103,7 +104,7 @@ class LedgerTrigger(BaseTrigger):
         }
 
     def _entries(self) -> list[SeenEntry]:
-        """What the ledger says now. Where the triggerer cannot read it, there is no news but the time."""
+        """Return the entries as of now. If the triggerer cannot read the ledger, only time can fire the trigger."""
         try:
             options = load_settings(start=Path(self.project)).storage_options
             ledger = open_ledger(self.root, self.pipeline, dict(options))
@@ -114,7 +115,7 @@ class LedgerTrigger(BaseTrigger):
             return []
 
     def _why(self, seen: SeenEntry) -> str | None:
-        """Why it is worth asking again."""
+        """Return the reason to fire, if there is one."""
         entry = seen.entry
         if entry.decision is not None and not (entry.completed and self.job in entry.overtakable):
             return f"checkpoint {entry.id} is {entry.decision.outcome}"
@@ -144,7 +145,7 @@ class SeenEntry:
 
 
 def _gone(plan: Plan) -> bool:
-    """Airflow not answering is no news either."""
+    """Return whether the run is gone. If Airflow does not answer, it is not taken to be."""
     try:
         return gone(plan) is not None
     except Exception:

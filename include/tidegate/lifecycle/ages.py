@@ -1,15 +1,16 @@
-"""What retention spares beyond `num_retained`: what is young, and of what is older so many checkpoints a day.
+"""Find checkpoints that retention spares beyond `num_retained`: young ones, and the last few of each day.
 
-    retain_for        what was completed within this time stays
-    retain_per_day    of what is older, the last so many of each day (UTC) stay,
-    retain_days       for so many days, of those on which there was any
+    retain_for        checkpoints completed within this time stay
+    retain_per_day    the number of older checkpoints that stay per day (UTC): the last ones,
+    retain_days       for this number of days, counting only days with checkpoints
 
-What a day keeps is pinned, like a savepoint: so it can be gone back to, and nothing that it names is removed, by the
-rules that hold for every pin. Whether it is the day's last is told by what is there, each time; no count is stored.
+The daily checkpoints are pinned, like savepoints: so they can be rolled back to, and the files that they name stay, by
+the rules for every pin. Whether a checkpoint is one of its day's last is computed from the existing ones each time; no
+count is stored.
 
-Days are told by the clocks of those who decided checkpoints, and these may be wrong, by an hour or by years. So they
-alone let nothing go: that the time has passed has to be true by the store's clock as well; and one checkpoint that
-claims to be of next month is one day more, not thirty.
+Days come from the clocks of the deciders, and these may be wrong, by an hour or by years. So these clocks alone never
+release a checkpoint: the time must have passed by the store's clock as well. And a checkpoint that claims to be of next
+month adds one day, not thirty.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Ages:
-    """The settings, and what follows from them."""
+    """The settings of retention by age, and the checkpoints that they spare."""
 
     young_s: float = 0.0
     per_day: int = 0
@@ -42,53 +43,61 @@ class Ages:
 
     @staticmethod
     def of(settings: Json) -> Ages:
-        """As a plan keeps them. A setting that it does not have is at its default."""
+        """Return the settings as a plan records them. A missing one has its default."""
         keys = (KEYS[name] for name in ("retain_for", "retain_per_day", "retain_days"))
         return Ages(*(key.parse(settings.get(key.name, key.default)) for key in keys))
 
     def old(self, ledger: Ledger, ids: Sequence[int]) -> list[int]:
-        """Those that are not young, by the store's clock: checkpoints are decided in the order of their ids."""
-        return list(itertools.takewhile(lambda id: not self._is_young(ledger, id), ids)) if self.young_s else list(ids)
+        """Return the ids that are not young, by the store's clock. (Checkpoints are decided in the order of their
+        ids.)"""
+        if not self.young_s:
+            return list(ids)
+        return list(itertools.takewhile(lambda id: not self._is_young(ledger, id), ids))
 
     def pin_days(self, line: DatedCheckpoints, ids: Sequence[int]) -> set[int]:
-        """Pin those of these that their day keeps; answers with them."""
+        """Pin the checkpoints that are retained for their day. Return them."""
         if not self.per_day:
             return set()
         return {id for id in ids if self._is_kept(line, id) and self._pin(line.ledger, id)}
 
     def unpin_days(self, line: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
-        """Let go of what its day keeps no longer: it is too old, or was rolled back, or settings have changed. Answers
-        with the pins that are left."""
-        gone = [pin for pin in pins if pin.kind == "day" and not self._is_kept(line, pin.entry)]
-        for pin in gone:
+        """Unpin daily checkpoints that are too old or rolled back, or no longer retained by changed settings.
+
+        Return the remaining pins.
+        """
+        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_kept(line, pin.entry)]
+        for pin in outdated:
             line.ledger.delete_pin(pin.owner)
-        return [pin for pin in pins if pin not in gone]
+        return [pin for pin in pins if pin not in outdated]
 
     def _is_young(self, ledger: Ledger, id: int) -> bool:
         age = ledger.age_of_decision(id)
         return age is not None and age < self.young_s
 
     def _is_kept(self, line: DatedCheckpoints, id: int) -> bool:
-        """Whether it is one of the last of its day, and that is not too long ago."""
+        """Return whether a checkpoint is one of the last of its day, and that day is recent enough."""
         day = line.days.get(id) if self.per_day else None
         if day is None:
             return False
-        later = {other: found for other, found in line.days.items() if other > id}
-        days = len({found for found in later.values() if found > day})
+        later = {later_id: later_day for later_id, later_day in line.days.items() if later_id > id}
+        days = len({later_day for later_day in later.values() if later_day > day})
         if days > self.days and line.apart(id, None, self.days * _DAY_S):
             return False
-        if sum(found == day for found in later.values()) < self.per_day:
+        if list(later.values()).count(day) < self.per_day:
             return True
         return line.apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int) -> bool:
-        """Own mark first, then the other's, like everybody who refers to a checkpoint."""
+        """Create the pin, then check for the tombstone, like everybody who refers to a checkpoint. Return whether it
+        holds."""
         decision = ledger.decision(id)
         if decision is None or decision.manifest is None:
             return False  # somebody else is retiring it
         owner = f"day-{entry_name(id)}"
-        who = stamp(seams.new_id())
-        ledger.create_pin(Pin(**who, owner=owner, kind="day", entry=id, manifest=decision.manifest, by="retention"))
+        record_stamp = stamp(seams.new_id())
+        ledger.create_pin(
+            Pin(**record_stamp, owner=owner, kind="day", entry=id, manifest=decision.manifest, by="retention")
+        )
         if ledger.is_kept(id):
             return True
         ledger.delete_pin(owner)
@@ -96,30 +105,33 @@ class Ages:
 
 
 class DatedCheckpoints:
-    """The checkpoints that are there and can be gone back to, each with its day, read once in a clean-up."""
+    """The existing checkpoints that can be rolled back to, each with its day; read once per clean-up."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
     @functools.cached_property
     def days(self) -> dict[int, date]:
-        """By the clocks of those who decided."""
+        """The day of each checkpoint, by the clock of its decider."""
         rollbacks = self.ledger.rollbacks()
-        found = ((id, _day_of(self.ledger, id, rollbacks)) for id in self.ledger.ids())
-        return {id: day for id, day in found if day is not None}
+        days = ((id, _day_of(self.ledger, id, rollbacks)) for id in self.ledger.ids())
+        return {id: day for id, day in days if day is not None}
 
     def apart(self, id: int, later: int | None, seconds: float) -> bool:
-        """Whether so much time has passed between two checkpoints, or since one, by the store's clock. What is not
-        there any more is not far."""
+        """Return whether at least this time passed between two checkpoints, or since one, by the store's clock.
+
+        False if one of them no longer exists.
+        """
         ages = (self.ledger.age_of_decision(id), 0.0 if later is None else self.ledger.age_of_decision(later))
         return None not in ages and (ages[0] or 0.0) - (ages[1] or 0.0) >= seconds
 
 
 def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> date | None:
-    """The day on which a checkpoint was completed that can be gone back to; None: it is none."""
+    """Return the day on which a checkpoint was completed; None if it cannot be rolled back to."""
     decision = ledger.decision(id)
     if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
         return None
     plan = ledger.plan(id)
-    there = plan is not None and plan.restart is None and ledger.published(id) is not None
-    return datetime.fromisoformat(decision.created).date() if there else None
+    if plan is None or plan.restart is not None or ledger.published(id) is None:
+        return None
+    return datetime.fromisoformat(decision.created).date()

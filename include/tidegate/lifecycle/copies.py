@@ -1,14 +1,14 @@
-"""Savepoints as folders of their own: all that it takes to go on from a checkpoint, wherever the folder is moved to.
+"""Copies of savepoints: folders with everything needed to continue from a checkpoint, wherever they are moved to.
 
-    copying.json      while it is being made: what of
+    copying.json      while it is being made: the checkpoint that is copied
     pipeline.json, checkpoints/…, blobs/…, state/<operator>/…      as in the pipeline's own folder
-    savepoint.json    last: what it is, and the size and sha256 of every other file
+    savepoint.json    last: a description, and the size and sha256 of every other file
 
-States are compacted on their way: one file, with the newest row of each key (state/whole.py). The checkpoint's records
-are as they were, so what a fork takes instead of the files that they name is told by savepoint.json.
+States are compacted while they are copied: one file, with the newest row of each key (state/whole.py). The records of
+the checkpoint stay unchanged, so savepoint.json names the files that a fork takes instead of those in the records.
 
-The folder reads like a ledger that has one checkpoint, all older ones being retired. Nothing that is needed of it names
-a place. Tables of sinks are not in it: they belong to whoever reads them.
+The folder reads like a ledger with one checkpoint, all older ones being retired. Nothing in it depends on its location.
+It does not contain tables of sinks: they belong to their readers.
 """
 
 from __future__ import annotations
@@ -47,57 +47,61 @@ class Copied:
 
     @property
     def files(self) -> dict[str, tuple[int, str]]:
-        """The size and sha256 of each file in it."""
+        """The size and sha256 of each file in the folder."""
         return {path: (size, sha) for path, (size, sha) in self.ledger.unpack(self.copy.files)["files"].items()}
 
 
-def copy_out(held: CheckpointSnapshot, folder: str, name: str) -> Copied:
-    """Make the folder. Again, for the same checkpoint: it goes on, or is done."""
-    target = folder_ledger(folder, held.origin.pipeline, held.options)
-    begun = Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=Payload(data={"files": {}}))
-    done = _begin(target, begun)
-    if done is None:
-        _spare(held, target)
-        done = _filled(held, target, name)
+def copy_out(snapshot: CheckpointSnapshot, folder: str, name: str) -> Copied:
+    """Copy the checkpoint into a folder. Repeated for the same checkpoint, it continues, or does nothing."""
+    target = folder_ledger(folder, snapshot.origin.pipeline, snapshot.options)
+    description = Copy(**stamp(seams.new_id()), name=name, origin=snapshot.origin, files=Payload(data={"files": {}}))
+    copy = _begin(target, description)
+    if copy is None:
+        _spare(snapshot, target)
+        copy = _copy_files(snapshot, target, name)
     with contextlib.suppress(TidegateError):
         target.store.delete(_BUSY)
-        held.parent.delete_pin(_owner(held, target))
-    return Copied(target, done, held.options)
+        snapshot.parent.delete_pin(_owner(snapshot, target))
+    return Copied(target, copy, snapshot.options)
 
 
-def _filled(held: CheckpointSnapshot, target: Ledger, name: str) -> Copy:
-    """All that it takes, and last what it is."""
-    files = {path: _put(target, path, data) for path, data in _records(held)}
+def _copy_files(snapshot: CheckpointSnapshot, target: Ledger, name: str) -> Copy:
+    """Copy all files, and create savepoint.json last."""
+    files = {path: _put(target, path, data) for path, data in _records(snapshot)}
     whole: dict[str, Payload] = {}
-    for state in held.states:
-        location = state_location(target.home, state, held.options)
-        one = as_one_file(held.table(state), held.location(state), location)
-        if one is None:
-            found = copy_files(held.location(state), location, [each.file.path for each in held.table(state).files])
+    for state in snapshot.states:
+        location = state_location(target.home, state, snapshot.options)
+        compacted = as_one_file(snapshot.table(state), snapshot.location(state), location)
+        if compacted is None:
+            paths = [state_file.file.path for state_file in snapshot.table(state).files]
+            hashes = copy_files(snapshot.location(state), location, paths)
         else:
-            found = {each.file.path: hash_of(location, each.file.path) for each in one.files}
-            whole[state] = target.pack(msgspec.to_builtins(one))
-        files |= {f"{state_sink(state).folder}/{path}": told for path, told in found.items()}
-    files |= {blob.path: (blob.size, blob.sha) for each in whole.values() if (blob := each.blob) is not None}
-    packed = target.pack({"files": {path: list(told) for path, told in sorted(files.items())}})
-    done = Copy(**stamp(seams.new_id()), name=name, origin=held.origin, files=packed, states=whole)
-    return target.create_copy(DONE, done)
+            paths = [state_file.file.path for state_file in compacted.files]
+            hashes = {path: hash_of(location, path) for path in paths}
+            whole[state] = target.pack(msgspec.to_builtins(compacted))
+        folder = state_sink(state).folder
+        files |= {f"{folder}/{path}": size_and_sha for path, size_and_sha in hashes.items()}
+    blobs = [payload.blob for payload in whole.values() if payload.blob is not None]
+    files |= {blob.path: (blob.size, blob.sha) for blob in blobs}
+    packed = target.pack({"files": {path: list(size_and_sha) for path, size_and_sha in sorted(files.items())}})
+    copy = Copy(**stamp(seams.new_id()), name=name, origin=snapshot.origin, files=packed, states=whole)
+    return target.create_copy(DONE, copy)
 
 
 def open_copy(folder: str, options: Mapping[str, str]) -> Copied:
-    """A folder that was made by `copy_out`, wherever it is now."""
+    """Open a folder that `copy_out` made, wherever it is now."""
     unknown = folder_ledger(folder, "", options)
-    found = unknown.copy(DONE)
-    if found is None:
-        half = unknown.copy(_BUSY) is not None
+    copy = unknown.copy(DONE)
+    if copy is None:
+        unfinished = unknown.copy(_BUSY) is not None
         raise Rejected(
-            f"{folder} holds no savepoint" + (" that is whole: making it was broken off" if half else ""),
+            f"{folder} holds no savepoint" + (" that is complete: copying was interrupted" if unfinished else ""),
             expected="a folder with savepoint.json in it",
             help="`tidegate savepoint create PIPELINE NAME --copy FOLDER` makes one"
-            + (", or goes on with it" if half else ""),
+            + (", or continues it" if unfinished else ""),
             reason="NO_SUCH_SAVEPOINT",
         )
-    return Copied(folder_ledger(folder, found.origin.pipeline, options), found, options)
+    return Copied(folder_ledger(folder, copy.origin.pipeline, options), copy, options)
 
 
 def verify(copied: Copied) -> list[str]:
@@ -116,21 +120,21 @@ def verify(copied: Copied) -> list[str]:
 
 
 def claim(copied: Copied, uid: str) -> None:
-    """The folder belongs to the pipeline with this uid from now on, and to no other one."""
-    made = copied.ledger.create_claimed(_CLAIMED, Claimed(**stamp(seams.new_id()), uid=uid))
-    if made.uid != uid:
+    """Claim the folder for the pipeline with this uid. Raise Rejected if another one has claimed it."""
+    claimed = copied.ledger.create_claimed(_CLAIMED, Claimed(**stamp(seams.new_id()), uid=uid))
+    if claimed.uid != uid:
         raise _claimed(copied)
 
 
 def refuse_claimed(copied: Copied, uid: str | None) -> None:
-    """Somebody else has claimed it, and will remove it."""
-    found = copied.ledger.claimed(_CLAIMED)
-    if found is not None and found.uid != uid:
+    """Raise Rejected if another pipeline has claimed the folder, and will remove it."""
+    claimed = copied.ledger.claimed(_CLAIMED)
+    if claimed is not None and claimed.uid != uid:
         raise _claimed(copied)
 
 
 def remove(copied: Copied) -> None:
-    """Delete what was copied, and nothing else; savepoint.json last, so that it can be broken off."""
+    """Delete the copied files, and nothing else; savepoint.json last, so that an interrupted removal can continue."""
     location = Location(copied.ledger.home, copied.options)
     blob = copied.copy.files.blob
     try:
@@ -147,16 +151,16 @@ def remove(copied: Copied) -> None:
 # -- making one --------------------------------------------------------------------------------------------
 
 
-def _begin(target: Ledger, wanted: Copy) -> Copy | None:
-    """Claim the folder. It is empty, or an earlier try at the same copy; then, what it came to if it is whole."""
-    done = target.copy(DONE)
-    if done is None and target.copy(_BUSY) is None and target.store.names(""):
+def _begin(target: Ledger, description: Copy) -> Copy | None:
+    """Claim an empty folder, or one with an earlier try at the same copy. Return that copy if it is complete."""
+    copy = target.copy(DONE)
+    if copy is None and target.copy(_BUSY) is None and target.store.names(""):
         raise _not_empty(target, "something else lies there")
-    found = done or target.create_copy(_BUSY, wanted)
-    same = (found.name, found.origin.uid, found.origin.entry, found.origin.manifest)
-    if same != (wanted.name, wanted.origin.uid, wanted.origin.entry, wanted.origin.manifest):
-        raise _not_empty(target, f"it holds savepoint {found.name!r}, checkpoint {found.origin.entry}")
-    return done
+    existing = copy or target.create_copy(_BUSY, description)
+    same = (existing.name, existing.origin.uid, existing.origin.entry, existing.origin.manifest)
+    if same != (description.name, description.origin.uid, description.origin.entry, description.origin.manifest):
+        raise _not_empty(target, f"it holds savepoint {existing.name!r}, checkpoint {existing.origin.entry}")
+    return copy
 
 
 def _not_empty(target: Ledger, why: str) -> Rejected:
@@ -171,68 +175,68 @@ def _not_empty(target: Ledger, why: str) -> Rejected:
 def _claimed(copied: Copied) -> Rejected:
     return Rejected(
         f"the savepoint in {copied.ledger.home} was claimed by another pipeline, which removes it",
-        expected="one that is nobody's",
+        expected="an unclaimed one",
         help="take another savepoint; without --claim a folder is left alone",
         reason="CLAIMED",
     )
 
 
-def _owner(held: CheckpointSnapshot, target: Ledger) -> str:
-    return f"copy-{held.entry.id}-{sha256(target.home.encode())[:16]}"
+def _owner(snapshot: CheckpointSnapshot, target: Ledger) -> str:
+    return f"copy-{snapshot.entry.id}-{sha256(target.home.encode())[:16]}"
 
 
-def _spare(held: CheckpointSnapshot, target: Ledger) -> None:
-    """The checkpoint is not retired while it is copied. If it is already, or is damaged, nothing is left behind."""
-    owner = _owner(held, target)
+def _spare(snapshot: CheckpointSnapshot, target: Ledger) -> None:
+    """Pin the checkpoint while it is copied. If it is retired already, or damaged, leave nothing behind."""
+    owner = _owner(snapshot, target)
     pin = Pin(
         **stamp(seams.new_id()),
         owner=owner,
         kind="copy",
-        entry=held.entry.id,
-        manifest=held.origin.manifest,
-        by=held.origin.by,
+        entry=snapshot.entry.id,
+        manifest=snapshot.origin.manifest,
+        by=snapshot.origin.by,
         note=target.home,
     )
-    held.parent.create_pin(pin)
+    snapshot.parent.create_pin(pin)
     try:
-        refuse_retired(held.parent, held.entry.id)
-        refuse_damage(held)
+        refuse_retired(snapshot.parent, snapshot.entry.id)
+        refuse_damage(snapshot)
     except TidegateError:
-        held.parent.delete_pin(owner)
+        snapshot.parent.delete_pin(owner)
         if target.store.names("") == [_BUSY]:
             target.store.delete(_BUSY)
         raise
 
 
-def _records(held: CheckpointSnapshot) -> Iterator[tuple[str, bytes]]:
-    """The records and side files, as they are; and the hint with which the copy reads like a ledger."""
-    assert held.entry.manifest is not None
-    own = entry_folder(held.entry.id)
-    paths = ["pipeline.json", f"{own}/plan.json", f"{own}/manifest-{held.origin.manifest}.json"]
-    paths += [f"{own}/decision.json", f"{own}/published.json"]
-    paths += [f"{entry_folder(each.entry)}/acks/{job}.json" for job, each in held.entry.manifest.jobs.items()]
-    for path in dict.fromkeys([*paths, *(f"{own}/acks/{job}.json" for job in held.entry.acks)]):
-        data = held.parent.store.read(path)
+def _records(snapshot: CheckpointSnapshot) -> Iterator[tuple[str, bytes]]:
+    """Yield the records and side files, unchanged, and the hint with which the copy reads like a ledger."""
+    assert snapshot.entry.manifest is not None
+    entry_path = entry_folder(snapshot.entry.id)
+    paths = ["pipeline.json", f"{entry_path}/plan.json", f"{entry_path}/manifest-{snapshot.origin.manifest}.json"]
+    paths += [f"{entry_path}/decision.json", f"{entry_path}/published.json"]
+    paths += [f"{entry_folder(handle.entry)}/acks/{job}.json" for job, handle in snapshot.entry.manifest.jobs.items()]
+    for path in dict.fromkeys([*paths, *(f"{entry_path}/acks/{job}.json" for job in snapshot.entry.acks)]):
+        data = snapshot.parent.store.read(path)
         if data is None:
             raise Corrupt(
-                f"{held.parent.store.url(path)} is missing",
+                f"{snapshot.parent.store.url(path)} is missing",
                 expected="every record of a checkpoint that is on all tables",
                 help="put it back from a copy, or take another checkpoint",
                 reason="CHECKPOINT_DAMAGED",
             )
         yield path, data
-    for blob in held.blobs:
-        yield blob.path, held.parent.get_blob(blob)
-    decision = held.entry.decision
+    for blob in snapshot.blobs:
+        yield blob.path, snapshot.parent.get_blob(blob)
+    decision = snapshot.entry.decision
     assert decision is not None
-    hint = LatestHint(attempt=decision.attempt, created=decision.created, id=held.entry.id)
+    hint = LatestHint(attempt=decision.attempt, created=decision.created, id=snapshot.entry.id)
     yield "latest.json", encode(hint)
 
 
 def _put(target: Ledger, path: str, data: bytes) -> tuple[int, str]:
-    """Write it once; what an earlier try has written is the same."""
+    """Write a file once. A file of an earlier try must have the same content."""
     if not target.store.create(path, data):
         if target.store.read(path) != data:
             raise _not_empty(target, f"{path} is another one")
-        target.store.settle(path)  # what failed may have been the sync: seen is not yet durable
+        target.store.settle(path)  # the sync may have failed: a visible file is not yet a durable one
     return len(data), sha256(data)

@@ -1,19 +1,19 @@
-"""Fork: a new pipeline that begins with what another one held at a checkpoint, and goes on by itself.
+"""Fork: a new pipeline that starts from a checkpoint of another one, and is independent from then on.
 
-    look      every reason why not; nothing is touched
-    claim     forking.json in the new pipeline's folder: its uid, and what it is forked from
-    pin       the checkpoint in its own pipeline; then it is looked whether retention was faster
+    look      check every reason against it; nothing is touched
+    claim     forking.json in the new pipeline's folder: its uid, and its origin
+    pin       the checkpoint in its own pipeline; then check whether retention was faster
     copy      side files and files of states, under their own names
-    records   the new log's first entry, under the same number: a checkpoint that read nothing, and acked what is copied
+    records   the new log's first entry, under the same number: a checkpoint that read nothing, and acked the copies
     publish   the tables of states
     begin     pipeline.json: THE commit point; before it there is no new pipeline, and the claim says why
 
-Everything is copied, nothing is shared: so the new pipeline needs nothing of the old one as soon as it is there, and
-whatever either does, loses or deletes does not concern the other. What is copied follows the state's size, once.
+Everything is copied, nothing is shared. So the new pipeline does not need the old one once it exists, and nothing that
+either does, loses or deletes affects the other. The cost is one copy of the state.
 
-The new log looks like one whose older entries are retired. So no rule of the protocol knows of forks. It begins with
+The new log looks like one whose older entries are retired. So no rule of the protocol has to know forks. It begins with
 the number of the checkpoint because rows of states carry the number of the checkpoint that wrote them, and the highest
-counts. Each step can be broken off: whoever forks again does it again, and takes what is there already as it is.
+counts. Each step can be interrupted: a repeated fork repeats it, and uses the existing files as they are.
 """
 
 from __future__ import annotations
@@ -65,44 +65,46 @@ if TYPE_CHECKING:
 __all__ = ["fork", "forked_already", "look"]
 
 
-def look(held: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
-    """What the new pipeline would begin with; or every reason why it cannot be. Nothing is touched."""
-    _refuse_same(held.parent, to)
-    _refuse_finished(held)
-    with told_if_retired(held.parent, held.entry.id):
-        refuse(list(refusals(to.graph, held.parent, to.limits.record(), held.entry)), held.entry.id)
-        taken = replace(held, states={name: told for name, told in held.states.items() if name in to.graph.tables})
-        refuse_damage(taken)
-        _refuse_their_tables(taken, to)
-    return taken
+def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
+    """Return the snapshot from which the new pipeline would start, or raise all reasons against it. Touches nothing."""
+    _refuse_same(snapshot.parent, to)
+    _refuse_finished(snapshot)
+    with told_if_retired(snapshot.parent, snapshot.entry.id):
+        refuse(list(refusals(to.graph, snapshot.parent, to.limits.record(), snapshot.entry)), snapshot.entry.id)
+        states = {name: payload for name, payload in snapshot.states.items() if name in to.graph.tables}
+        declared = replace(snapshot, states=states)
+        refuse_damage(declared)
+        _refuse_their_tables(declared, to)
+    return declared
 
 
 def fork(
-    held: CheckpointSnapshot, to: PipelineContext, copied: Copied | None = None, *, claims: bool = False
+    snapshot: CheckpointSnapshot, to: PipelineContext, copied: Copied | None = None, *, claims: bool = False
 ) -> PipelineRecord:
-    """Make the pipeline of `to` from what was looked at. Again, for the same checkpoint: it goes on, or is done.
+    """Create the pipeline of `to` from a snapshot that `look` returned. Repeated for the same checkpoint, it continues.
 
-    copied: the folder that the checkpoint lies in, if it is a copy. claims: the folder is the new pipeline's, to be
-    removed; else it is left alone.
+    copied: the folder with the checkpoint, if it is a copy. claims: the new pipeline owns that folder and removes it;
+    otherwise it is left alone.
     """
-    claimed = _claim(to.ledger, held.origin)
+    claimed = _claim(to.ledger, snapshot.origin)
     try:
-        spared = _spare(held, claimed, copied, claims=claims)
+        spared = _spare(snapshot, claimed, copied, claims=claims)
     except Rejected:
         to.ledger.let_go_of_claim()
         raise
     if to.ledger.begun() is None:
-        for blob in held.blobs:
-            to.ledger.copy_blob(blob, held.parent.get_blob(blob))
-        for name in held.states:
-            files = [each.file.path for each in held.table(name).files]
-            copy_files(held.location(name), state_location(to.ledger.home, name, held.options), files)
-        if (entry := _recorded(held, claimed, to)) is not None:
+        for blob in snapshot.blobs:
+            to.ledger.copy_blob(blob, snapshot.parent.get_blob(blob))
+        for name in snapshot.states:
+            files = [state_file.file.path for state_file in snapshot.table(name).files]
+            copy_files(snapshot.location(name), state_location(to.ledger.home, name, snapshot.options), files)
+        entry = _recorded(snapshot, claimed, to)
+        if entry is not None:
             _publish(entry, claimed, to)
         to.ledger.begin(claimed)
     with contextlib.suppress(TidegateError):
         if spared is not None:
-            held.parent.delete_pin(spared.owner)
+            snapshot.parent.delete_pin(spared.owner)
         to.ledger.let_go_of_claim()
         if copied is not None and claims:
             remove(copied)
@@ -110,22 +112,22 @@ def fork(
 
 
 def forked_already(copied: Copied, to: PipelineContext, *, claims: bool) -> bool:
-    """Whether the pipeline is there, made from this folder: what is left to do is to remove it, if it was claimed.
+    """Return whether the pipeline already exists, forked from this folder. If it claims the folder, remove that.
 
-    Rejected: another pipeline has claimed the folder.
+    Raise Rejected if another pipeline has claimed the folder.
     """
-    begun = to.ledger.begun()
-    known = begun or to.ledger.claim()
-    refuse_claimed(copied, known.uid if known is not None else None)
-    if begun is None or not _same(begun.origin, copied.copy.origin):
+    started = to.ledger.begun()
+    identity = started or to.ledger.claim()
+    refuse_claimed(copied, identity.uid if identity is not None else None)
+    if started is None or not _same(started.origin, copied.copy.origin):
         return False
     if claims:
-        claim(copied, begun.uid)
+        claim(copied, started.uid)
         remove(copied)
     return True
 
 
-# -- what may not be ---------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------
 
 
 def _refuse_same(parent: Ledger, to: PipelineContext) -> None:
@@ -138,31 +140,32 @@ def _refuse_same(parent: Ledger, to: PipelineContext) -> None:
         )
 
 
-def _refuse_finished(held: CheckpointSnapshot) -> None:
-    """Behind the end of time every row is late."""
-    if held.entry.plan.drain is not None:
+def _refuse_finished(snapshot: CheckpointSnapshot) -> None:
+    """Raise Rejected if event time has ended with the checkpoint: every later row would be late."""
+    if snapshot.entry.plan.drain is not None:
         raise Rejected(
-            f"with checkpoint {held.entry.id} of {held.origin.pipeline!r} event time came to its end: it is finished",
+            f"with checkpoint {snapshot.entry.id} of {snapshot.origin.pipeline!r} event time came to its end: "
+            "it is finished",
             expected="a checkpoint before that",
-            help=f"fork from checkpoint {held.entry.plan.base}, if it is retained",
+            help=f"fork from checkpoint {snapshot.entry.plan.base}, if it is retained",
             reason="FINISHED",
         )
 
 
-def _refuse_their_tables(held: CheckpointSnapshot, to: PipelineContext) -> None:
-    """No sink of the new pipeline publishes to a table that the old one has published to."""
-    last, pipeline = held.parent.view().last_completed, held.origin.pipeline
-    commits = {*held.entry.plan.commits, *(last.plan.commits if last is not None else ())}
+def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> None:
+    """Raise Invalid if a sink of the new pipeline would publish to a table of the old one."""
+    last, pipeline = snapshot.parent.view().last_completed, snapshot.origin.pipeline
+    commits = {*snapshot.entry.plan.commits, *(last.plan.commits if last is not None else ())}
     names = sorted(name for name in commits if not name.startswith((STATE, QUARANTINE)))
-    taken = [
-        f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {theirs!r}"
+    conflicts = [
+        f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {parent_sink!r}"
         for name, sinking in to.graph.sinks.items()
-        for theirs in names
-        if _has_commits(sinking.sink, _theirs(held, theirs, to))
+        for parent_sink in names
+        if _has_commits(sinking.sink, _parent_context(snapshot, parent_sink, to))
     ]
-    if taken:
+    if conflicts:
         raise Invalid(
-            "\n    ".join([f"pipeline {to.graph.name!r} would write to tables that are not its own:", *taken]),
+            "\n    ".join([f"pipeline {to.graph.name!r} would write to tables that are not its own:", *conflicts]),
             expected="tables of its own",
             help="give its sinks other paths; where a table is to begin with rows, copy them with Spark into a new one",
             reason="NOT_ITS_OWN_TABLE",
@@ -175,91 +178,99 @@ def _has_commits(sink: object, context: SinkContext) -> bool:
     except Unavailable:
         raise
     except TidegateError:
-        return False  # what is wrong with the table is told when it is published to
+        return False  # a problem of the table is reported when it is published to
 
 
 # -- claim and pin -----------------------------------------------------------------------------------------
 
 
 def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
-    """The new pipeline's identity, which is nobody's yet. Whoever comes first says what it is forked from."""
-    begun = ledger.begun()
-    if begun is None and ledger.claim() is None:
-        ledger.identity()  # Corrupt, if something else lies there
+    """Claim the new pipeline's identity and return it. The first claim determines the origin."""
+    started = ledger.begun()
+    if started is None and ledger.claim() is None:
+        ledger.identity()  # Corrupt if the folder contains something else
         ledger.create_claim(
             PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=ledger.pipeline, origin=origin)
         )
-    found = begun or ledger.claim() or ledger.begun()
-    assert found is not None
-    there = found.origin
-    if not _same(there, origin):
-        what = f"checkpoint {there.entry} of {there.pipeline!r}" if there is not None else "nothing: it began afresh"
+    identity = started or ledger.claim() or ledger.begun()
+    assert identity is not None
+    existing = identity.origin
+    if not _same(existing, origin):
+        source = (
+            f"checkpoint {existing.entry} of {existing.pipeline!r}"
+            if existing is not None
+            else "nothing: it began afresh"
+        )
         raise Rejected(
-            f"pipeline {ledger.pipeline!r} is there already, forked from {what}",
+            f"pipeline {ledger.pipeline!r} is there already, forked from {source}",
             expected="the name of a pipeline that has never been started",
             help="choose another name"
-            if begun is not None
-            else f"choose another name; or, if that fork was broken off, remove {ledger.home}",
+            if started is not None
+            else f"choose another name; or, if that fork was interrupted, remove {ledger.home}",
             reason="NAME_TAKEN",
         )
-    return found
+    return identity
 
 
-def _same(one: Origin | None, other: Origin) -> bool:
-    return one is not None and (one.uid, one.entry, one.manifest) == (other.uid, other.entry, other.manifest)
+def _same(first: Origin | None, second: Origin) -> bool:
+    if first is None:
+        return False
+    return (first.uid, first.entry, first.manifest) == (second.uid, second.entry, second.manifest)
 
 
-def _spare(held: CheckpointSnapshot, claimed: PipelineRecord, copied: Copied | None, *, claims: bool) -> Pin | None:
-    """The checkpoint is not retired while it is copied; a folder is not removed by somebody else."""
+def _spare(snapshot: CheckpointSnapshot, claimed: PipelineRecord, copied: Copied | None, *, claims: bool) -> Pin | None:
+    """Pin the checkpoint while it is copied, or claim the folder so that nobody else removes it. Return the pin, if
+    any."""
     if copied is not None:
         refuse_claimed(copied, claimed.uid)
         if claims:
             claim(copied, claimed.uid)
         return None
-    pin = _pin(held, claimed)
+    pin = _pin(snapshot, claimed)
     try:
-        refuse_retired(held.parent, held.entry.id)
+        refuse_retired(snapshot.parent, snapshot.entry.id)
     except Rejected:
-        held.parent.delete_pin(pin.owner)
+        snapshot.parent.delete_pin(pin.owner)
         raise
     return pin
 
 
-def _pin(held: CheckpointSnapshot, claimed: PipelineRecord) -> Pin:
+def _pin(snapshot: CheckpointSnapshot, claimed: PipelineRecord) -> Pin:
     pin = Pin(
         **stamp(seams.new_id()),
         owner=f"fork-{claimed.name}-{claimed.uid}",
         kind="fork",
-        entry=held.entry.id,
-        manifest=held.origin.manifest,
-        by=held.origin.by,
-        note=held.origin.note,
+        entry=snapshot.entry.id,
+        manifest=snapshot.origin.manifest,
+        by=snapshot.origin.by,
+        note=snapshot.origin.note,
     )
-    return held.parent.create_pin(pin).record
+    return snapshot.parent.create_pin(pin).record
 
 
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _recorded(held: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Entry | None:
-    """The first entry of the new log, with all its records: those that are there already count.
+def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Entry | None:
+    """Create the first entry of the new log, with all its records. Existing ones count.
 
-    None: somebody else has made the fork meanwhile. It may have gone on so far that this entry is retired.
+    None: another process has completed the fork meanwhile. The fork may have moved on so far that this entry is
+    retired.
     """
     ledger = to.ledger
-    plan = ledger.create_entry(_plan(held, claimed, to)).record
+    plan = ledger.create_entry(_plan(snapshot, claimed, to)).record
     if ledger.begun() is not None:
-        to.counts(plan)  # if its id was free again, nothing comes of it
+        to.counts(plan)  # aborts the entry if its id was free again
         return None
     acks: dict[str, Acked] = {}
     for job in plan.acks:
-        ledger.create_ack(_ack(held, plan, job, to.graph))
-        found = ledger.ack(plan.id, job)
-        if found is None:
+        ledger.create_ack(_ack(snapshot, plan, job, to.graph))
+        acked = ledger.ack(plan.id, job)
+        if acked is None:
             _refuse_lost(ledger)
             return None
-        ledger.settle_ack(found)
-        acks[job] = found
+        ledger.settle_ack(acked)
+        acks[job] = acked
     sha = ledger.create_manifest(manifest_of(Entry(plan, acks), None))
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha))
@@ -272,7 +283,8 @@ def _recorded(held: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
 
 
 def _refuse_lost(ledger: Ledger) -> None:
-    """A record that was just written is gone: retention took it, if the fork has gone on. Else that is no good."""
+    """Raise Unavailable if a record that was just written is gone, unless the fork has begun and retention removed
+    it."""
     if ledger.begun() is None:
         raise Unavailable(
             f"{ledger.home} does not show what was just written to it",
@@ -281,20 +293,20 @@ def _refuse_lost(ledger: Ledger) -> None:
         )
 
 
-def _plan(held: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Plan:
-    """A checkpoint that reads nothing. What was asked of the parent's quarantines stays there."""
-    then, config = held.entry.plan, to.limits.record()
-    declared = [name for name in declared_sources(held.entry) if name in to.graph.sources]
+def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Plan:
+    """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
+    base_plan, config = snapshot.entry.plan, to.limits.record()
+    declared = [name for name in declared_sources(snapshot.entry) if name in to.graph.sources]
     return Plan(
         **stamp(seams.new_id()),
-        id=held.entry.id,
+        id=snapshot.entry.id,
         kind="fork",
         run=f"fork:{claimed.uid}",
-        generation=then.generation,
+        generation=base_plan.generation,
         base=None,
-        reach=then.reach,
-        sources={name: part for name, part in standing_ranges(then, {}).items() if name in declared},
-        hooks=then.hooks,
+        reach=base_plan.reach,
+        sources={name: part for name, part in standing_ranges(base_plan, {}).items() if name in declared},
+        hooks=base_plan.hooks,
         triggers=declared,
         acks=[job.name for job in to.graph.jobs],
         commits=list(to.graph.tables),
@@ -305,13 +317,13 @@ def _plan(held: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext
     )
 
 
-def _ack(held: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> Ack:
-    """What was copied, as if the job had made it."""
+def _ack(snapshot: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> Ack:
+    """Return an ack that names the copied states, as if the job had made them."""
     memory: dict[str, Json] = {}
-    for ack in held.acks:
+    for ack in snapshot.acks:
         memory |= ack.memory
     job = graph.job(name)
-    states = share_of(graph.jobs, job, held.states)
+    states = share_of(graph.jobs, job, snapshot.states)
     return Ack(
         **stamp(f"{plan.attempt}-{seams.new_id()}"),
         id=plan.id,
@@ -325,7 +337,7 @@ def _ack(held: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> Ack:
 
 
 def _publish(entry: Entry, claimed: PipelineRecord, to: PipelineContext) -> None:
-    """Its states are on their tables before the log begins: so it begins like one whose older entries are retired."""
+    """Publish the states before the log begins, so that it begins like one whose older entries are retired."""
     tables = {name: _published(entry, name, claimed, to) for name in _owed(entry)}
     to.ledger.create_published(Published(**stamp(seams.new_id()), id=entry.id, tables=tables))
     to.ledger.hint(LatestHint(**stamp(seams.new_id()), id=entry.id))
@@ -339,27 +351,26 @@ def _owed(entry: Entry) -> Iterator[str]:
 def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineContext) -> PublishedTable:
     assert entry.manifest is not None
     assert entry.decision is not None
-    sink, context = state_sink(name), _ours(claimed, name, to)
+    sink, context = state_sink(name), _own_context(claimed, name, to)
     records = tuple(map(to.ledger.unpack, entry.manifest.tables[name].committables))
     attempt, generation = entry.decision.attempt, entry.plan.generation
     publication = Publication(entry.id, generation, attempt, None, records)
-    done = None
-    if (head := sink.head(context)).last is None:
-        done = sink.publish(publication, head, context)
-    found = done or sink.locate(entry.id, context)
-    if found is None:
+    head = sink.head(context)
+    published = sink.publish(publication, head, context) if head.last is None else None
+    published = published or sink.locate(entry.id, context)
+    if published is None:
         raise Unavailable(
             f"the table of state {name.removeprefix(STATE)!r} could not be made",
             help="fork once more: it goes on where this one stopped",
             reason="BUSY_TABLE",
         )
-    return found
+    return published
 
 
-def _theirs(held: CheckpointSnapshot, name: str, to: PipelineContext) -> SinkContext:
-    """Who the parent is to one of its tables."""
-    return SinkContext(held.origin.pipeline, held.origin.uid, name, to.place, home=held.parent.home)
+def _parent_context(snapshot: CheckpointSnapshot, name: str, to: PipelineContext) -> SinkContext:
+    """Return the context in which the parent calls one of its tables."""
+    return SinkContext(snapshot.origin.pipeline, snapshot.origin.uid, name, to.place, home=snapshot.parent.home)
 
 
-def _ours(claimed: PipelineRecord, name: str, to: PipelineContext) -> SinkContext:
+def _own_context(claimed: PipelineRecord, name: str, to: PipelineContext) -> SinkContext:
     return SinkContext(claimed.name, claimed.uid, name, to.place, home=to.ledger.home)

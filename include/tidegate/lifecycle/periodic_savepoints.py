@@ -1,10 +1,10 @@
-"""Periodic savepoints: every so often the last checkpoint gets a name by itself, and the last so many of these stay.
+"""Periodic savepoints: name the last checkpoint at an interval, and retain the last few of these savepoints.
 
-    savepoint_interval     how long after the last one the next is made
+    savepoint_interval     the time between two periodic savepoints
     savepoints_retained    how many of them stay; older ones are disposed of
 
-They are savepoints like those that a person has named: the same pins, shown, verified, gone back to and disposed of by
-the same commands. Only their names tell that nobody is asked before one goes.
+They are ordinary savepoints: the same pins, which the same commands show, verify, roll back to and dispose of. Only
+their names show that they are disposed of automatically.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ if TYPE_CHECKING:
 __all__ = ["PERIODIC", "keep_periodically"]
 
 PERIODIC = "periodic-"
-"""How the names of these savepoints begin."""
+"""The prefix of the names of periodic savepoints."""
 
 
 def keep_periodically(pipeline: PipelineContext) -> str | None:
-    """Name the last checkpoint that is on all tables, if it is time; answers with the name. Any process, any time.
+    """Create a periodic savepoint of the last published checkpoint, if one is due. Return its name.
 
-    Two at the same moment make the same one, for its name is the checkpoint's number. What is one too many goes with
-    the next. Without the setting nothing is made and none is disposed of.
+    Any process may call this at any time: two concurrent calls create the same savepoint, because its name contains the
+    checkpoint's number. A surplus one is disposed of by the next call. Without the setting nothing happens.
     """
     settings = pipeline.limits.record()
-    every, most = (
+    interval_s, num_retained = (
         KEYS[name].parse(settings.get(name, KEYS[name].default))
         for name in ("savepoint_interval", "savepoints_retained")
     )
     ledger = pipeline.ledger
-    if every is None or not (newest := ledger.view().settled):
+    newest = ledger.view().settled if interval_s is not None else 0
+    if not newest:
         return None
-    own = [each for each in savepoints(ledger) if each.name.startswith(PERIODIC)]
-    made = None
-    if not own or (own[0].entry < newest and _apart(ledger, own[0].entry, newest) >= every):
-        with contextlib.suppress(Rejected):  # retention was faster, of a checkpoint that is the last no more
-            made = create(ledger, f"{PERIODIC}{newest}", newest, "tidegate")
-            own.insert(0, made)
-    for each in own[most:]:
-        with contextlib.suppress(Invalid):  # somebody else has
-            dispose(ledger, each.name)
-    return made.name if made is not None else None
+    periodic = [savepoint for savepoint in savepoints(ledger) if savepoint.name.startswith(PERIODIC)]
+    created = None
+    last = periodic[0].entry if periodic else None
+    if last is None or (last < newest and _seconds_between(ledger, last, newest) >= interval_s):
+        with contextlib.suppress(Rejected):  # it is no longer the last checkpoint, and retention was faster
+            created = create(ledger, f"{PERIODIC}{newest}", newest, "tidegate")
+            periodic.insert(0, created)
+    for savepoint in periodic[num_retained:]:
+        with contextlib.suppress(Invalid):  # another process has disposed of it
+            dispose(ledger, savepoint.name)
+    return created.name if created is not None else None
 
 
-def _apart(ledger: Ledger, before: int, now: int) -> float:
-    """Seconds between two checkpoints, by the store's clock. One that is gone was long ago."""
+def _seconds_between(ledger: Ledger, before: int, now: int) -> float:
+    """Return the seconds between two checkpoints, by the store's clock; infinite if one of them is gone."""
     older, newer = ledger.age_of_decision(before), ledger.age_of_decision(now)
     return float("inf") if older is None or newer is None else older - newer

@@ -1,16 +1,16 @@
-"""Retention: forget old checkpoints, by reference and never by age or by "what looks unused".
+"""Retention: remove old checkpoints, by reference and never by age or because a file looks unused.
 
-The rule (docs/protocol.md, section 10). An entry may go when it lies below the last `num_retained`
-completed ones that can be gone back to (what was rolled back does not count), below all that these have in flight,
-and below everything that is still open or owed, and nobody has pinned it, or what rests on it; nor may it be young,
-or kept by its day (lifecycle/ages.py). First its tombstone is created, then log and pins are read again: if anything
-still rests on the entry, it stays. Then what its attempts staged and no table names, its side files and its records
-are deleted, in an order that can break off anywhere.
+The rule (docs/protocol.md, section 10). An entry may go if it lies below the last `num_retained` completed ones that
+can be rolled back to (undone ones do not count), below all that these have in flight, and below every entry that is
+still open or pending; if nobody has pinned it, or an entry that rests on it; and if it is neither young nor retained
+for its day (lifecycle/ages.py). First its tombstone is created, then log and pins are read again: if anything still
+rests on the entry, it stays. Then the staged files of its attempts that no table names, its side files and its records
+are deleted, in an order that can be interrupted anywhere.
 
-Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the
-entry's own records, all of them, say that its attempt lost. A file that checkpoints hand on from one to the next, as
-states and positions do, goes only if no entry that remains names it, wherever that lies: what the next one by number
-has replaced may be in use behind a rollback.
+Nothing is removed on suspicion. A staged file may be a live file of its table: it is removed only if the entry's own
+records, all of them, say that its attempt lost. A file that checkpoints pass on from one to the next, as states and
+positions do, goes only if no remaining entry names it, wherever that entry is: a file that the next entry by number has
+replaced may be in use after a rollback.
 """
 
 from __future__ import annotations
@@ -41,61 +41,63 @@ if TYPE_CHECKING:
 __all__ = ["LOGS_EVERY", "clear_staged", "release", "retire_but_last", "retire_old"]
 
 LOGS_EVERY = 50
-"""With every so many entries, old log files of states' tables go, too: Delta's own checkpoints come every 100."""
+"""Old log files of the states' tables are removed once per this many entries. Delta log checkpoints come every 100."""
 
 
 def retire_old(pipeline: PipelineContext) -> list[int]:
-    """Retire what is below the floor; answers with the ids that are gone now."""
+    """Retire the entries below the floor. Return their ids."""
     return _retire_old(pipeline, lambda: pipeline.limits.num_retained, Ages.of(pipeline.limits.record()))
 
 
 def retire_but_last(pipeline: PipelineContext) -> list[int]:
-    """Retire all but the last completed one and what is pinned, whatever the settings keep."""
+    """Retire all but the last completed entry and the pinned ones, whatever the settings retain."""
     return _retire_old(pipeline, lambda: 1, Ages())
 
 
-def _retire_old(pipeline: PipelineContext, most: Callable[[], int], ages: Ages) -> list[int]:
+def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages: Ages) -> list[int]:
     ledger = pipeline.ledger
     pins = ledger.pins()
-    kept = _kept(ledger, most(), ledger.rollbacks(pins))
-    old = ledger.ids(before=_floor(ledger, kept, most()))
+    counted = _kept(ledger, num_retained(), ledger.rollbacks(pins))
+    old = ledger.ids(before=_floor(ledger, counted, num_retained()))
     line = DatedCheckpoints(ledger)
     spared = _spared(ledger, ages.unpin_days(line, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(line, old)
     old = [id for id in old if id not in pinned]
     if old:
-        ledger.settle_hint()  # it names what stays; an older one, back after a power loss, would name what goes
-    remaining = _Remaining(pipeline, kept.low if kept is not None else 1)
+        # The hint names a remaining entry; an older one, back after a power loss, would name a removed one.
+        ledger.settle_hint()
+    remaining = _Remaining(pipeline, counted.low if counted is not None else 1)
     # In order: no hole but for pins.
-    # A rollback that is decided while this goes on needs more of what lies below it: so look again before each claim.
+    # A rollback that is decided meanwhile needs more of the entries below it: so check again before each claim.
     fresh = ages == Ages()
 
     def retire(id: int) -> bool:
         nonlocal fresh
-        may_go, fresh = fresh or _may_go(ledger, id, most), False
-        return may_go and _retire(pipeline, id, most, remaining)
+        may_go, fresh = fresh or _may_go(ledger, id, num_retained), False
+        return may_go and _retire(pipeline, id, num_retained, remaining)
 
-    gone = list(itertools.takewhile(retire, old))
-    if kept is not None and kept != ledger.kept():
-        ledger.hint_kept(kept)
-    if kept is not None and any(id % LOGS_EVERY == 0 for id in gone):
-        _forget_logs(pipeline, kept.low)
-    return gone
+    retired = list(itertools.takewhile(retire, old))
+    if counted is not None and counted != ledger.kept():
+        ledger.hint_kept(counted)
+    if counted is not None and any(id % LOGS_EVERY == 0 for id in retired):
+        _forget_logs(pipeline, counted.low)
+    return retired
 
 
 def _forget_logs(pipeline: PipelineContext, low: int) -> None:
-    """Of the tables that are our own, the history before the lowest retained entry. What is pinned needs none of it:
-    its records name all its files."""
-    stood = pipeline.ledger.published(low)
-    for name, at in stood.tables.items() if stood is not None else ():
-        if (sinking := pipeline.graph.tables.get(name)) is not None:
+    """Remove the history of our own tables before the lowest retained entry. Pinned entries do not need it: their
+    records name all their files."""
+    published = pipeline.ledger.published(low)
+    for name, table in published.tables.items() if published is not None else ():
+        sinking = pipeline.graph.tables.get(name)
+        if sinking is not None:
             with contextlib.suppress(TidegateError):
-                sinking.sink.forget(at, pipeline.context(name))
+                sinking.sink.forget(table, pipeline.context(name))
 
 
 def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
-    """The entries that somebody refers to, wherever they lie. Pins that are of no use are removed."""
+    """Return all entries that somebody refers to. Removes pins that are of no use."""
     spared = set()
     for pin in pins:
         if _is_stale(ledger, pin):
@@ -106,16 +108,16 @@ def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
 
 
 def _resting(ledger: Ledger, id: int) -> set[int]:
-    """The entry, and those in which acks lie that it goes on from, or what it has in flight."""
+    """Return the entry, and those with acks from which it continues, or with rows that it has in flight."""
     entry = ledger.entry(id)
     behind = entry is not None and entry.manifest is not None and entry.restart is None
     return set(range(lowest_ack(entry) if behind and entry is not None else id, id + 1))
 
 
 def _is_stale(ledger: Ledger, pin: Pin) -> bool:
-    """Whether a rollback's pin is of no use: its entry is another's, aborted, or retired.
+    """Return whether a rollback's pin is of no use: its entry belongs to somebody else, is aborted, or is retired.
 
-    An entry that is not there yet may still be made, by somebody slow who has pinned its target.
+    An entry that does not exist yet may still be created, by a slow process that has pinned its target.
     """
     if pin.restart is None:
         return False
@@ -128,46 +130,50 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
 
 def retention_floor(ledger: Ledger, num_retained: int, pins: Sequence[Pin] | None = None) -> int:
-    """The lowest id that must stay: the num_retained-th last completed one, or lower if something rests there."""
+    """Return the lowest id that must stay: the num_retained-th last completed one, or lower if one rests there."""
     return _floor(ledger, _kept(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
 
 
-def _floor(ledger: Ledger, kept: Kept | None, num_retained: int) -> int:
-    if kept is None or kept.completed < num_retained:
+def _floor(ledger: Ledger, counted: Kept | None, num_retained: int) -> int:
+    if counted is None or counted.completed < num_retained:
         return 0
-    return min(_resting(ledger, min(kept.low, kept.upto)))
+    return min(_resting(ledger, min(counted.low, counted.upto)))
 
 
 def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> Kept | None:
-    """The last num_retained completed entries that can be gone back to, or as many as there are. None: none is settled.
+    """Return the range of the last num_retained completed entries that can be rolled back to, or of all if there are
+    fewer. None: none is settled.
 
-    Goes on from what was counted last time, so that the cost follows what is new and what is dropped. That cannot go
-    stale: how many of a range of decided entries count never changes, but by another rollback.
+    Continues from the last count, so that the cost follows the new and the dropped entries. A count cannot go stale:
+    how many entries of a decided range count is only changed by another rollback.
     """
     settled = ledger.view().settled
     if not settled:
         return None
-    known, last = ledger.kept(), rollbacks[-1][0] if rollbacks else 0
-    if known is None or known.upto > settled or known.rollback != last:
+    previous = ledger.kept()
+    last = rollbacks[-1][0] if rollbacks else 0
+    if previous is None or previous.upto > settled or previous.rollback != last:
         return _counted(ledger, num_retained, settled, rollbacks)
-    low, completed = known.low, known.completed
-    for id in range(known.upto + 1, settled + 1):
+    low, completed = previous.low, previous.completed
+    for id in range(previous.upto + 1, settled + 1):
         completed += _counts(ledger, id, rollbacks) or False
-    while (done := _counts(ledger, low, rollbacks)) is not True or completed > num_retained:
-        if done is None or low == settled:  # others have retired it since, or the count was wrong
+    while (counted := _counts(ledger, low, rollbacks)) is not True or completed > num_retained:
+        if counted is None or low == settled:  # others have retired it since, or the count was wrong
             return _counted(ledger, num_retained, settled, rollbacks)
-        completed -= done
+        completed -= counted
         low += 1
-    return known if settled == known.upto and low == known.low else _note(low, settled, completed, last)
+    if settled == previous.upto and low == previous.low:
+        return previous
+    return _note(low, settled, completed, last)
 
 
 def _counted(ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequence[tuple[int, int]]) -> Kept:
-    """The same, counted from the end."""
+    """Return the same, counted from the end."""
     low, completed = settled, 0
     for id in reversed(ledger.ids(before=settled + 1)):
-        done = _counts(ledger, id, rollbacks)
-        if done is not None:
-            low, completed = id, completed + done
+        counted = _counts(ledger, id, rollbacks)
+        if counted is not None:
+            low, completed = id, completed + counted
         if completed == num_retained:
             break
     return _note(low, settled, completed, rollbacks[-1][0] if rollbacks else 0)
@@ -178,8 +184,8 @@ def _note(low: int, upto: int, completed: int, rollback: int) -> Kept:
 
 
 def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bool | None:
-    """Whether it was completed, and not rolled back since; None if it is not there any more, or only what somebody left
-    who came too late."""
+    """Return whether the entry was completed, and not rolled back since. None: it no longer exists, or only the records
+    of a process that came too late."""
     decision = ledger.decision(id)
     if decision is None or decision.reason == TOO_LATE or not ledger.has_plan(id):
         return None
@@ -187,9 +193,9 @@ def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bo
 
 
 def release(pipeline: PipelineContext, entry: Entry) -> None:
-    """Remove what the attempts of an aborted entry staged. A failure leaves files that nobody names."""
+    """Remove the staged files of an aborted entry's attempts. A failure leaves files that no record names."""
     try:
-        pipeline.ledger.settle_decision(entry.id)  # W2: an abort that a power loss takes back is none
+        pipeline.ledger.settle_decision(entry.id)  # W2: a power loss must not take the abort back
     except TidegateError:
         return
     for name, sinking in pipeline.graph.tables.items():
@@ -202,70 +208,73 @@ def release(pipeline: PipelineContext, entry: Entry) -> None:
 
 
 class _Remaining:
-    """The entries that stay when one goes. Each is read once in a clean-up, and only if somebody asks for it."""
+    """The entries that remain when one is removed. Each is read at most once per clean-up, and only on demand."""
 
     def __init__(self, pipeline: PipelineContext, low: int) -> None:
-        """low: from here on all are there."""
+        """low: all entries from here on exist."""
         self._pipeline = pipeline
         self._low = low
         self._decided: dict[int, Entry] = {}
 
     def ids(self, but: int) -> list[int]:
-        """All but this one, the nearest above it first. A listing may not show the youngest yet; the log's end does.
+        """Return all ids but this one, the nearest above it first.
 
-        What is made from now on rests on one of these, so what it shares with the one that goes that one names, too.
+        A listing may not show the newest entries yet; the end of the log does. An entry created from now on rests on
+        one of these, so any file that it shares with the removed entry is named by that one, too.
         """
         ledger = self._pipeline.ledger
         listed = {*ledger.ids(), *range(self._low, ledger.view().last_id + 1)} - {but}
         return sorted(listed, key=lambda id: (id < but, id))
 
     def entries(self, but: int) -> Iterator[Entry]:
-        """These entries, as far as they are there; and those that were made while these were read, for it may have been
-        long: others may have retired meanwhile what handed a file on to them."""
-        seen: set[int] = set()
-        while new := [id for id in self.ids(but) if id not in seen]:
+        """Yield these entries, as far as they exist, and those created while these were read.
+
+        That may take long, and others may meanwhile have retired the entry that passed a file on to a new one.
+        """
+        read: set[int] = set()
+        while new := [id for id in self.ids(but) if id not in read]:
             for id in new:
                 entry = self._decided.get(id) or self._pipeline.real_entry(id)
                 if entry is not None:
                     if entry.decision is not None:
                         self._decided[id] = entry
                     yield entry
-            seen.update(new)
+            read.update(new)
 
 
-def _retire(pipeline: PipelineContext, id: int, most: Callable[[], int], remaining: _Remaining) -> bool:
-    """Claim and delete one entry below the floor. False: it stays for now, or somebody else is at it."""
+def _retire(pipeline: PipelineContext, id: int, num_retained: Callable[[], int], remaining: _Remaining) -> bool:
+    """Claim and delete one entry below the floor. False: it stays for now, or another process is removing it."""
     try:
-        return _claim(pipeline, id, most) and _delete(pipeline, id, remaining)
+        return _claim(pipeline, id, num_retained) and _delete(pipeline, id, remaining)
     except Unavailable:
         return False  # next time
 
 
-def _claim(pipeline: PipelineContext, id: int, most: Callable[[], int]) -> bool:
+def _claim(pipeline: PipelineContext, id: int, num_retained: Callable[[], int]) -> bool:
     ledger = pipeline.ledger
     if ledger.retired(id):
         return id not in _spared(ledger, ledger.pins())
     entry = pipeline.real_entry(id)
     if entry is None:
-        return True  # what a zombie wrote behind the deletion
+        return True  # only files that a zombie wrote after the deletion
     if entry.open:
-        # Down here all was decided: somebody slow has claimed the id anew, and died before noticing.
+        # All entries down here were decided: a slow process has claimed the id anew, and died before noticing.
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
-    # Tombstone first, then look again: whoever wants to rest on the entry looks for the tombstone.
-    return _may_go(ledger, id, most)
+    # Create the tombstone, then check again: a process that is going to rest on the entry checks for the tombstone.
+    return _may_go(ledger, id, num_retained)
 
 
-def _may_go(ledger: Ledger, id: int, most: Callable[[], int]) -> bool:
-    """Whether nobody needs the entry, as of now."""
+def _may_go(ledger: Ledger, id: int, num_retained: Callable[[], int]) -> bool:
+    """Return whether nobody needs the entry, as of now."""
     pins = ledger.pins()
-    return id < retention_floor(ledger, most(), pins) and id not in _spared(ledger, pins)
+    return id < retention_floor(ledger, num_retained(), pins) and id not in _spared(ledger, pins)
 
 
 def _delete(pipeline: PipelineContext, id: int, remaining: _Remaining) -> bool:
     ledger = pipeline.ledger
     entry = pipeline.real_entry(id)
-    if entry is None:  # broken off behind the plan: side files and staged ones are gone already
+    if entry is None:  # interrupted after the plan: side files and staged files are gone already
         ledger.delete_entry(id, ())
         return True
     if entry.open:
@@ -279,17 +288,17 @@ def _delete(pipeline: PipelineContext, id: int, remaining: _Remaining) -> bool:
 
 
 def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
-    """Staged files of attempts that lost, and those of the winner that its table does not name: all of them, if the
-    entry was rolled back before it was there. And what went from job to job."""
+    """Remove the entry's channels, the staged files of losing attempts, and those of the winner that its table does not
+    name: all of them, if the entry was rolled back before it was published."""
     _clear_channels(pipeline, entry)
     without = set(entry.plan.acks) - set(entry.acks) if entry.completed else set()
     if without - set(entry.overtakable):
-        return  # an ack is lost, so a winner looks like a loser: rather leave what nobody needs
+        return  # an ack is lost, so a winner looks like a loser: leave the files rather than lose them
     rolled_back = rolled_back_by(entry.id, pipeline.ledger.rollbacks()) is not None
     named = entry.manifest.jobs.values() if entry.manifest is not None else ()
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
     late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
-    late -= superseded_attempts(pipeline.ledger, entry)  # what is left is live by another one
+    late -= superseded_attempts(pipeline.ledger, entry)  # the remaining files are live through another ack
     for name, sinking in pipeline.graph.tables.items():
         if pipeline.graph.job_of(name) in without:
             continue
@@ -303,7 +312,7 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
 
 
 def _clear_channels(pipeline: PipelineContext, entry: Entry) -> None:
-    """What went from job to job. It is decided what came of it, so nobody takes it any more."""
+    """Remove the rows sent from job to job. The outcome is decided, so no job reads them any more."""
     streams = {stream for acked in entry.acks.values() for stream in acked.ack.channels}
     for stream in sorted(streams | set(pipeline.graph.channels)):
         channel, context = Channel(stream), pipeline.context(channel_name(stream))
@@ -312,44 +321,54 @@ def _clear_channels(pipeline: PipelineContext, entry: Entry) -> None:
 
 
 def _clear_states(pipeline: PipelineContext, entry: Entry, remaining: _Remaining) -> None:
-    """State files that the entry names and none that remains does: compaction has replaced them since."""
+    """Remove state files that the entry names and no remaining one does: compaction has replaced them since."""
     ledger = pipeline.ledger
     for name, payload in states_named(entry).items() if entry.completed else ():
         sinking = pipeline.graph.tables.get(name)
         if sinking is not None and isinstance(sinking.sink, StateSink):
-            states = (states_named(each).get(name) for each in _with_states(ledger, remaining.entries(but=entry.id)))
-            kept = (ledger.unpack(state) for state in states if state is not None)
-            sinking.sink.retire_files(ledger.unpack(payload), kept, pipeline.context(name))
+            others = _entries_with_states(ledger, remaining.entries(but=entry.id))
+            states = (states_named(remaining_entry).get(name) for remaining_entry in others)
+            needed = (ledger.unpack(state) for state in states if state is not None)
+            sinking.sink.retire_files(ledger.unpack(payload), needed, pipeline.context(name))
 
 
-def _with_states(ledger: Ledger, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Those that still need what they name. An aborted one does not, nor does the last one of a pipeline that was
-    cancelled for good."""
+def _entries_with_states(ledger: Ledger, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Return the entries that still need their states. An aborted one does not, nor does the last one of a pipeline
+    that was cancelled for good."""
     discarded = ledger.discarded()
-    return (each for each in entries if not each.aborted and (discarded is None or discarded.id != each.id))
+    return (entry for entry in entries if not entry.aborted and (discarded is None or discarded.id != entry.id))
 
 
 def _clear_quarantines(pipeline: PipelineContext, entry: Entry, remaining: _Remaining) -> None:
-    """Files of quarantines that the next completed entry has written anew, because it marked rows: as with states,
-    those that no version has that one can go back to, nor the table now."""
-    completed = (each for each in remaining.entries(but=entry.id) if each.id > entry.id and each.completed)
-    above = next(completed, None) if entry.completed else None
+    """Remove quarantine files that the next completed entry has rewritten, because it marked rows.
+
+    As with states, only files go that are in no version that can be rolled back to, nor in the table now.
+    """
+    above = None
+    if entry.completed:
+        later = (found for found in remaining.entries(but=entry.id) if found.id > entry.id)
+        above = next((found for found in later if found.completed), None)
     for name, sinking in pipeline.graph.tables.items():
         sink = sinking.sink
         if above is None or not isinstance(sink, QuarantineSink):
             continue
         staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
-        follows = above.plan.base == entry.id and above.restart is None  # else others between may have marked, too
+        follows = (
+            above.plan.base == entry.id and above.restart is None
+        )  # otherwise entries in between may have marked rows, too
         if not follows or any(sink.replaces(pipeline.ledger.unpack(payload)) for payload in staged):
-            # Nobody goes back to an aborted one; what it rests on is completed, and asked for by its own number.
-            kept = [each.id for each in remaining.entries(but=entry.id) if not each.aborted]
-            sink.retire_replaced(entry.id, kept, pipeline.context(name))
+            # Nobody rolls back to an aborted entry; its base is completed, and in the list by its own number.
+            remaining_ids = [found.id for found in remaining.entries(but=entry.id) if not found.aborted]
+            sink.retire_replaced(entry.id, remaining_ids, pipeline.context(name))
 
 
-def _unneeded(blobs: set[Blob], kept: Iterator[set[Blob]]) -> set[Blob]:
-    """Those of the side files that none of these entries names, aborted ones included: one behind them may go on from
-    before them, and whatever they name is asked for again when they go themselves."""
-    for named in kept if blobs else ():
+def _unneeded(blobs: set[Blob], named_sets: Iterator[set[Blob]]) -> set[Blob]:
+    """Return the side files that no remaining entry names, aborted ones included.
+
+    An entry after an aborted one may continue from before it, and the files that an aborted one names are checked again
+    when it is removed itself.
+    """
+    for named in named_sets if blobs else ():
         blobs -= named
         if not blobs:
             break

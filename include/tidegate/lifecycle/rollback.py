@@ -1,14 +1,14 @@
 """Go back to a checkpoint: positions, state, every table, as one entry of the log (docs/protocol.md, R2 to R4).
 
-    examine    what it would do, and every reason why it cannot; nothing is touched
-    end        whatever is still open is aborted, until nothing is
-    pin        the target is pinned; then it is looked whether retention was faster
-    entry      created behind all others, so that whoever made it has seen them, all decided
+    examine    find its effects, and every reason against it; nothing is touched
+    abort      abort open entries until none is left
+    pin        pin the target; then check whether retention was faster
+    entry      created after all others, so that its creator has seen them, all decided
     decide     THE commit point; before it nothing has changed
     publish    by anyone, any number of times, like any other entry (checkpoint/publishing/publish.py)
 
-It goes back by the tables' own history: the version that the target's commit made. What is given to the log is the
-target's content: positions, acks and states; so the next checkpoint goes on from there, under a new id.
+Tables return to a version of their own history: the one that the target's commit made. The entry holds the target's
+content: positions, acks and states; so the next checkpoint continues from there, under a new id.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class RolledBack:
     id: int
     proposal: Proposal
     report: publish.Report | None
-    """None: publishing it failed in a way that needs a person; `error` says how. It is decided all the same."""
+    """None: publishing failed in a way that needs a person, as `error` says. The rollback is decided nevertheless."""
     error: TidegateError | None = None
     ended: tuple[int, ...] = ()
-    """Checkpoints that were open, and that it has aborted."""
+    """The open checkpoints that it aborted."""
 
 
 def roll_back(
@@ -69,21 +69,24 @@ def roll_back(
     suspend: str = "",
     shown: Collection[int] | None = None,
 ) -> RolledBack:
-    """Do it. choices: what is to be done to tables that others have written to. suspend: why the pipeline is to be
-    suspended behind it, so that nothing is read again before somebody has looked. shown: the checkpoints that a person
-    has agreed to lose; by default, those that are found first.
+    """Roll back to checkpoint `to`.
 
-    Rejected: it cannot be done, for every reason that is told; nothing has changed, but that what was open may be
-    aborted. Otherwise it is decided, and published as far as the tables answer.
+    choices: how to treat tables to which others have written. suspend: a reason to suspend the pipeline afterwards, so
+    that nothing is read again before somebody has looked. shown: the checkpoints that a person has agreed to lose; by
+    default, those that are found first.
+
+    Raise Rejected, with every reason, if it is impossible. Then nothing has changed, except that open checkpoints may
+    be aborted. Otherwise the rollback is decided, and published as far as the tables answer.
     """
     check_run(run)
     ledger, reach = pipeline.ledger, to
-    ended: list[int] = []
+    aborted: list[int] = []
     while True:
         view = ledger.view(run, reach)
         control.refuse_for_good(ledger, view)
-        if (done := _done_before(ledger, view, run, to)) is not None:
-            return _published(pipeline, done, examine(pipeline, to, choices, view))
+        previous = _decided_before(ledger, view, run, to)
+        if previous is not None:
+            return _published(pipeline, previous, examine(pipeline, to, choices, view))
         proposal = _possible(pipeline, to, choices, view)
         shown = {*proposal.undone, *proposal.open} if shown is None else shown
         _refuse_more(pipeline, shown, proposal)
@@ -91,23 +94,23 @@ def roll_back(
         if isinstance(answer, protocol.Abort):
             decided = ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail)).record
             if decided.outcome == "aborted" and answer.reason == protocol.ROLLED_BACK:
-                ended.append(answer.id)
+                aborted.append(answer.id)
             continue
         restart = _restart(pipeline, view, proposal, by, reason, suspend)
         plan = _plan(answer, proposal, restart, run, pipeline.limits.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, restart)
-        if not ledger.is_kept(to):  # own mark first, then the other's: retention does it the other way round
+        if not ledger.is_kept(to):  # pin first, then check for the tombstone: retention does it the other way round
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
         control.settle_below(ledger, view, 0)
         if ledger.create_entry(plan).mine and pipeline.counts(plan):
-            return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(ended)))
+            return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
         _unpin(ledger, pin)
 
 
-def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
-    """The rollback that this run has decided already, and whose answer was lost. What came behind it is not undone."""
+def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
+    """Return the rollback that this run has decided already, if its answer was lost. Later entries are not undone."""
     id = protocol.own_entry(view, run)
     entry = view.get(id) or ledger.entry(id) if id is not None else None
     if id is None or (entry is not None and entry.open):
@@ -115,8 +118,8 @@ def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
     if entry is None or entry.plan.run != run:
         raise Rejected(
             f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is decided and retired since",
-            expected="a run whose rollback can still be told",
-            help="look at where the pipeline is; if it is to go back all the same, give that a run of its own",
+            expected="a run whose rollback is still in the log",
+            help="check where the pipeline is; to roll back nevertheless, use a run of its own",
             reason="RETIRED",
         )
     if entry.restart is None or entry.restart.target != to:
@@ -130,7 +133,8 @@ def _done_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
 
 
 def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View) -> Proposal:
-    """A proposal without problems. What tables still lack of the target is published first."""
+    """Return a proposal without problems, or raise Rejected. Parts of the target that tables lack are published
+    first."""
     proposal = examine(pipeline, to, choices, view)
     if proposal.lacking and not proposal.problems:
         with contextlib.suppress(TidegateError):
@@ -155,11 +159,11 @@ def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], vi
 
 
 def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Proposal) -> None:
-    """Whoever agreed to lose some checkpoints, and then slept, has not agreed to lose those that came meanwhile."""
-    more = sorted(set(proposal.undone) - set(shown))
-    if more:
+    """Raise Rejected if checkpoints were completed since a person agreed to lose those shown."""
+    newer = sorted(set(proposal.undone) - set(shown))
+    if newer:
         raise Rejected(
-            f"checkpoint {', '.join(map(str, more))} of pipeline {pipeline.graph.name!r} was completed meanwhile",
+            f"checkpoint {', '.join(map(str, newer))} of pipeline {pipeline.graph.name!r} was completed meanwhile",
             expected="no more to be undone than what was shown",
             help="look again, and roll back again; `tidegate suspend` keeps new ones from being planned",
             reason="CHANGED_MEANWHILE",
@@ -167,7 +171,7 @@ def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Pr
 
 
 def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> RolledBack:
-    """The entry exists: nothing that is below it can change any more. Now it counts, or somebody has ended it."""
+    """Decide the rollback. Its entry exists, so nothing below it can change any more; somebody may have aborted it."""
     ledger, to = pipeline.ledger, proposal.target.id
     ledger.index_run(plan)
     ledger.settle_decision(to)
@@ -198,11 +202,11 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    held = control.suspended(view, pipeline.limits.tolerable_failed_checkpoints)
+    current = control.suspended(view, pipeline.limits.tolerable_failed_checkpoints)
     suspended = None
-    if held is not None and held.action != "drain":  # that is no act of anybody: it is told by where it goes back to
-        whom = held.by or f"the failure of checkpoint {', '.join(map(str, held.failed))}"
-        suspended = Control(action=held.action, by=whom, reason=held.why)
+    if current is not None and current.action != "drain":  # a drain is no act: the target shows whether it holds
+        author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
+        suspended = Control(action=current.action, by=author, reason=current.why)
     elif suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Restart(
@@ -211,14 +215,14 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
         by=by,
         reason=reason,
         left=sorted(change.table for change in proposal.changes if change.how == "leave"),
-        tables={change.table: done for change in proposal.changes if (done := change.restored) is not None},
+        tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
         suspended=suspended,
     )
 
 
 def _plan(answer: protocol.CreateEntry, proposal: Proposal, restart: Restart, run: str, timeout_s: float) -> Plan:
-    """An entry that reads nothing and has no jobs: its content is that of the target."""
-    then = proposal.target.plan
+    """Return the plan of an entry that reads nothing and has no jobs: its content is that of the target."""
+    target_plan = proposal.target.plan
     return Plan(
         **stamp(seams.new_id()),
         id=answer.id,
@@ -227,45 +231,45 @@ def _plan(answer: protocol.CreateEntry, proposal: Proposal, restart: Restart, ru
         generation=answer.generation,
         base=answer.base,
         restart=restart,
-        drain=then.drain,
-        reach=then.reach,
-        sources=standing_ranges(then, {}),
+        drain=target_plan.drain,
+        reach=target_plan.reach,
+        sources=standing_ranges(target_plan, {}),
         triggers=[],
         acks=[],
-        commits=list(then.commits),
-        hooks=then.hooks,
+        commits=list(target_plan.commits),
+        hooks=target_plan.hooks,
         timeout_s=timeout_s,
-        config=then.config,
-        config_fingerprint=fingerprint(then.config),
-        code_fingerprint=then.code_fingerprint,
+        config=target_plan.config,
+        config_fingerprint=fingerprint(target_plan.config),
+        code_fingerprint=target_plan.code_fingerprint,
     )
 
 
 def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
-    """The target's positions and acks; and for each table what puts it back."""
-    then, now = proposal.target.manifest, proposal.base.manifest
-    assert then is not None
-    assert now is not None
+    """Return the manifest: the target's positions and acks, and for each table what restores it."""
+    target_manifest, base_manifest = proposal.target.manifest, proposal.base.manifest
+    assert target_manifest is not None
+    assert base_manifest is not None
     assert plan.restart is not None
     states = {change.table: change.state for change in proposal.changes}
     tables = {}
-    for name in now.tables:
+    for name in base_manifest.tables:
         restore, state = plan.restart.tables.get(name), states.get(name)
-        after = protocol.after_publish([now], name) if restore is None else None
+        after = protocol.after_publish([base_manifest], name) if restore is None else None
         if name in plan.restart.left:
             after = next(change.held for change in proposal.changes if change.table == name)
-        held = [state] if restore is not None and state is not None else []
-        tables[name] = TablePart(after=after, committables=held, restore=restore)
+        committables = [state] if restore is not None and state is not None else []
+        tables[name] = TablePart(after=after, committables=committables, restore=restore)
     decision = proposal.base.decision
     return Manifest(
         **stamp(seams.new_id()),
         id=plan.id,
         base=plan.base,
         base_manifest=decision.manifest if decision is not None else None,
-        positions=then.positions,
-        jobs=then.jobs,
+        positions=target_manifest.positions,
+        jobs=target_manifest.jobs,
         tables=tables,
-        in_flight=then.in_flight,
+        in_flight=target_manifest.in_flight,
     )
 
 
@@ -274,7 +278,7 @@ def _aborted(id: int, reason: str, detail: str) -> Decision:
 
 
 def _pin(ledger: Ledger, plan: Plan, restart: Restart) -> Pin:
-    """The target cannot be retired until the rollback is, or is seen to have come to nothing."""
+    """Pin the target: it cannot be retired before the rollback is, or is found to have failed."""
     pin = Pin(
         attempt=plan.attempt,
         created=plan.created,
@@ -290,6 +294,6 @@ def _pin(ledger: Ledger, plan: Plan, restart: Restart) -> Pin:
 
 
 def _unpin(ledger: Ledger, pin: Pin) -> None:
-    """For a rollback that is no entry. If it fails, the next clean-up finds that it is of no use."""
+    """Remove the pin of a rollback that has no entry. If that fails, the next clean-up finds that it is of no use."""
     with contextlib.suppress(TidegateError):
         ledger.delete_pin(pin.owner)

@@ -1,4 +1,4 @@
-"""What a rollback would do, and every reason why it cannot: looked at before anything is touched."""
+"""Examine a rollback before anything is touched: its effects, and every reason against it."""
 
 from __future__ import annotations
 
@@ -27,62 +27,63 @@ __all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unread
 
 How = Literal["restore", "discard", "retract", "keep", "leave"]
 CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
-"""What a person may choose for a table that others have written to; "leave": for one that is beyond help."""
+"""The choices for a table to which others have written; "leave": for one that is beyond help."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one table."""
+    """The effect on one table."""
 
     table: str
     how: How | None
-    """None: nothing has been put there since."""
+    """None: nothing was published there since."""
     way: WayBack = field(default_factory=WayBack)
     state: Payload | None = None
-    """Of a keyed state: what it holds then."""
+    """For a keyed state: its content as of the target."""
     written_through: bool = False
-    """At least once: its rows stay as they are, those that are read again are there twice."""
+    """At least once: its rows stay, so rows that are read again exist twice."""
     held: int | None = None
-    """Of a table that is let go of: the last checkpoint that it holds, as far as anybody can tell."""
+    """For a table that is let go of: the last checkpoint that it holds, as far as known."""
 
     @property
     def restored(self) -> Restored | None:
-        """For the records."""
+        """The form in the records."""
         return Restored(how=self.how, to=self.way.to) if self.how is not None and self.how != "leave" else None
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a rollback would do."""
+    """The effects of a rollback, and the reasons against it."""
 
     target: Entry
     base: Entry
-    """The last completed entry, from which it goes back."""
+    """The last completed entry, from which it rolls back."""
     undone: tuple[int, ...]
-    """Completed checkpoints that no longer count then."""
+    """Completed checkpoints that would no longer count."""
     open: tuple[int, ...]
-    """Open ones, which are aborted."""
+    """Open checkpoints, which would be aborted."""
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
-    """Why it cannot be done. With none of them it can."""
+    """The reasons against it. Without any, it is possible."""
     lacking: tuple[str, ...]
-    """Tables that must be given the target first, or what came behind it."""
+    """Tables to which the target, or a later entry, must be published first."""
 
 
 def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
-    """What a rollback to checkpoint `to` would do. Every record, version, hash and file that it needs is looked at."""
+    """Return the effects of a rollback to checkpoint `to`. Checks every record, version, hash and file that it
+    needs."""
     view = view or pipeline.ledger.view(reach=to)
     target, base = _target(pipeline, to, view)
     _refuse_unknown_choices(pipeline, base, choices)
     try:
-        found = _examined(pipeline, view, target, base, choices)
+        proposal = _examined(pipeline, view, target, base, choices)
     except Corrupt:
         if pipeline.ledger.is_kept(to):
             raise
-        raise claimed(pipeline, to) from None  # retention took it away while it was looked at
-    if found.problems and not pipeline.ledger.is_kept(to):
+        raise claimed(pipeline, to) from None  # retention removed it meanwhile
+    if proposal.problems and not pipeline.ledger.is_kept(to):
         raise claimed(pipeline, to)
-    return found
+    return proposal
 
 
 def _examined(
@@ -120,7 +121,7 @@ def _examined(
 
 
 def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entry]:
-    """The checkpoint to go back to, and the last completed one; or why that cannot be."""
+    """Return the target and the last completed checkpoint. Raise Invalid or Rejected if it is no possible target."""
     ledger, name = pipeline.ledger, pipeline.graph.name
     if pipeline.graph.by_interval:
         raise Invalid(
@@ -131,10 +132,11 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
         )
     last, target = view.last_completed, pipeline.real_entry(to)
     if target is None or not target.completed or last is None:
-        what = "is not there (retired, or never made)" if target is None else "was not completed"
-        there = [id for id in ledger.ids() if (d := ledger.decision(id)) is not None and d.outcome == "completed"]
-        expected = f"a completed one that is retained: {', '.join(map(str, there)) or 'there is none'}"
-        raise no_such_checkpoint(name, to, problem=what, expected=expected)
+        problem = "is not there (retired, or never made)" if target is None else "was not completed"
+        decisions = ((id, ledger.decision(id)) for id in ledger.ids())
+        completed = [id for id, decision in decisions if decision is not None and decision.outcome == "completed"]
+        expected = f"a completed one that is retained: {', '.join(map(str, completed)) or 'there is none'}"
+        raise no_such_checkpoint(name, to, problem=problem, expected=expected)
     never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
     if not ledger.is_kept(to):
         raise claimed(pipeline, to)
@@ -149,7 +151,7 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
 
 
 def claimed(pipeline: PipelineContext, to: int) -> Rejected:
-    """Why a checkpoint that retention has claimed is no target."""
+    """Return the error for a target that retention has claimed."""
     return Rejected(
         f"checkpoint {to} of pipeline {pipeline.graph.name!r} is claimed by retention",
         expected="a checkpoint that is retained",
@@ -159,7 +161,7 @@ def claimed(pipeline: PipelineContext, to: int) -> Rejected:
 
 
 def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
-    """What of the target's own records and side files is not as it was written."""
+    """Yield the problems of the target's own records and side files: missing or changed ones."""
     assert target.manifest is not None
     blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}
     for job, handle in target.manifest.jobs.items():
@@ -170,7 +172,7 @@ def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
             continue
         blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
     blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
-    for blob in sorted(blobs, key=lambda each: each.path):
+    for blob in sorted(blobs, key=lambda blob: blob.path):
         try:
             ledger.get_blob(blob)
         except Corrupt as error:
@@ -178,24 +180,25 @@ def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
 
 
 def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
-    """What jobs had yet to take as of a checkpoint, by stream."""
+    """Return the input in flight as of a checkpoint, by stream."""
     assert target.manifest is not None
-    left = (each for waiting in target.manifest.in_flight.values() for each in waiting)
-    return ((stream, payload) for each in left for stream, payload in each.channels.items())
+    unread = (part for parts in target.manifest.in_flight.values() for part in parts)
+    return ((stream, payload) for part in unread for stream, payload in part.channels.items())
 
 
 def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
-    """Files of channels that would be read again, and are gone."""
+    """Yield the channels of which files that would be read again are gone."""
     from tidegate.sinks.channel import Channel, Sent, channel_name
 
     for stream, payload in _waiting(target):
         sent = msgspec.convert(pipeline.ledger.unpack(payload), Sent)
-        if gone := Channel(stream).gone(sent, pipeline.context(channel_name(stream))):
-            yield f"channel {stream!r}: {len(gone)} files that were in flight are gone, first {gone[0]!r}"
+        missing = Channel(stream).gone(sent, pipeline.context(channel_name(stream)))
+        if missing:
+            yield f"channel {stream!r}: {len(missing)} files that were in flight are gone, first {missing[0]!r}"
 
 
 def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
-    """All entries above the target."""
+    """Yield all entries above the target."""
     for id in range(target + 1, view.last_id + 1):
         entry = view.get(id) or ledger.entry(id)
         if entry is not None:
@@ -208,10 +211,10 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 def _changes(
     pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
 ) -> Iterator[Change]:
-    """What happens to each table that the pipeline has."""
+    """Yield the effect on each table of the pipeline."""
     assert target.manifest is not None
     assert base.manifest is not None
-    told = pipeline.ledger.published(target.id)
+    published = pipeline.ledger.published(target.id)
     states = _states(pipeline.ledger, target)
     for name in base.manifest.tables:
         sinking = pipeline.graph.tables.get(name)
@@ -219,16 +222,16 @@ def _changes(
             yield Change(name, "leave", held=_held(pipeline, view, name))
             continue
         if sinking is None:
-            continue  # nothing was put there since, or it is a problem
+            continue  # nothing was published there since, or it is a problem
         if name in (target.plan.through or ()):
             yield _stays(pipeline, name, sinking.sink)
             continue
         to = protocol.after_publish([target.manifest], name)
-        known: PublishedTable | None = told.tables.get(name) if told is not None else None
+        target_table: PublishedTable | None = published.tables.get(name) if published is not None else None
         state = states.get(name)
-        held: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
+        state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
         try:
-            way = sinking.sink.way_back(to, known, held, pipeline.context(name))
+            way = sinking.sink.way_back(to, target_table, state_record, pipeline.context(name))
         except Unavailable:
             raise
         except TidegateError as error:
@@ -238,20 +241,21 @@ def _changes(
 
 
 def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
-    """The last checkpoint that a table holds: it says so itself, or the log told when it was published."""
+    """Return the last checkpoint that a table holds, by the table itself, or else by the log."""
     sinking = pipeline.graph.tables.get(name)
     if sinking is not None:
         with contextlib.suppress(TidegateError):
             return sinking.sink.head(pipeline.context(name)).last
     for entry in reversed(view.entries):
-        told = pipeline.ledger.published(entry.id) if entry.completed else None
-        if told is not None and name in told.tables and entry.manifest is not None:
+        published = pipeline.ledger.published(entry.id) if entry.completed else None
+        if published is not None and name in published.tables and entry.manifest is not None:
             return protocol.after_publish([entry.manifest], name)
     return None
 
 
 def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> Change:
-    """A table to which jobs had written themselves: which of its rows were there by then is no checkpoint's to tell."""
+    """Return the change of a table to which jobs write directly: no checkpoint knows which of its rows existed by
+    then."""
     through = replace(pipeline.context(name), through=True)
     version = sink.head(through).version
     return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
@@ -264,7 +268,7 @@ def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
 
 
 def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
-    """Where somebody has to choose, or has chosen what cannot be."""
+    """Yield the choices that a person still has to make, or that are impossible."""
     if change.written_through and choices.get(change.table, "keep") != "keep":
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
         return
@@ -272,30 +276,30 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
         yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.no_retract}"
     if change.how != "restore" or not change.way.foreign:
         return
-    found = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
+    commits = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
     retract = "" if change.way.no_retract else " --retract (put back this pipeline's rows only),"
     yield (
-        f"table {change.table!r}: others have committed since: {found}. Choose --discard (their commits are lost),"
+        f"table {change.table!r}: others have committed since: {commits}. Choose --discard (their commits are lost),"
         f"{retract} or --keep (its rows stay, and what is read again is added to them)"
     )
 
 
 def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Mapping[str, How]) -> Iterator[str]:
-    """Tables that have got something since, and that the code no longer has."""
+    """Yield the tables that were published to since, and that the code no longer has."""
     assert base.manifest is not None
     for name in base.manifest.tables:
         if choices.get(name) == "leave":
             continue
         if name not in pipeline.graph.tables and _owed_since(pipeline, target, base, name):
             state = name.startswith(STATE)
-            what = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
-            yield f"{what} is not in the code any more, but has been published since: put it back first" + (
+            subject = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
+            yield f"{subject} is not in the code any more, but has been published since: put it back first" + (
                 "" if state else f", or choose --leave {name} (its rows stay as they are)"
             )
 
 
 def _owed_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
-    """Whether an entry behind the target makes a commit on the table."""
+    """Return whether an entry after the target makes a commit on the table."""
     assert base.manifest is not None
     last = protocol.after_publish([base.manifest], table)
     return last is not None and last > target.id

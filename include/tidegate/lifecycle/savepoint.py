@@ -1,7 +1,7 @@
-"""Savepoints: checkpoints that somebody has given a name. A pin spares one from retention until it is disposed of.
+"""Savepoints: checkpoints with a name. A pin spares one from retention until it is disposed of.
 
-A savepoint is a reference: it holds nothing itself. What it names (records, side files, files of states) is spared;
-tables keep their older versions until somebody else's VACUUM takes files of them, which `verify` notices.
+A savepoint is only a reference. Retention spares the files that it names (records, side files, states). Tables keep
+their older versions until somebody's VACUUM removes files of them, which `verify` notices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Savepoint:
     name: str
     pin: Pin
     there: bool = True
-    """False: its checkpoint is retired, or gone. Whoever named it died before noticing; or somebody has deleted it."""
+    """False: its checkpoint is retired or gone. Its creator died before noticing, or somebody has deleted it."""
 
     @property
     def entry(self) -> int:
@@ -40,11 +40,11 @@ class Savepoint:
 
 
 def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -> Savepoint:
-    """Give checkpoint `id` (by default the last one that is on all tables) a name. The same again: nothing happens."""
+    """Give checkpoint `id` (default: the last published one) a name. Repeating it does nothing."""
     decision = nameable(ledger, name, id)
     id = decision.id
     assert decision.manifest is not None
-    wanted = Pin(
+    pin = Pin(
         **stamp(seams.new_id()),
         owner=f"{_OWNER}{name}",
         kind="savepoint",
@@ -53,23 +53,23 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
         by=by,
         note=note,
     )
-    made = ledger.create_pin(wanted)
-    if made.record.entry != id:
-        raise _taken(ledger, name, made.record.entry)
-    if not ledger.is_kept(id):  # own mark first, then the other's: retention does it the other way round
-        if made.mine:
-            ledger.delete_pin(wanted.owner)
+    created = ledger.create_pin(pin)
+    if created.record.entry != id:
+        raise _taken(ledger, name, created.record.entry)
+    if not ledger.is_kept(id):  # pin first, then check for the tombstone: retention does it the other way round
+        if created.mine:
+            ledger.delete_pin(pin.owner)
         raise Rejected(
             f"checkpoint {id} of pipeline {ledger.pipeline!r} is claimed by retention",
             expected="a checkpoint that is retained",
             help="choose a newer one; num_retained says how many are kept",
             reason="RETIRED",
         )
-    return Savepoint(name, made.record)
+    return Savepoint(name, created.record)
 
 
 def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
-    """The checkpoint that is to have a name, by default the last one that is on all tables."""
+    """Return the decision of the checkpoint to be named (default: the last published one), or raise Rejected."""
     _check(name)
     id = id if id is not None else _last(ledger)
     decision = ledger.decision(id)
@@ -80,17 +80,17 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
 
 
 def behind(ledger: Ledger, id: int) -> list[str]:
-    """The jobs that had yet to take rows in a checkpoint. What is in flight is never copied."""
+    """Return the jobs that had input in flight in a checkpoint. Rows in flight are never copied."""
     entry = ledger.entry(id)
     return sorted(entry.manifest.in_flight) if entry is not None and entry.manifest is not None else []
 
 
 def check_free(ledger: Ledger, name: str, id: int | None) -> None:
-    """Refuse a name that another checkpoint than `id` has, before anything is done for it."""
+    """Raise Rejected if another checkpoint than `id` has the name, before any work is done for it."""
     _check(name)
-    taken = next((each for each in savepoints(ledger) if each.name == name), None)
-    if taken is not None and taken.entry != id:
-        raise _taken(ledger, name, taken.entry)
+    existing = next((savepoint for savepoint in savepoints(ledger) if savepoint.name == name), None)
+    if existing is not None and existing.entry != id:
+        raise _taken(ledger, name, existing.entry)
 
 
 def _check(name: str) -> None:
@@ -113,30 +113,30 @@ def _taken(ledger: Ledger, name: str, entry: int) -> Rejected:
 
 
 def savepoints(ledger: Ledger) -> list[Savepoint]:
-    """All of them, the newest checkpoint first."""
+    """Return all savepoints, the newest checkpoint first."""
     pins = [pin for pin in ledger.pins() if pin.kind == "savepoint"]
-    found = [Savepoint(pin.owner.removeprefix(_OWNER), pin, ledger.has_plan(pin.entry)) for pin in pins]
-    return sorted(found, key=lambda each: (-each.entry, each.name))
+    unsorted = [Savepoint(pin.owner.removeprefix(_OWNER), pin, ledger.has_plan(pin.entry)) for pin in pins]
+    return sorted(unsorted, key=lambda savepoint: (-savepoint.entry, savepoint.name))
 
 
 def find(ledger: Ledger, name: str) -> Savepoint:
-    """The savepoint of this name; Invalid says which there are."""
-    known = {each.name: each for each in savepoints(ledger)}
-    if name not in known:
+    """Return the savepoint with this name. Raise Invalid, with a list of the existing ones, if there is none."""
+    by_name = {savepoint.name: savepoint for savepoint in savepoints(ledger)}
+    if name not in by_name:
         raise Invalid(
             f"pipeline {ledger.pipeline!r} has no savepoint {name!r}",
-            expected=" or ".join(sorted(known)) or "a savepoint",
+            expected=" or ".join(sorted(by_name)) or "a savepoint",
             help=f"`tidegate savepoint create {ledger.pipeline} {name}` makes one",
             reason="NO_SUCH_SAVEPOINT",
         )
-    return known[name]
+    return by_name[name]
 
 
 def dispose(ledger: Ledger, name: str) -> Savepoint:
-    """Forget the name. The checkpoint goes with the next clean-up, unless it is retained for its own sake."""
-    found = find(ledger, name)
-    ledger.delete_pin(found.pin.owner)
-    return found
+    """Remove the name. The next clean-up removes the checkpoint, unless it is retained anyway."""
+    savepoint = find(ledger, name)
+    ledger.delete_pin(savepoint.pin.owner)
+    return savepoint
 
 
 def _last(ledger: Ledger) -> int:

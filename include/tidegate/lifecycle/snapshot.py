@@ -1,4 +1,4 @@
-"""What a checkpoint holds that another place can go on from: positions, side files, states. For forks and copies."""
+"""The content of a checkpoint from which a fork or a copy can continue: positions, side files, states."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 
 DONE = "savepoint.json"
-"""What a folder has that holds a savepoint (lifecycle/copies.py)."""
+"""The record that marks a folder as a complete copy of a savepoint (lifecycle/copies.py)."""
 
 
 @dataclass(frozen=True)
 class CheckpointSnapshot:
-    """A completed checkpoint, and all that it takes to go on from it."""
+    """A completed checkpoint, with everything needed to continue from it."""
 
     parent: Ledger
     origin: Origin
@@ -50,29 +50,29 @@ class CheckpointSnapshot:
     def blobs(self) -> list[Blob]:
         """The side files of positions and states."""
         ranges = declared_sources(self.entry).values()
-        found = {blob for part in ranges for blob in blobs_within(part.end)}
-        found |= {payload.blob for payload in self.states.values() if payload.blob is not None}
-        return sorted(found, key=lambda each: each.path)
+        blobs = {blob for part in ranges for blob in blobs_within(part.end)}
+        blobs |= {payload.blob for payload in self.states.values() if payload.blob is not None}
+        return sorted(blobs, key=lambda blob: blob.path)
 
     def table(self, name: str) -> StateTable:
-        """A state, as its record says."""
+        """Return the record of a state."""
         return msgspec.convert(self.parent.unpack(self.states[name]), StateTable)
 
     def location(self, name: str) -> Location:
-        """Where the files of a state lie."""
+        """Return the location of a state's files."""
         return state_location(self.parent.home, name, self.options)
 
 
 def state_location(home: str, name: str, options: Mapping[str, str]) -> Location:
-    """Where the files of a state lie, beside a ledger."""
+    """Return the location of a state's files, next to a ledger."""
     return Location(f"{home}/{state_sink(name).folder}", options)
 
 
 def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = "") -> CheckpointSnapshot:
-    """What checkpoint `id` holds; nothing of it has been verified yet."""
-    who = parent.identity()
-    entry = parent.entry(id) if who is not None else None
-    if who is None or entry is None or entry.decision is None or entry.decision.manifest is None:
+    """Return the content of checkpoint `id`, not yet verified."""
+    identity = parent.identity()
+    entry = parent.entry(id) if identity is not None else None
+    if identity is None or entry is None or entry.decision is None or entry.decision.manifest is None:
         raise no_such_checkpoint(parent.pipeline, id, problem="is not there, or not completed")
     if entry.plan.by_interval:
         raise Invalid(
@@ -91,37 +91,43 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
             "without --copy",
             reason="IN_FLIGHT",
         )
-    origin = Origin(pipeline=who.name, uid=who.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note)
+    origin = Origin(
+        pipeline=identity.name, uid=identity.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note
+    )
     with told_if_retired(parent, id):
         acks = tuple(acks_of(parent, entry))
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
-    if (copy := parent.copy(DONE)) is not None:
+    copy = parent.copy(DONE)
+    if copy is not None:
         states |= copy.states
     return CheckpointSnapshot(parent, origin, entry, acks, states, options)
 
 
-def refuse_damage(held: CheckpointSnapshot) -> None:
-    """Every record and file that is to be taken is there, as it was written."""
-    problems = list(unreadable(held.parent, held.entry)) or list(_gone(held))
+def refuse_damage(snapshot: CheckpointSnapshot) -> None:
+    """Raise Corrupt unless every record and file of the snapshot exists, as it was written."""
+    problems = list(unreadable(snapshot.parent, snapshot.entry)) or list(_missing_state_files(snapshot))
     if problems:
-        refuse_retired(held.parent, held.entry.id)
+        refuse_retired(snapshot.parent, snapshot.entry.id)
         raise Corrupt(
-            "\n    ".join([f"checkpoint {held.entry.id} of pipeline {held.origin.pipeline!r} is damaged:", *problems]),
+            "\n    ".join(
+                [f"checkpoint {snapshot.entry.id} of pipeline {snapshot.origin.pipeline!r} is damaged:", *problems]
+            ),
             expected="records and files as of that checkpoint",
             help="put them back from a copy, or take another checkpoint",
             reason="CHECKPOINT_DAMAGED",
         )
 
 
-def _gone(held: CheckpointSnapshot) -> Iterator[str]:
-    for name in held.states:
-        gone = missing_files(held.location(name), [each.file for each in held.table(name).files])
-        if gone:
-            yield f"state {name.removeprefix(STATE)}: {len(gone)} of its files are gone, first {gone[0]!r}"
+def _missing_state_files(snapshot: CheckpointSnapshot) -> Iterator[str]:
+    for name in snapshot.states:
+        missing = missing_files(snapshot.location(name), [state_file.file for state_file in snapshot.table(name).files])
+        if missing:
+            yield f"state {name.removeprefix(STATE)}: {len(missing)} of its files are gone, first {missing[0]!r}"
 
 
 def refuse_retired(parent: Ledger, id: int) -> None:
-    """Own mark first, then the other's: retention does it the other way round."""
+    """Raise Rejected if the checkpoint is retired. Pin it first, then call this: retention does it the other way
+    round."""
     if not parent.is_kept(id):
         raise Rejected(
             f"checkpoint {id} of pipeline {parent.pipeline!r} is claimed by retention",
@@ -133,7 +139,7 @@ def refuse_retired(parent: Ledger, id: int) -> None:
 
 @contextlib.contextmanager
 def told_if_retired(parent: Ledger, id: int) -> Iterator[None]:
-    """What retention takes away while it is looked at is not damaged."""
+    """Raise Rejected instead of Corrupt in the block if retention removed the checkpoint meanwhile."""
     try:
         yield
     except Corrupt:

@@ -1,1 +1,1 @@
-"""What the tasks of a DAG do: trigger, job, complete; and what Airflow is told of how they end."""
+"""The tasks of a DAG: trigger, job, gate and complete, and how Airflow sees their results."""

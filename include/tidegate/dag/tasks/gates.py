@@ -46,10 +46,10 @@ class GateOperator(Step):
         self.gate = gate
         self.job = job
         self._asked: bool | None = None
-        """Whether Airflow has the question; None: this try has just begun."""
+        """True once Airflow has the question. None: this try has just begun."""
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Tell the verdict: green if the checkpoint may go on, red if not."""
+        """Show the verdict: green if the checkpoint may continue, red if not."""
         with self.at_work(context) as task:
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
@@ -196,7 +196,7 @@ def _failed(gate: str, id: int, verdict: Verdict) -> str:
 
 
 def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) -> str:
-    """What a person is shown before they answer: counts, rules, samples, and what follows. Markdown."""
+    """Return the text of the question: counts, rules, samples and consequences, as Markdown."""
     rows = "\n".join(
         f"| {_cell(e.rule)} | {e.severity} | {'' if e.rows is None else f'{e.rows:,}'} | {_cell(e.why)} | {e.policy} |"
         for e in verdict.broken

@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 
 
 class Step(BaseOperator):
-    """What all three have in common: errors in Airflow's terms, waiting without a worker, and an end when told so."""
+    """Base of the operators: maps errors to Airflow's, waits without a worker, and ends on request."""
 
     shallow_copy_attrs = ("pipeline",)
     operator_extra_links = LINKS[:1]
@@ -367,7 +367,7 @@ def _nothing() -> None:
 
 
 def _suspend(task: Task, error: Corrupt) -> None:
-    """What is damaged needs a person. Until then no run makes it worse."""
+    """Suspend the pipeline after damage: it needs a person, and until then no run makes it worse."""
     from tidegate.execution.finish import tell_said
 
     with contextlib.suppress(TidegateError):
@@ -410,7 +410,7 @@ def _late(job: str, plan: Plan, *, ready: bool) -> TidegateError:
 
 
 def _made_before(task: Task, id: int) -> bool:
-    """Whether the run's checkpoint is one of before it was cleared, and `trigger` has made none since."""
+    """Return whether the run's checkpoint is from before it was cleared, and `trigger` has planned none since."""
     if task.states().get(TRIGGER) not in ("skipped", "failed", "upstream_failed"):
         return False
     entry = task.coordinator.ledger.entry(id)

@@ -27,7 +27,7 @@ __all__ = ["SparkSubmit", "submitting"]
 log = logging.getLogger(__name__)
 
 _GRACE_S = 2.0
-"""How long Spark has to leave its cluster. Airflow sends SIGKILL to the task 5 s after SIGTERM."""
+"""The time that Spark has to leave its cluster. Airflow sends SIGKILL to the task 5 s after SIGTERM."""
 _CONNECTION = "tidegate"
 
 

@@ -33,20 +33,20 @@ __all__ = ["NEED_MORE", "Cancelled", "DeadlinePassed", "SparkNeverReady", "Task"
 log = logging.getLogger(__name__)
 
 LET_GO_S = 3.0
-"""How long Spark is given to let go. Airflow sends SIGKILL 5 s after SIGTERM."""
+"""The time that Spark has to cancel. Airflow sends SIGKILL 5 s after SIGTERM."""
 
 NEED_MORE = frozenset({"drain", "rollback"})
-"""What only a request can ask for."""
+"""Actions that need a request, because a parameter is not enough."""
 
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed", "gone"})
 """States of a task that does nothing more."""
 
 LOOK_AGAIN_S = 30.0
-"""How often a job that goes on beyond its checkpoint's timeout looks whether it still may."""
+"""The interval at which a job past its checkpoint's timeout checks whether it may continue."""
 
 END_S = 30.0
-"""How long a task may take to end once it was told to."""
+"""The time that a task has to end once it was told to."""
 
 
 class Cancelled(KeyboardInterrupt):
@@ -77,7 +77,7 @@ def end_anyway(over: threading.Event) -> None:
 
 @dataclass
 class Task:
-    """What a try works with."""
+    """The context of one try of a task."""
 
     coordinator: Coordinator
     settings: Settings
@@ -86,7 +86,7 @@ class Task:
     project: str
     run: str
     earlier: tuple[str, ...] = ()
-    """What the run was called before it was cleared, the last name first."""
+    """The names of the run before it was cleared, the last one first."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
@@ -116,13 +116,13 @@ class Task:
 
     @property
     def backfill(self) -> bool:
-        """Whether somebody asked for exactly this interval, where a schedule only asks for what is new."""
+        """True if somebody requested exactly this interval. A schedule only requests new input."""
         run_type = self.context["dag_run"].run_type
         return bool(getattr(run_type, "value", run_type) == "backfill")
 
     @property
     def reprocess(self) -> bool:
-        """Whether an interval that is done is to be made again: the run was cleared, by hand or by a backfill."""
+        """True if an interval that is done is to be processed again: the run was cleared, by hand or by a backfill."""
         return bool(self.earlier)
 
     def refuse_unknown_conf(self) -> None:
@@ -170,12 +170,12 @@ class Task:
         metrics.emit(self)
 
     def skip(self, why: str) -> AirflowSkipException:
-        """What to raise where there is nothing to do, with word of it for `complete`."""
+        """Return the exception for a task with nothing to do, and record the reason for `complete`."""
         self.failed(why)
         return AirflowSkipException(why)
 
     def pulled(self, task_id: str, key: str) -> Any:
-        """What another task of the run has left, or None."""
+        """Return the XCom of another task of the run, or None."""
         with contextlib.suppress(Exception):
             return self.context["ti"].xcom_pull(task_ids=task_id, key=key)
         return None
@@ -187,8 +187,10 @@ class Task:
         return {name: str(getattr(state, "value", state)) for name, state in found.items()}
 
     def at_work(self, plan: Plan, job: str) -> bool:
-        """Whether somebody may be at work on the job in another run's checkpoint; a hint. Airflow not answering is no
-        reason to believe that nobody is."""
+        """Return whether somebody may be working on the job in another run's checkpoint; a hint.
+
+        If Airflow does not answer, somebody may be.
+        """
         prefix, _, rest = plan.run.partition(":")
         dag_id, _, run_id = rest.partition(":")
         ti = self.context["ti"]
@@ -205,7 +207,7 @@ class Task:
     # -- what the ledger knows -----------------------------------------------------------------------
 
     def last(self) -> int | None:
-        """The run's checkpoint: the one that is alive or done, else the last one that was aborted."""
+        """Return the run's checkpoint: the one that is open or completed, otherwise the last aborted one."""
         from tidegate.protocol import rules as protocol
 
         for run in (self.run, *self.earlier):
@@ -220,8 +222,11 @@ class Task:
         return None
 
     def name(self) -> str:
-        """What the run is called at its trigger. If tasks are cleared while an interval is being made, it goes on with
-        that: under a new name it would wait for itself."""
+        """Return the name of the run at its trigger.
+
+        If tasks are cleared while an interval is in progress, the run keeps the name: under a new one it would wait for
+        itself.
+        """
         last = self.last()
         entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
         return entry.plan.run if entry is not None and entry.open else self.run
@@ -284,6 +289,3 @@ def let_go(cancel: Callable[[], None]) -> None:
     thread = threading.Thread(target=cancel, daemon=True)
     thread.start()
     thread.join(LET_GO_S)
-
-
-"""What only a request can ask for."""
