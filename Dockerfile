@@ -7,7 +7,7 @@ RUN mkdir -p /usr/share/man/man1 \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 
-# The same set-up as on a developer's machine, from what it needs only: a change of code does not install again.
+# The same set-up as on a developer's machine, from only the files that it needs: a code change installs nothing.
 FROM base AS build
 WORKDIR /opt/tidegate
 ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
@@ -35,7 +35,7 @@ ENV PATH=/opt/tidegate/.venv/bin:$PATH \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidegate/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False
-# The code is root's and read-only to the user; records, logs and Airflow's files go to the volume, for the user alone.
+# The code is root's and read-only; records, logs and Airflow's files go to the volume, which only the user can read.
 USER 1000
 VOLUME /var/lib/tidegate
 ENTRYPOINT ["/bin/sh", "-c", "umask 077 && exec \"$@\"", "tidegate"]

@@ -1,15 +1,15 @@
-"""Orders and payments: paid orders once each, revenue by the minute, what each customer has spent.
+"""Orders and payments: each paid order once, revenue per minute, spending per customer.
 
     landing/orders/*.json ──▶ checked ──▶ clean ──▶ once ──┐
                                  │                         ├─▶ paid ──▶ revenue ──▶ tables/revenue  per minute, country
     landing/payments/*.json ─────│─────────────────────────┘     └────▶ totals ───▶ tables/totals   per customer
                                  │
-                                 └──▶ quarantine: orders that break include/expectations/orders.yaml, and why
+                                 └──▶ quarantine: orders that break include/expectations/orders.yaml, with the reason
 
-`revenue` has a minute when it is complete, so two and a half minutes after its end; `totals` are always current.
+`revenue` gets a minute when it is complete, two and a half minutes after its end; `totals` are always current.
 
-Run it with `make run`. Every checkpoint takes some files through to all of it, or through to nothing: what the
-operators remember, too. `tidegate state orders` shows that.
+Run it with `make run`. A checkpoint applies its files to all tables and to all operators' state, or to none of them.
+`tidegate state orders` shows the state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ orders = pipeline.source(
     Files(
         "landing/orders/*.json",
         schema="order_id long, customer_id long, country string, amount decimal(12,2), at timestamp",
-        on_corrupt="keep",  # a line that is no JSON is set aside like any other bad row, with its text
+        on_corrupt="keep",  # a line that is not JSON goes to quarantine like any other bad row, with its text
         max_files=20,  # per checkpoint
     ),
     event_time="at",

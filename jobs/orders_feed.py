@@ -1,11 +1,11 @@
-"""Puts files of orders and payments into landing/, for `jobs/orders.py` to read: the same ones on every machine.
+"""Writes files of orders and payments into landing/, for `jobs/orders.py` to read: the same files on every machine.
 
-    python -m jobs.orders_feed --live 12                   the last 12, then each when its time is over
-    python -m jobs.orders_feed --files 10 --rows 1000      the next 10, whatever time it is
+    python -m jobs.orders_feed --live 12                   the last 12, then each new one when its time is over
+    python -m jobs.orders_feed --files 10 --rows 1000      the next 10, regardless of the clock
     python -m jobs.orders_feed --files 4 --every 30        four now, then one more each 30 s
 
-What file *k* holds depends on *k* and the number of rows alone, so whoever knows the files knows what must be in the
-tables. A file is 30 seconds of orders, or of payments; the first one's begin with 2026. One order in 20 comes a file or
+The content of file *k* depends only on *k* and the number of rows, so the files determine what must be in the tables.
+A file holds 30 seconds of orders, or of payments; the first starts with the year 2026. One order in 20 comes a file or
 two late; one in 30 comes twice; one in 40 is bad, in one of four ways. Nine orders in ten are paid, within 40 seconds;
 one payment in 20 comes a file late.
 """
@@ -28,17 +28,17 @@ COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
 METHODS = ("card", "transfer", "cash")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FILE = timedelta(seconds=30)
-"""How much time the orders in a file take."""
+"""The time that the orders in one file span."""
 
 
 def feed(data: Path, files: int, rows: int) -> list[Path]:
-    """Write the next `files` files of `rows` orders, and of payments, below `data`; answers with their paths."""
+    """Write the next `files` files of `rows` orders, and of payments, below `data`; return their paths."""
     first = last_file(data) + 1
     return [path for number in range(first, first + files) for path in write_both(data, number, rows)]
 
 
 def feed_live(data: Path, files: int, rows: int) -> list[Path]:
-    """Write each file whose time is over and which is not there, but no more than the last `files` of them."""
+    """Write each missing file whose time is over, but at most the last `files` of them."""
     now = (seams.now() - START) // FILE
     return [
         path
@@ -48,31 +48,32 @@ def feed_live(data: Path, files: int, rows: int) -> list[Path]:
 
 
 def last_file(data: Path) -> int:
-    """The number of the last file that has been written; 0 if there is none."""
-    found = (re.fullmatch(r"payments-(\d+)\.json", path.name) for path in (data / "landing/payments").glob("*"))
-    return max((int(match[1]) for match in found if match), default=0)
+    """Return the number of the last file that has been written; 0 if there is none."""
+    names = (path.name for path in (data / "landing/payments").glob("*"))
+    matches = (re.fullmatch(r"payments-(\d+)\.json", name) for name in names)
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def write_both(data: Path, number: int, rows: int) -> list[Path]:
     """Write the file of orders and the one of payments with this number."""
     written = []
-    for name, made in (("orders", lines(number, rows)), ("payments", payments(number, rows))):
+    for name, content in (("orders", lines(number, rows)), ("payments", payments(number, rows))):
         folder = data / "landing" / name
         folder.mkdir(parents=True, exist_ok=True)
-        written.append(write(folder / f"{name}-{number:06d}.json", made))
+        written.append(write(folder / f"{name}-{number:06d}.json", content))
     return written
 
 
 def write(path: Path, content: Iterable[str]) -> Path:
-    """A file, whole or not at all: readers ignore names that end in .tmp."""
-    aside = path.with_suffix(".json.tmp")
-    aside.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
-    aside.rename(path)
+    """Write a file, whole or not at all: readers ignore names that end in .tmp."""
+    temporary = path.with_suffix(".json.tmp")
+    temporary.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+    temporary.rename(path)
     return path
 
 
 def lines(number: int, rows: int) -> Iterator[str]:
-    """The lines of orders' file `number`: its own orders, and those of the two files before it that come late."""
+    """Yield the lines of orders file `number`: its own orders, and late ones of the two files before it."""
     for order_id in range(max(number - 3, 0) * rows, number * rows):
         if order_id // rows + 1 + delay(order_id) != number:
             continue
@@ -83,7 +84,7 @@ def lines(number: int, rows: int) -> Iterator[str]:
 
 
 def payments(number: int, rows: int) -> Iterator[str]:
-    """The lines of payments' file `number`: those made in its time, and those of the file before it that come late."""
+    """Yield the lines of payments file `number`: those made in its time, and late ones of the file before it."""
     for order_id in range(max(number - 4, 0) * rows, number * rows):
         payment = payment_of(order_id, rows)
         if payment is None:
@@ -94,12 +95,12 @@ def payments(number: int, rows: int) -> Iterator[str]:
 
 
 def delay(order_id: int) -> int:
-    """How many files late the order comes."""
+    """Return how many files late the order comes."""
     return 1 + number_of(order_id, "delay") % 2 if picked(order_id, "late", 20) else 0
 
 
 def order_of(order_id: int, rows: int) -> dict[str, Any]:
-    """A good order."""
+    """Return a good order."""
     return {
         "order_id": order_id,
         "customer_id": number_of(order_id, "customer") % 500,
@@ -110,7 +111,7 @@ def order_of(order_id: int, rows: int) -> dict[str, Any]:
 
 
 def payment_of(order_id: int, rows: int) -> dict[str, Any] | None:
-    """How the order is paid, if it is."""
+    """Return the order's payment; None if it is not paid."""
     if picked(order_id, "unpaid", 10):
         return None
     wait = timedelta(seconds=number_of(order_id, "wait") % 40)
@@ -119,7 +120,7 @@ def payment_of(order_id: int, rows: int) -> dict[str, Any] | None:
 
 
 def spoiled(order: dict[str, Any], order_id: int) -> str:
-    """The order as a broken producer would send it."""
+    """Return the order as a broken producer would send it."""
     match number_of(order_id, "how") % 4:
         case 0:
             return json.dumps(order)[:-15]
@@ -131,34 +132,36 @@ def spoiled(order: dict[str, Any], order_id: int) -> str:
             return json.dumps({name: value for name, value in order.items() if name != "at"})
 
 
-def picked(id: int, what: str, one_in: int) -> bool:
-    """Whether the order is one of those; the same on every machine."""
-    return number_of(id, what) % one_in == 0
+def picked(id: int, purpose: str, one_in: int) -> bool:
+    """Pick one order in `one_in`, the same ones on every machine."""
+    return number_of(id, purpose) % one_in == 0
 
 
-def number_of(id: int, what: str) -> int:
-    """A number that looks random and is not."""
-    return int.from_bytes(hashlib.sha256(f"{what} {id}".encode()).digest()[:6], "big")
+def number_of(id: int, purpose: str) -> int:
+    """Return a number that looks random but depends only on the arguments."""
+    return int.from_bytes(hashlib.sha256(f"{purpose} {id}".encode()).digest()[:6], "big")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Put the next files of orders and payments into landing/.")
-    parser.add_argument("--live", type=int, metavar="N", help="the last N by the clock, then each when it is time")
-    parser.add_argument("--files", type=int, default=10, metavar="N", help="how many files of each (10)")
-    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="orders a file (1000)")
-    parser.add_argument("--every", type=float, metavar="S", help="then one more of each every S seconds, for ever")
+    parser = argparse.ArgumentParser(description="Write the next files of orders and payments into landing/.")
+    parser.add_argument(
+        "--live", type=int, metavar="N", help="the last N by the clock, then each when its time is over"
+    )
+    parser.add_argument("--files", type=int, default=10, metavar="N", help="number of files of each (10)")
+    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="orders per file (1000)")
+    parser.add_argument("--every", type=float, metavar="S", help="then one more of each every S seconds, endlessly")
     args = parser.parse_args()
     data = Path(load_settings().data)
     while args.live:
-        told(feed_live(data, args.live, args.rows))
+        report(feed_live(data, args.live, args.rows))
         seams.sleep(((START - seams.now()) % FILE).total_seconds() + 0.1)
-    told(feed(data, args.files, args.rows))
+    report(feed(data, args.files, args.rows))
     while args.every:
         seams.sleep(args.every)
-        told(feed(data, 1, args.rows))
+        report(feed(data, 1, args.rows))
 
 
-def told(written: list[Path]) -> None:
+def report(written: list[Path]) -> None:
     if written:
         print(f"{len(written)} files of orders and payments: {written[0].name} to {written[-1].name}", flush=True)
 

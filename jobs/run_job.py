@@ -1,7 +1,7 @@
-"""What spark-submit runs with `spark.mode = "submit"`: one job of one checkpoint, in a Spark application of its own.
+"""The program that spark-submit runs with `spark.mode = "submit"`: one job of one checkpoint, as its own application.
 
-Airflow's job task calls it; there is nothing to pass by hand. A project that has no such file gets one that does the
-same; write it only to set something up in Spark's driver first.
+Airflow's job task starts it with its arguments. A project without this file gets one that does the same; write your own
+only to set something up in Spark's driver first.
 """
 
 from tidegate.execution.submitted import main

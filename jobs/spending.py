@@ -1,4 +1,4 @@
-"""What each customer has spent, from the files of orders that `make run` feeds. README shows this code."""
+"""Spending per customer, from the files of orders that `make run` feeds. README shows this code."""
 
 from tidegate import Pipeline
 from tidegate.gates import Expectations

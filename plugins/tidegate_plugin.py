@@ -1,5 +1,5 @@
-"""For an Airflow into which tidegate is not installed as a package. Where it is, its entry points say the same, and
-this file says nothing: Airflow calls it an error if a plugin is registered twice."""
+"""Registers tidegate's plugins with an Airflow in which tidegate is not installed as a package. Otherwise its entry
+points register them, and this file does nothing: Airflow reports an error if a plugin is registered twice."""
 
 from importlib.metadata import entry_points
 

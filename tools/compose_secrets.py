@@ -1,7 +1,7 @@
-"""Makes the secrets that compose.yaml names, one file each in secrets/: what is there stays. Standard library only.
+"""Creates the secrets that compose.yaml names, one file each in secrets/; existing files stay. Standard library only.
 
-The containers' user (uid 1000) must be able to read them. Run as root, this gives them to it; run as another user, they
-stay yours, and the files are readable for the group and others of a folder that only you may enter.
+The containers' user (uid 1000) must be able to read them. Run as root, this script makes that user their owner. Run as
+another user, the files stay yours and are readable by everybody, in a folder that only you may enter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAKE: dict[str, Callable[[], str]] = {
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Make what is missing."""
+    """Create the missing secrets."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     for name, make in MAKE.items():

@@ -19,19 +19,19 @@ from tidegate.history.metrics import METRICS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
 WIDTH = "100"
-"""Of help texts, wherever they are made."""
+"""The width of help texts, wherever they are generated."""
 
 
 def pages() -> dict[str, str]:
-    """Each page's name and text."""
-    made = {
+    """Return each page's name and text."""
+    lines_by_page = {
         "settings.md": settings(),
         "reasons.md": reasons(),
         "metrics.md": metrics(),
         "cli.md": commands(),
         "http-api.md": http_api(),
     }
-    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    return {name: "\n".join(lines) + "\n" for name, lines in lines_by_page.items()}
 
 
 def settings() -> Iterator[str]:
@@ -45,7 +45,9 @@ def settings() -> Iterator[str]:
 
 def reasons() -> Iterator[str]:
     yield from _head("Reasons and states", "`tidegate explain PIPELINE` names the state, the cause and the remedy.")
-    yield from _table("Why a checkpoint is aborted", "reason", {f"`{name}`": what for name, what in REASONS.items()})
+    yield from _table(
+        "Why a checkpoint is aborted", "reason", {f"`{name}`": meaning for name, meaning in REASONS.items()}
+    )
     yield from _table("States of a pipeline", "state", STATES)
 
 
@@ -54,7 +56,7 @@ def metrics() -> Iterator[str]:
         "Metrics", "All are gauges with the prefix `tidegate.`; `tidegate metrics` prints them for Prometheus."
     )
     yield '"It" is the last completed checkpoint.'
-    yield from _table("All metrics", "metric", {f"`{name}`": what for name, what in METRICS.items()})
+    yield from _table("All metrics", "metric", {f"`{name}`": meaning for name, meaning in METRICS.items()})
 
 
 def commands() -> Iterator[str]:
@@ -68,8 +70,8 @@ def _helps(parser: argparse.ArgumentParser) -> Iterator[str]:
     if not nested:
         yield from ("", f"## {parser.prog}", "", "```text", *map(str.rstrip, parser.format_help().splitlines()), "```")
     for action in nested:
-        for below in action.choices.values():
-            yield from _helps(below)
+        for subparser in action.choices.values():
+            yield from _helps(subparser)
 
 
 def http_api() -> Iterator[str]:
@@ -188,11 +190,11 @@ def _head(title: str, first: str) -> Iterator[str]:
 
 def _table(title: str, column: str, rows: Mapping[str, str]) -> Iterator[str]:
     yield from ("", f"## {title}", "", f"| {column} | meaning |", "| --- | --- |")
-    yield from (f"| {name} | {what} |" for name, what in rows.items())
+    yield from (f"| {name} | {meaning} |" for name, meaning in rows.items())
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all pages."""
     os.environ["COLUMNS"] = WIDTH
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():

@@ -1,12 +1,12 @@
-"""Everything that `make` needs: checks Python and Java, makes .venv from uv.lock, fetches the Delta jars.
+"""Sets up everything that `make` needs: checks Python and Java, makes .venv from uv.lock, fetches the Delta jars.
 
     .cache/uv/       a small venv that holds nothing but uv, by version and hash from uv.lock
     .venv/           exactly what uv.lock says, and tidegate itself, editable
     .cache/jars/     the jars of include/tidegate/spark/jars.toml, by size and sha256
 
-Each step first looks whether its result is there and right, and only then does something, so a second
-call is quick and a call after a failed or interrupted one repairs. What goes wrong ends in a Problem:
-what happened, what was expected, what to do next. Standard library only.
+Each step first checks whether its result exists and is right, so a second call is quick, and a call after a
+failed or interrupted one repairs. Every failure ends in a Problem: what happened, what was expected, what to do
+next. Standard library only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AGAIN = "then `make setup` again"
 
 
 class Problem(Exception):
-    """Set-up cannot go on: what happened, what was expected, what to do next."""
+    """Set-up cannot continue: what happened, what was expected, what to do next."""
 
     def __init__(self, what: str, *, expected: str, help: str) -> None:
         super().__init__(f"{what}\n  Expected: {expected}\n  Help: {help}")
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def set_up(root: Path) -> None:
-    """All steps, in order, one process at a time."""
+    """Run all steps in order, one process at a time."""
     check_python()
     check_java()
     cache = root / ".cache"
@@ -93,7 +93,7 @@ def check_python() -> None:
 
 
 def check_java() -> None:
-    """The Java that Spark will take is JAVA_HOME's, else the one on PATH."""
+    """Check the Java that Spark will use: JAVA_HOME's, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin/java")) if home else shutil.which("java")
     named = f"JAVA_HOME={home}" if home else "PATH"
@@ -114,20 +114,20 @@ def check_java() -> None:
 
 
 def java_version(java: str) -> int | None:
-    """The major version: 17 for "17.0.15", 8 for "1.8.0_402". None when it cannot be told."""
+    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_402"; None if it is not known."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found[1]) if answer.returncode == 0 and found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if answer.returncode == 0 and match else None
 
 
 # -- uv and .venv ----------------------------------------------------------------------------------
 
 
 def install_uv(root: Path, home: Path) -> Path:
-    """uv of the version and hash in uv.lock, in a venv of its own, by pip."""
+    """Install uv with pip in its own venv, in the version and with the hash of uv.lock."""
     version, hashes = locked_uv(root / "uv.lock")
     uv = home / "bin/uv"
     if _answer([uv, "--version"]).split()[:2] == ["uv", version]:
@@ -141,7 +141,7 @@ def install_uv(root: Path, home: Path) -> Path:
             help=f"Debian, Ubuntu: sudo apt-get install python3.11-venv · {AGAIN}",
         )
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
-        requirements.write(f"uv=={version} " + " ".join(f"--hash={each}" for each in hashes) + "\n")
+        requirements.write(f"uv=={version} " + " ".join(f"--hash={digest}" for digest in hashes) + "\n")
         requirements.flush()
         pip = [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         pip += ["--retries", "2", "--only-binary", ":all:", "--require-hashes", "--no-deps"]
@@ -156,7 +156,7 @@ def locked_uv(lock: Path) -> tuple[str, list[str]]:
 
 
 def install_packages(root: Path, uv: Path) -> None:
-    """.venv as uv.lock says. The stamp tells that the last installation ran to its end."""
+    """Make .venv as uv.lock says. The stamp shows that the last installation finished."""
     venv = root / ".venv"
     stamp = venv / "tidegate-setup"
     interpreter = f"{os.path.realpath(sys.executable)} {sys.version.split()[0]}\n"
@@ -195,7 +195,7 @@ def _install(root: Path, command: list[object], failed: str) -> None:
 
 
 def fetch_jars(jar_list: Path, folder: Path) -> None:
-    """The listed jars and no others into the folder, each checked before it gets its name."""
+    """Fetch the listed jars, and no others, into the folder; each is checked before it gets its name."""
     folder.mkdir(parents=True, exist_ok=True)
     jars = {f"{jar['name']}-{jar['version']}.jar": jar for jar in tomllib.loads(jar_list.read_text())["jar"]}
     for stray in set(folder.iterdir()) - {folder / name for name in jars}:
@@ -282,7 +282,7 @@ def _storage_problem(error: OSError, where: str) -> Problem:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Two `make` at once: the second one waits, then finds everything done."""
+    """Lock the set-up: of two `make` at once, the second waits, then finds everything done."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -294,7 +294,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def _succeeds(command: list[object], *, quiet: bool = False) -> bool:
     output = subprocess.DEVNULL if quiet else None
-    # An activated environment of something else is no business of ours.
+    # Ignore an activated environment of another project.
     foreign = {"VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONHOME", "PYTHONPATH"}
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
     words = [str(word) for word in command]
@@ -302,7 +302,7 @@ def _succeeds(command: list[object], *, quiet: bool = False) -> bool:
 
 
 def _answer(command: list[object]) -> str:
-    """What a command prints; nothing when it is not there or fails."""
+    """Return what a command prints; nothing if it does not exist or fails."""
     try:
         answer = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds a Python 3.11 and hands over to setup.py, which explains itself. PYTHON=/path/to/python chooses one.
+# Finds a Python 3.11 and runs setup.py with it. PYTHON=/path/to/python chooses one.
 is_right() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 
 for python in ${PYTHON:+"$PYTHON"} python3.11 python3 python; do

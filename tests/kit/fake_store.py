@@ -1,7 +1,7 @@
-"""A store in memory that can do what real ones do at their worst (docs/protocol.md, section 11).
+"""A store in memory that can fail in all the ways of real ones (docs/protocol.md, section 11).
 
-It keeps apart what can be seen from what is durable: a file that was linked but whose folder was not
-synced yet is read by everybody, and is gone after `power_loss`.
+It distinguishes visible from durable files: a file that was linked, but whose folder was not synced yet, can be read by
+everybody, and is gone after `power_loss`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["FakeStore"]
 
 @dataclass
 class _File:
-    """A file as everybody sees it. `before`: what a power loss would bring back (hints are replaced)."""
+    """A visible file. `before`: the content that a power loss would bring back (hints are replaced)."""
 
     data: bytes
-    made: float
+    created: float
     synced: bool = True
     before: bytes | None = None
 
 
 @dataclass
 class FakeStore(Store):
-    """The Store contract over a dict. All that may go wrong is up to `weather`."""
+    """The Store contract over a dict. `weather` decides what goes wrong."""
 
     root: str = "fake://ledger"
     weather: Weather = field(default_factory=Weather)
@@ -36,18 +36,18 @@ class FakeStore(Store):
     def __post_init__(self) -> None:
         self.files: dict[str, _File] = {}
         self.deleted: dict[str, bytes] = {}
-        """What was removed on purpose, as it was the first time: for whoever checks the whole story afterwards."""
+        """Files that were deleted on purpose, with their first content, for checks of the whole story afterwards."""
         self.watch: Callable[[str, bytes | None, bytes], None] = lambda path, old, new: None
-        """Told of each write just before it can be seen: path, what was there, what will be."""
+        """Called for each write just before it is visible: path, old content, new content."""
         self.watch_removal: Callable[[str], None] = lambda path: None
-        """Told of each path that was removed, just after."""
+        """Called for each path just after its removal."""
         self._folders: dict[str, dict[str, float]] = {"": {}}
-        """Folder to names in it to when each was made. Folders stay when they are empty."""
+        """By folder and name, when the name was created. Empty folders stay."""
 
     # -- the contract
 
     def create(self, path: str, data: bytes) -> bool:
-        """Link into place, then sync the folder: in between it is seen but not durable."""
+        """Link into place, then sync the folder: in between, the file is visible but not durable."""
         self.weather.pause(f"create {path}")
         mishap = self.weather.mishap("create", "lost unclear unsynced repeated")
         if mishap == "lost":
@@ -70,26 +70,25 @@ class FakeStore(Store):
         return mishap != "repeated"
 
     def read(self, path: str) -> bytes | None:
-        """The bytes, durable or not."""
+        """Return the bytes, durable or not."""
         self.weather.pause(f"read {path}")
         if self.weather.mishap("read", "lost"):
             raise _unavailable("read", path)
-        found = self.files.get(path)
-        return None if found is None else found.data
+        file = self.files.get(path)
+        return None if file is None else file.data
 
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
-        """A listing, which may miss what was made a moment ago."""
+        """List names; recently created ones may be missing."""
         self.weather.pause(f"list {folder}/ after {after!r}")
         if self.weather.mishap("list", "lost"):
             raise _unavailable("list", folder)
         now = self.weather.clock()
-        there = self._folders.get(folder, {}).items()
-        return within(
-            (name for name, made in there if not self.weather.unseen(folder, name, now - made)), after, before
-        )
+        names = self._folders.get(folder, {}).items()
+        visible = (name for name, created in names if not self.weather.unseen(folder, name, now - created))
+        return within(visible, after, before)
 
     def replace(self, path: str, data: bytes) -> None:
-        """A hint: whole, the last writer wins, and a power loss may bring an older one back."""
+        """Write a hint: whole, the last writer wins, and a power loss may bring an older one back."""
         self.weather.pause(f"replace {path}")
         mishap = self.weather.mishap("replace", "lost unclear")
         if mishap == "lost":
@@ -99,7 +98,7 @@ class FakeStore(Store):
             raise _unavailable("write", path)
 
     def delete(self, path: str) -> None:
-        """File by file: whoever dies in between leaves the rest."""
+        """Delete file by file: a process that dies in between leaves the other files."""
         self.weather.pause(f"delete {path}")
         if self.weather.mishap("delete", "lost"):
             raise _unavailable("delete", path)
@@ -113,15 +112,15 @@ class FakeStore(Store):
             self.watch_removal(path)
 
     def age(self, path: str) -> float | None:
-        """By the store's clock."""
+        """Return the file's age by the store's clock."""
         self.weather.pause(f"age of {path}")
         if self.weather.mishap("age", "lost"):
             raise _unavailable("look at", path)
-        found = self.files.get(path)
-        return None if found is None else self.weather.clock() - found.made
+        file = self.files.get(path)
+        return None if file is None else self.weather.clock() - file.created
 
     def settle(self, path: str) -> None:
-        """Sync the folder, and with it all that is seen in it."""
+        """Sync the folder, and with it all files that are visible in it."""
         self.weather.pause(f"settle {path}")
         if self.weather.mishap("settle", "lost"):
             raise _unavailable("sync", path)
@@ -130,9 +129,9 @@ class FakeStore(Store):
     # -- for the test
 
     def power_loss(self, lost: Callable[[str], bool] = lambda path: True) -> list[str]:
-        """What was not synced is gone, or of a hint the older one is back; `lost` may spare some."""
-        gone = [path for path, file in self.files.items() if not file.synced and lost(path)]
-        for path in gone:
+        """Drop files that were not synced, or bring back an older hint; `lost` may spare some. Return lost paths."""
+        lost_paths = [path for path, file in self.files.items() if not file.synced and lost(path)]
+        for path in lost_paths:
             file = self.files[path]
             if file.before is not None:
                 file.data, file.before = file.before, None
@@ -142,24 +141,24 @@ class FakeStore(Store):
                 self._folders[folder].pop(name, None)
         for file in self.files.values():
             file.synced, file.before = True, None
-        return gone
+        return lost_paths
 
     def truth(self, path: str) -> bytes | None:
-        """What is under a path; if something was deleted there, what that was. Asks no weather."""
-        found = self.files.get(path)
-        return self.deleted.get(path, None if found is None else found.data)
+        """Return a path's content, or the content that was deleted there. Nothing can go wrong here."""
+        file = self.files.get(path)
+        return self.deleted.get(path, None if file is None else file.data)
 
     def durable(self, path: str) -> bool:
-        """Whether a power loss would leave what `truth` tells."""
-        found = self.files.get(path)
-        return path in self.deleted or (found is not None and found.synced)
+        """Whether a power loss would leave the content that `truth` returns."""
+        file = self.files.get(path)
+        return path in self.deleted or (file is not None and file.synced)
 
     def listing(self, folder: str) -> list[str]:
-        """All names in a folder, sorted. Asks no weather."""
+        """Return all names in a folder, sorted. Nothing can go wrong here."""
         return sorted(self._folders.get(folder, ()))
 
     def every_path(self) -> list[str]:
-        """All paths that `truth` knows, sorted."""
+        """Return all paths that `truth` knows, sorted."""
         return sorted(self.files.keys() | self.deleted.keys())
 
     # -- inside
@@ -171,12 +170,14 @@ class FakeStore(Store):
         now = self.weather.clock()
         old = self.files.get(path)
         self.watch(path, old.data if old else None, data)
-        before = None if old is None else (old.data if old.synced else old.before)
+        before = None
+        if old is not None:
+            before = old.data if old.synced else old.before
         self.files[path] = _File(data, now, synced, before)
         self._folders[folder][name] = now
 
     def _make_folder(self, folder: str) -> None:
-        """As LocalStore does it: each new folder is made durable, and with it its parent's other names."""
+        """Make folders as LocalStore does: each new one is durable at once, and so are its parent's other names."""
         parent, _, name = folder.rpartition("/")
         if parent not in self._folders:
             self._make_folder(parent)

@@ -1,8 +1,8 @@
 """Stop a real process at a named point: for crash tests of tidegate itself and of users' own sinks.
 
-K   the process is killed (SIGKILL): nothing of it runs any more
-E   the point raises Unavailable: the process lives on and handles it
-A   a ledger create lands, and its answer is lost: "applied, but an error came back"
+K   the process is killed (SIGKILL)
+E   the point raises Unavailable: the process continues and handles it
+A   a ledger create succeeds, and its answer is lost: "applied, but an error came back"
 Z   the process hangs until a file appears: meanwhile another attempt takes over, then it resumes
 """
 
@@ -25,7 +25,7 @@ MODES = ("K", "E", "A", "Z")
 
 @dataclass
 class Fault:
-    """One fault: where, how, and at which passing (1 = the first)."""
+    """One fault: its point, its mode, and the pass at which it happens (1 = the first)."""
 
     point: str
     mode: str
@@ -39,7 +39,7 @@ class Fault:
             raise Invalid(f"no fault {self.point}:{self.mode}", expected=f"a fault point and one of {', '.join(MODES)}")
 
     def installed(self, base: seams.Seams | None = None) -> seams.Seams:
-        """Seams that carry this fault out."""
+        """Return seams that inject this fault."""
         return replace(base or seams.Seams(), fault=self)
 
     def __call__(self, point: str) -> None:
@@ -63,19 +63,19 @@ class Fault:
 
 
 def lose_answers(path_part: str) -> Callable[[], None]:
-    """From now on, the first create whose path holds `path_part` lands and then raises Unavailable.
+    """Make the next create whose path holds `path_part` succeed and then raise Unavailable.
 
-    Answers with a function that undoes it.
+    Returns a function that undoes the patch.
     """
     real = LocalStore.create
-    left = [path_part]
+    pending = [path_part]
 
     def create(self: LocalStore, path: str, data: bytes) -> bool:
-        made = real(self, path, data)
-        if left and left[0] in path:
-            left.clear()
+        created = real(self, path, data)
+        if pending and pending[0] in path:
+            pending.clear()
             raise Unavailable(f"injected: the answer about {path} was lost", reason="INJECTED")
-        return made
+        return created
 
     LocalStore.create = create  # type: ignore[method-assign]
 

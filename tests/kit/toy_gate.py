@@ -1,6 +1,6 @@
-"""A gate in memory, and its quarantine, with the contract of the real one: rows are set aside, come back, are marked.
+"""A gate in memory, and its quarantine, with the contract of the real one: rows are quarantined, released, marked.
 
-A row is a file. What has become of it is the end of its name: `…/7` waits, `…/7~released` was let go on.
+A row is a file, whose name ends with the row's fate: `…/7` waits, `…/7~released` was released.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ _FATES = {"release": "released", "discard": "discarded"}
 
 
 def fate_of(name: str) -> str:
-    """What has become of the row in this file; "" while it waits."""
+    """Return the fate of the row in this file; "" while it waits."""
     return name.rpartition("/")[2].partition("~")[2]
 
 
 @dataclass
-class ToyAside(ToyFrame):
-    """New rows; and those that come back, by their files, with what becomes of them."""
+class QuarantineFrame(ToyFrame):
+    """New rows; and settled rows by their files, with their fate."""
 
     marked: dict[str, tuple[Row, str]] = field(default_factory=dict)
 
 
-class ToyReturning:
-    """The rows that requests are about. The first request for a row counts."""
+class ToyReleasedRows:
+    """The rows that requests settle. The first request for a row counts."""
 
     def __init__(self, waiting: dict[str, Row], requests: list[Request]) -> None:
-        meant = {name: next((each for each in requests if _checkpoint(name) <= each.seen), None) for name in waiting}
-        self.fates = {name: (waiting[name], _FATES[each.action]) for name, each in meant.items() if each is not None}
+        self.fates: dict[str, tuple[Row, str]] = {}
+        for name, row in waiting.items():
+            request = next((request for request in requests if _checkpoint(name) <= request.seen), None)
+            if request is not None:
+                self.fates[name] = (row, _FATES[request.action])
         self.back = [row for row, fate in self.fates.values() if fate == "released"]
         self.rows = ToyFrame(self.back)
         self.settled, self.released = len(self.fates), len(self.back)
@@ -53,12 +56,12 @@ class ToyReturning:
 
 
 def _checkpoint(name: str) -> int:
-    """Which checkpoint has set the row aside: in its folder's name."""
+    """Return the checkpoint that has quarantined the row, from its folder's name."""
     return int(name.split("/")[2])
 
 
 class ToyGate(Gate):
-    """Holds every checkpoint with an offset that is a multiple of `every`, until somebody answers; and sets aside the
+    """Holds every checkpoint with an offset that is a multiple of `every`, until somebody answers; and quarantines the
     multiples of `bad`. 0: none."""
 
     kind: ClassVar[str] = "toy"
@@ -84,14 +87,14 @@ class ToyGate(Gate):
         return ToyQuarantine(name, self.tables)
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        given: Any = frame
-        found = sum(self.every > 0 and offset % self.every == 0 for offset, _ in given.rows)
-        bad = [row for row in given.rows if self.bad and row[0] % self.bad == 0]
-        broken = [BrokenRule("no multiples", "hold", rows=found)] if found else []
+        toy_frame: Any = frame
+        multiples = sum(self.every > 0 and offset % self.every == 0 for offset, _ in toy_frame.rows)
+        bad = [row for row in toy_frame.rows if self.bad and row[0] % self.bad == 0]
+        broken = [BrokenRule("no multiples", "hold", rows=multiples)] if multiples else []
         broken += [BrokenRule("not this one", "quarantine", rows=len(bad))] if bad else []
-        good: Any = ToyFrame([row for row in given.rows if row not in bad])
-        aside: Any = ToyFrame(bad)
-        return Judgement(len(given.rows), tuple(broken), split=(good, aside) if bad else None, frame=frame)
+        good: Any = ToyFrame([row for row in toy_frame.rows if row not in bad])
+        quarantined: Any = ToyFrame(bad)
+        return Judgement(len(toy_frame.rows), tuple(broken), split=(good, quarantined) if bad else None, frame=frame)
 
 
 class ToyQuarantine(ToySink, QuarantineSink):
@@ -104,26 +107,26 @@ class ToyQuarantine(ToySink, QuarantineSink):
         self.gate = gate
 
     def source(self, home: str) -> Source:
-        return ToyWaiting(self)
+        return WaitingRows(self)
 
     def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
         waiting: Any = rows
-        back: Any = ToyReturning(waiting.by_name, requests)
-        return back  # type: ignore[no-any-return]
+        released: Any = ToyReleasedRows(waiting.by_name, requests)
+        return released  # type: ignore[no-any-return]
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:
         new: Any = bad
         returned: Any = back
-        rows: Any = ToyAside(new.rows if new is not None else [], returned.fates if returned is not None else {})
+        rows: Any = QuarantineFrame(new.rows if new is not None else [], returned.fates if returned is not None else {})
         return rows  # type: ignore[no-any-return]
 
     def prepare_marked(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        given: Any = frame
+        toy_frame: Any = frame
         prepared = self.prepare(frame, context, staging)
         marks = {}
-        for old, (row, fate) in given.marked.items():
+        for old, (row, fate) in toy_frame.marked.items():
             self._ask(f"stage {row[0]} on", "lost")
             marks[old] = f"{staging.folder(context)}/{old.rpartition('/')[2]}~{fate}"
             self._table.files[marks[old]] = [row]
@@ -131,49 +134,51 @@ class ToyQuarantine(ToySink, QuarantineSink):
         return replace(prepared, committable=committable, rows=prepared.rows + len(marks))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        marks = {old: new for each in publication.committables for old, new in each.get("marks", {}).items()}
-        files = [*(name for each in publication.committables for name in each["files"]), *marks.values()]
-        return super().publish(
-            replace(publication, committables=({"files": files, "removed": list(marks)},)), head, context
-        )
+        marks: dict[str, str] = {}
+        files: list[str] = []
+        for committable in publication.committables:
+            marks |= committable.get("marks", {})
+            files += committable["files"]
+        merged = {"files": [*files, *marks.values()], "removed": list(marks)}
+        return super().publish(replace(publication, committables=(merged,)), head, context)
 
     def _replaced(self, publication: Publication, head: Head) -> tuple[str, ...]:
-        return tuple(name for each in publication.committables for name in each["removed"])
+        return tuple(name for committable in publication.committables for name in committable["removed"])
 
     def replaces(self, committable: Json | None) -> bool:
         return bool(committable and committable.get("marks"))
 
     def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
-        gone = self._named(id, context.app_id)
-        for other in kept:
-            gone -= self._named(other, context.app_id)
-        for name in sorted(gone - set(self._table.live())):
+        unused = self._files_of(id, context.app_id)
+        for kept_id in kept:
+            unused -= self._files_of(kept_id, context.app_id)
+        for name in sorted(unused - set(self._table.live())):
             self._ask(f"remove {name} of", "lost")
             self._table.files.pop(name, None)
 
-    def _named(self, id: int, app_id: str) -> set[str]:
+    def _files_of(self, id: int, app_id: str) -> set[str]:
         upto = [n for n, c in enumerate(self._table.commits) if c.app_id == app_id and c.id is not None and c.id <= id]
         return set(self._table.live(upto[-1])) if upto else set()
 
     @property
     def waiting(self) -> dict[str, Row]:
-        """The rows that wait, by their files."""
+        """The waiting rows, by their files."""
         return self.waiting_at(len(self._table.commits) - 1)
 
     def waiting_at(self, version: int) -> dict[str, Row]:
-        """The same as of a version."""
+        """Return the rows that waited as of a version, by their files."""
         return {name: self._table.files[name][0] for name in self._table.live(version) if not fate_of(name)}
 
 
 @dataclass
 class WaitingFrame(ToyFrame):
-    """Rows with the names of their files."""
+    """Rows, each with the name of its file."""
 
     by_name: dict[str, Row] = field(default_factory=dict)
 
 
-class ToyWaiting(Source):
-    """The rows that wait as of one version."""
+class WaitingRows(Source):
+    """A source of the rows that wait as of one version."""
 
     kind: ClassVar[str] = "toy-waiting"
 

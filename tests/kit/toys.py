@@ -1,7 +1,7 @@
-"""A source and a sink in memory that keep the contracts of their base classes to the letter.
+"""A source and a sink in memory that follow the contracts of their base classes exactly.
 
-A toy's DataFrame is a `ToyFrame`: a list of rows. Each row is (offset, tag); the tag is fresh for each
-read, like the output of a stage that is not deterministic: rows of two attempts can be told apart.
+A toy's DataFrame is a `ToyFrame`: a list of rows. Each row is (offset, tag); the tag is new for each read, like the
+output of a stage that is not deterministic, so that rows of two attempts differ.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ToyFrame:
     def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
 
-    def limit(self, most: int) -> ToyFrame:
-        return ToyFrame(self.rows[:most])
+    def limit(self, count: int) -> ToyFrame:
+        return ToyFrame(self.rows[:count])
 
 
 # -- source ------------------------------------------------------------------------------------------------
@@ -65,16 +65,16 @@ class ToyFrame:
 
 @dataclass
 class ToyFeed:
-    """What a toy source reads: offsets 1 to `available`, which may grow."""
+    """The input of a toy source: offsets 1 to `available`, which may grow."""
 
     available: int = 0
     intervals: dict[Interval, list[int]] = field(default_factory=dict)
-    """What there is to read of each interval, for sources that read by interval. It may change."""
+    """The offsets of each interval, for sources that read by interval. They may change."""
     weather: Weather = field(default_factory=Weather)
 
 
 class ToySource(Source):
-    """Offsets of a feed, at most `bound` per checkpoint. `padding` makes splits too long to lie in a record."""
+    """Offsets of a feed, at most `bound` per checkpoint. `padding` makes splits too long for a record."""
 
     kind: ClassVar[str] = "toy"
     unit = "rows"
@@ -156,36 +156,36 @@ class ToyCommit:
     files: tuple[str, ...]
     attempt: str = ""
     removed: tuple[str, ...] = ()
-    """Files that the table no longer names from this version on."""
+    """Files that are no longer part of the table from this version on."""
     interval: Interval | None = None
     floor: int = 0
-    """What `ToyTable.last` is at least after this commit."""
+    """A lower bound for `ToyTable.last` after this commit."""
 
 
 @dataclass
 class ToyTable:
-    """A versioned table: version n is commits[n]. Its files lie beside it, named or not."""
+    """A versioned table: version n is commits[n]. `files` also holds files that no commit names."""
 
     commits: list[ToyCommit] = field(default_factory=list)
     files: dict[str, list[Row]] = field(default_factory=dict)
 
     def last(self, app_id: str) -> int | None:
-        """The last checkpoint that was published here: what Delta keeps as the txn version."""
-        found = next((commit for commit in reversed(self.commits) if commit.app_id == app_id), None)
-        return None if found is None or found.id is None else max(found.id, found.floor)
+        """Return the last checkpoint that was published here, like Delta's txn version."""
+        latest = next((commit for commit in reversed(self.commits) if commit.app_id == app_id), None)
+        return None if latest is None or latest.id is None else max(latest.id, latest.floor)
 
     def version_of(self, id: int | None, app_id: str) -> int:
-        """The version that the entry made; None: the one before anything of this pipeline, -1 if there was none."""
-        own = [(version, commit.id) for version, commit in enumerate(self.commits) if commit.app_id == app_id]
+        """Return the version that the entry made; for None the version before the pipeline's first commit, or -1."""
+        published = [(version, commit.id) for version, commit in enumerate(self.commits) if commit.app_id == app_id]
         if id is None:
-            return own[0][0] - 1
-        found = next((version for version, made in own if made == id), None)
-        if found is None:
+            return published[0][0] - 1
+        match = next((version for version, commit_id in published if commit_id == id), None)
+        if match is None:
             raise Corrupt(f"checkpoint {id} is not on the table, later ones are", reason="LOG_CLEANED")
-        return found
+        return match
 
     def live(self, version: int | None = None) -> list[str]:
-        """The files that a reader of a version sees, by default of the last one."""
+        """Return the files that a reader of a version sees, by default of the last one."""
         names: dict[str, None] = {}
         for commit in self.commits if version is None else self.commits[: version + 1]:
             for name in commit.removed:
@@ -194,7 +194,7 @@ class ToyTable:
         return list(names)
 
     def rows(self, commit: ToyCommit) -> list[Row]:
-        """What a commit added. KeyError if one of its files is gone."""
+        """Return the rows that a commit added. KeyError if one of its files is missing."""
         return [row for name in commit.files for row in self.files[name]]
 
 
@@ -205,7 +205,7 @@ class ToyTables:
     weather: Weather = field(default_factory=Weather)
     tables: dict[str, ToyTable] = field(default_factory=dict)
     watch: Callable[[str, ToyCommit], None] = lambda table, commit: None
-    """Told of each commit that a sink has made."""
+    """Called for each commit of a sink."""
 
     def __getitem__(self, name: str) -> ToyTable:
         return self.tables.setdefault(name, ToyTable())
@@ -213,7 +213,7 @@ class ToyTables:
 
 class ToySink(ExactlyOnceSink):
     """Appends to a toy table: one commit per checkpoint, by compare-and-swap on its version. In an interval pipeline
-    the commit takes out what the interval had there."""
+    the commit removes the interval's earlier rows."""
 
     kind: ClassVar[str] = "toy"
     writes_through = True
@@ -222,7 +222,7 @@ class ToySink(ExactlyOnceSink):
         self.name = name
         self.tables = tables
         self.skip = skip
-        """Keeps no row whose offset can be divided by this, so that some checkpoints publish nothing here."""
+        """Drops rows whose offset is divisible by this, so that some checkpoints publish nothing here."""
 
     def target(self, place: Place) -> str:
         return f"toy:{self.name}"
@@ -235,9 +235,9 @@ class ToySink(ExactlyOnceSink):
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         """One file per row, so that an attempt can die or overlap another one in the middle."""
-        given: Any = frame
+        toy_frame: Any = frame
         names = []
-        for offset, tag in given.rows:
+        for offset, tag in toy_frame.rows:
             if self.skip and offset % self.skip == 0:
                 continue
             self._ask(f"stage {offset} on", "lost")
@@ -253,10 +253,10 @@ class ToySink(ExactlyOnceSink):
         return Head(version=len(commits) - 1 if commits else None, last=self._table.last(context.app_id))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        names = tuple(name for each in publication.committables for name in each["files"])
-        if gone := [name for name in names if name not in self._table.files]:
-            what = f"{len(gone)} files that checkpoint {publication.id} staged are gone"
-            raise Corrupt(what, reason="STAGED_FILES_GONE")
+        names = tuple(name for committable in publication.committables for name in committable["files"])
+        if missing := [name for name in names if name not in self._table.files]:
+            problem = f"{len(missing)} files that checkpoint {publication.id} staged are gone"
+            raise Corrupt(problem, reason="STAGED_FILES_GONE")
         removed = self._replaced(publication, head)
         floor = (publication.after or 0) if publication.interval is not None else 0
         seams.fault("S5.through.before" if publication.through else "S10.publish.before")
@@ -274,20 +274,20 @@ class ToySink(ExactlyOnceSink):
         return self._published(version)
 
     def _replaced(self, publication: Publication, head: Head) -> tuple[str, ...]:
-        """The live files of the interval; Corrupt if these are not those that were published."""
+        """Return the live files of the interval; Corrupt if they are not the published ones."""
         if publication.interval is None or head.version is None:
             return ()
         live = [name for name in self._table.live(head.version) if f"/{publication.interval.key}/" in name]
-        known = publication.replaces[1]["files"] if publication.replaces is not None else []
-        if sorted(live) != sorted(known):
-            raise Corrupt(f"interval {publication.interval} shows {live}, known is {known}", reason="REWRITTEN")
+        expected = publication.replaces[1]["files"] if publication.replaces is not None else []
+        if sorted(live) != sorted(expected):
+            raise Corrupt(f"interval {publication.interval} shows {live}, not {expected}", reason="REWRITTEN")
         return tuple(live)
 
     def interval_problems(self) -> list[str]:
         return []
 
     def trace(self, committables: Sequence[Json]) -> Json:
-        return {"files": [name for each in committables for name in each["files"]]}
+        return {"files": [name for committable in committables for name in committable["files"]]}
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         self._ask(f"look for {publication.id} on", "lost")
@@ -303,11 +303,12 @@ class ToySink(ExactlyOnceSink):
 
     def skipped(self, id: int, context: SinkContext) -> bool:
         self._ask(f"look for {id} on", "lost")
-        own = [commit.id for commit in self._table.commits if commit.app_id == context.app_id and commit.id]
-        return bool(own) and id not in own and own[0] < id < own[-1]
+        ids = [commit.id for commit in self._table.commits if commit.app_id == context.app_id and commit.id]
+        return bool(ids) and id not in ids and ids[0] < id < ids[-1]
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        return [name for each in committables for name in each["files"] if name not in self._table.files]
+        staged = [name for committable in committables for name in committable["files"]]
+        return [name for name in staged if name not in self._table.files]
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
@@ -319,11 +320,11 @@ class ToySink(ExactlyOnceSink):
         if not commits or (to is not None and (last is None or last < to)):
             return WayBack(exists=bool(commits), lacks=to is not None, version=version)
         then = self._table.version_of(to, context.app_id)
-        gone = [name for name in self._table.live(then) if name not in self._table.files]
+        missing = [name for name in self._table.live(then) if name not in self._table.files]
         ours = {context.app_id, replace(context, through=True).app_id}
         foreign = tuple(f"version {n}" for n, c in enumerate(commits) if n > then and c.app_id not in ours)
-        found = self._published(then) if then >= 0 else None
-        return WayBack(to=found, version=version, foreign=foreign, problems=tuple(gone))
+        target = self._published(then) if then >= 0 else None
+        return WayBack(to=target, version=version, foreign=foreign, problems=tuple(missing))
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         restored = publication.restore
@@ -332,16 +333,16 @@ class ToySink(ExactlyOnceSink):
         then = self._table.live(restored.to.version) if restored.to is not None else []
         if restored.how == "keep":
             then = upto or []
-        if gone := [name for name in then if name not in self._table.files]:
-            raise Corrupt(f"{len(gone)} files of an older version are gone", reason="VERSION_FILES_GONE")
+        if missing := [name for name in then if name not in self._table.files]:
+            raise Corrupt(f"{len(missing)} files of an older version are gone", reason="VERSION_FILES_GONE")
         seams.fault("S10.publish.before")
         mishap = self._ask(f"commit {publication.id} on", "lost unclear")
         commits = self._table.commits
         if (len(commits) - 1 if commits else None) != head.version:
             return None
         removed = tuple(name for name in upto or [] if name not in then)
-        back = tuple(name for name in then if name not in (upto or []))
-        commits.append(ToyCommit(context.app_id, publication.id, back, publication.attempt, removed))
+        restored_files = tuple(name for name in then if name not in (upto or []))
+        commits.append(ToyCommit(context.app_id, publication.id, restored_files, publication.attempt, removed))
         self.tables.watch(self.name, commits[-1])
         if mishap:
             raise Unavailable(f"the answer of {self.name!r} was lost")
@@ -358,7 +359,7 @@ class ToySink(ExactlyOnceSink):
             self._table.files.pop(name, None)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Nothing: the table names all that was staged."""
+        """Do nothing: the table names all staged files."""
 
     @property
     def _table(self) -> ToyTable:
@@ -368,7 +369,7 @@ class ToySink(ExactlyOnceSink):
         return (name for name in self._table.files if name.startswith(prefix))
 
     def _ask(self, what: str, possible: str) -> str:
-        """Let others run, then let the weather decide. 'lost' is raised here; others are the caller's."""
+        """Let other processes run, then let the weather decide. 'lost' is raised here; callers handle others."""
         self.tables.weather.pause(f"{what} {self.name}")
         mishap = self.tables.weather.mishap(what.split()[0], possible)
         if mishap == "lost":

@@ -19,8 +19,8 @@ def shop(folder, tidegate):
 def test_if_all_is_well_it_says_so(shop, tidegate):
     said = tidegate("recover", CODE, "--dry-run")
     assert said.code == 0
-    assert "goes on from checkpoint 3" in said.out
-    assert "as it was written" in said.out
+    assert "continues from checkpoint 3" in said.out
+    assert "records and files that it rests on are intact" in said.out
 
 
 def test_a_pipeline_that_has_completed_nothing_goes_on_from_the_beginning(folder, tidegate):
@@ -70,7 +70,7 @@ def test_scenario_10_staged_files_are_gone_it_falls_back_only_when_told_and_name
     assert "1 files of checkpoint 4 are gone" in said.json["problems"][0]
     refused = tidegate("recover", CODE)
     assert refused.code == 1
-    assert "--fall-back to go back to checkpoint 3: checkpoint 4 will no longer count" in refused.err
+    assert "--fall-back to roll back to checkpoint 3: checkpoint 4 will no longer count" in refused.err
     assert shop.coordinator.ledger.ids() == [1, 2, 3, 4]
     assert tidegate("recover", CODE, "--fall-back", "--yes").code == 0
     assert shop.rows() == [1, 2, 3]

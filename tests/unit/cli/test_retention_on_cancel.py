@@ -37,7 +37,7 @@ def test_by_default_all_is_kept_and_can_be_resumed(shop, tidegate):
 def test_for_good_what_nobody_has_named_is_removed_and_what_is_named_can_be_forked(shop, tidegate):
     tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
     said = tidegate(*CANCEL, "--reason", "moved")
-    assert (said.code, "are removed: 1, what the last one named" in " ".join(said.out.split())) == (0, True)
+    assert (said.code, "are removed: 1, the files of the last one" in " ".join(said.out.split())) == (0, True)
     assert shop.ledger.ids() == [2, 3, 4], "the savepoint's, the last one's records, and the end"
     assert state_files(shop) == [1, 2]
     assert shop.remembered() == [], "its table shows nothing any more"

@@ -18,10 +18,10 @@ from tidegate import seams
 from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
-from tidegate.cli.up.airflow import Dag, DagRun, broken, failure
+from tidegate.cli.up.airflow import Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import Home, free_port
-from tidegate.cli.up.processes import Processes, alone, end_left_over, log_end
+from tidegate.cli.up.processes import Processes, end_left_over, lock_project, log_end
 from tidegate.cli.up.screen import screen_for
 from tidegate.cli.up.up import StopSignals, Up
 from tidegate.config import load_settings
@@ -153,7 +153,7 @@ def test_what_a_killed_call_has_left_is_ended_by_the_next(home, leader_too):
     assert end_left_over(home) == []
 
 
-def test_a_process_that_has_the_pid_of_an_old_one_is_left_alone(home):
+def test_a_process_that_has_the_pid_of_an_old_one_is_left_lock_project(home):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
         known = {"pid": other.pid, "start": "12345/another time"}
         home.write_private(home.state_file, json.dumps({"format": 1, "processes": {"scheduler": known}}))
@@ -183,7 +183,11 @@ def test_the_log_of_the_call_before_is_kept(home):
 
 def test_only_one_in_a_project(home):
     home.write_private(home.state_file, '{"port": 4711}')
-    with alone(home), pytest.raises(Rejected, match=r"runs already on http://127.0.0.1:4711"), alone(home):
+    with (
+        lock_project(home),
+        pytest.raises(Rejected, match=r"runs already on http://127.0.0.1:4711"),
+        lock_project(home),
+    ):
         pass
 
 
@@ -249,7 +253,7 @@ def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
         def failed_tasks(self, run: DagRun) -> list[tuple[str, int]]:
             return [("main", 2), ("complete", 1)]
 
-    told = failure(Answers(), home, DagRun("orders", "manual__1", "failed"))  # type: ignore[arg-type]
+    told = failure_text(Answers(), home, DagRun("orders", "manual__1", "failed"))  # type: ignore[arg-type]
     assert told.splitlines()[0].startswith("task main failed, try 2.")
     assert "Invalid: stage 'x' failed" in told
     assert "frames" not in told
@@ -257,7 +261,7 @@ def test_a_failed_task_is_told_as_a_person_would_read_its_log(home):
 
 
 def test_broken_dag_files_are_listed():
-    error = broken({"a.py": "  boom", "b.py": "  bang"})
+    error = import_failure({"a.py": "  boom", "b.py": "  bang"})
     assert "2 DAG files cannot be read" in error.what
     assert "a.py:\n  boom" in error.what
     assert error.reason == "BROKEN_DAG"
@@ -305,7 +309,7 @@ def test_a_pipeline_that_had_failed_too_often_goes_on_when_a_person_starts_it(pr
     up = up_of(project, "1")
     for _ in range(3):
         up._look()
-    assert "orders goes on: it was suspended because checkpoint 2 failed" in capsys.readouterr().out
+    assert "orders is resumed: it was suspended because checkpoint 2 failed" in capsys.readouterr().out
     assert up.airflow.triggered
     assert suspended(project.ledger.view(), 0) is None
 
@@ -362,7 +366,7 @@ def test_ctrl_c_waits_for_what_runs_of_the_dag_make_and_for_nobody_else(project)
     followed.decided()
     assert followed.open == [1]
     assert followed.open_in_runs() == []
-    up._let_it_end()  # at once
+    up._finish_checkpoints()  # at once
 
     project.plan(2, None, run="airflow:orders:manual__1")
     followed.decided()
@@ -382,5 +386,5 @@ def test_ctrl_c_does_not_wait_for_checkpoints_that_begin_behind_it(project):
         next(looks)()
 
     with seams.installed(seams.Seams(sleep=sleep)):
-        up._let_it_end()
+        up._finish_checkpoints()
     assert followed.open_in_runs() == [2]

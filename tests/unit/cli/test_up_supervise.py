@@ -111,7 +111,7 @@ def test_a_component_that_is_killed_is_started_again_and_nothing_else_is_touched
     kept.pass_(2)
     assert kept.pid("api-server") != server
     assert kept.pid("scheduler") == scheduler
-    assert kept.told == ["Airflow's api-server has ended, killed by SIGKILL. It is started again in 1 s."]
+    assert kept.told == ["Airflow's api-server has ended, killed by SIGKILL. It will be restarted in 1 s."]
 
 
 def test_what_a_killed_scheduler_leaves_in_its_session_is_ended_before_another_is_started(home, clock):
@@ -150,14 +150,14 @@ raise SystemExit(1)
 
     with made.processes, pytest.raises(Unavailable) as caught:
         until_it_is_given_up()
-    waits = [text.rpartition("again in ")[2] for text in made.told if "scheduler" in text]
+    waits = [text.rpartition("restarted in ")[2] for text in made.told if "scheduler" in text]
     assert waits == ["1 s.", "2 s.", "4 s.", "8 s."]
     error = caught.value
     assert "does not stay up: 5 times in a row" in error.what
     assert error.what.endswith("with exit code 1: sqlalchemy.exc.OperationalError: no such host: db")
     assert "GET" not in error.what
     assert "\n" not in error.what
-    assert "tidegate up. Its whole log: " in error.help
+    assert "tidegate up. The whole log: " in error.help
     assert error.reason == "AIRFLOW_ENDED"
 
 
@@ -173,7 +173,9 @@ def test_a_disk_that_is_full_for_a_while_does_not_end_it(kept, home, monkeypatch
     kept.end("scheduler")
     kept.pass_(3)
     assert [child.name for child in kept.processes.children] == ["api-server"]
-    assert kept.told[1] == "Airflow's scheduler cannot be started: No space left on device. It is started again in 2 s."
+    assert (
+        kept.told[1] == "Airflow's scheduler cannot be started: No space left on device. It will be restarted in 2 s."
+    )
     monkeypatch.setattr(Home, "write_private", write)
     kept.pass_(10)
     assert is_alive(kept.processes.children[1].id)
@@ -185,7 +187,7 @@ def test_one_that_is_killed_now_and_then_is_never_given_up(kept):
         kept.pass_(90)
         kept.end("scheduler")
     kept.pass_(2)
-    assert kept.told == ["Airflow's scheduler has ended, killed by SIGKILL. It is started again in 1 s."] * 20
+    assert kept.told == ["Airflow's scheduler has ended, killed by SIGKILL. It will be restarted in 1 s."] * 20
 
 
 def test_a_task_that_stays_queued_though_there_is_room_has_the_scheduler_started_again(kept):

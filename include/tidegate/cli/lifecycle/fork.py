@@ -1,4 +1,4 @@
-"""`tidegate fork`: a new pipeline that begins with what another one held at a checkpoint."""
+"""`tidegate fork`: start a new pipeline from a checkpoint of another one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ __all__ = ["add_parser", "is_folder", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "fork",
-        help="begin a new pipeline with what another one held at a checkpoint",
-        description="Begin a new pipeline with the positions and the state that another one held at a checkpoint. The "
-        "new one is declared in code, under a name of its own and with tables of its own. Everything is copied: both "
-        "go on independently, and nothing of the old one is touched. If it is broken off, give the same command again.",
+        help="start a new pipeline from a checkpoint of another one",
+        description="Start a new pipeline with the positions and the state of another one's checkpoint. The new "
+        "pipeline is declared in code, with its own name and its own tables. Everything is copied: both continue "
+        "independently, and the old one is not changed. If it is interrupted, run the same command again.",
         epilog="examples:\n  tidegate fork orders --from 41 --as jobs.trial:pipeline --dry-run\n"
         "  tidegate fork orders --from before-prices --as jobs.trial:pipeline --note 'new prices, side by side'\n"
         "  tidegate fork ./copies/before-prices --as jobs.trial:pipeline",
@@ -37,66 +36,65 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--from", dest="base", metavar="N", help="a checkpoint, or a savepoint's name")
     parser.add_argument("--as", dest="into", required=True, metavar="MODULE:PIPELINE", help="the new pipeline's code")
     parser.add_argument(
-        "--claim", action="store_true", help="of a folder: it is the new pipeline's now, and is removed"
+        "--claim", action="store_true", help="with a folder: the new pipeline takes it over, and it is removed"
     )
-    parser.add_argument("--note", default="", metavar="TEXT", help="why, for whoever looks at it later")
-    parser.add_argument("--dry-run", action="store_true", help="only look whether it could be done")
+    parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether it is possible")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     if ":" not in args.into:
         raise Invalid(
-            f"{args.into!r} is a name, and where a pipeline's tables are is told by its code",
+            f"{args.into!r} is a name, but only a pipeline's code says where its tables are",
             expected="MODULE:pipeline, such as jobs.trial:pipeline",
-            help=f"declare it: Pipeline({args.into!r}), with sinks on tables of its own; then name it here",
+            help=f"declare it: Pipeline({args.into!r}), with sinks on its own tables; then name it here",
             reason="NEEDS_CODE",
         )
     new = find(args.into, args.settings, started=False)
     coordinator = coordinator_of(new)
-    copied = _folder(args, new) if is_folder(args.pipeline) else None
+    copied = _open_folder(args, new) if is_folder(args.pipeline) else None
     if copied is not None and forked_already(copied, coordinator, claims=args.claim and not args.dry_run):
         out.document({"pipeline": new.name, "forked": True})
-        out.line(f"Pipeline {new.name} is there already: it began with this savepoint.")
+        out.line(f"Pipeline {new.name} exists already: it started from this savepoint.")
         return 0
     if copied is not None:
         _refuse_changed(copied)
         id = copied.copy.origin.entry
-        held = snapshot_at(copied.ledger, id, copied.options, by=who(), note=args.note)
+        snapshot = snapshot_at(copied.ledger, id, copied.options, by=who(), note=args.note)
     else:
-        held = _of_pipeline(args)
-    held = look(held, coordinator)
+        snapshot = _snapshot_of_pipeline(args)
+    snapshot = look(snapshot, coordinator)
     if not args.dry_run:
-        fork(held, coordinator, copied, claims=args.claim)
-    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(held)})
-    _tell(new, held, out, done=not args.dry_run)
+        fork(snapshot, coordinator, copied, claims=args.claim)
+    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(snapshot)})
+    _print_result(new, snapshot, out, forked=not args.dry_run)
     return 0
 
 
 def is_folder(text: str) -> bool:
-    """Whether it names a folder and no pipeline: a pipeline's name has no slash in it."""
+    """Tell a folder from a pipeline: a pipeline's name has no slash."""
     return "/" in text
 
 
-def _folder(args: argparse.Namespace, new: Target) -> Copied:
-    """The savepoint that lies in a folder."""
+def _open_folder(args: argparse.Namespace, new: Target) -> Copied:
+    """Open the savepoint in a folder."""
     if args.base is not None:
         raise Invalid(
             "a savepoint's folder holds one checkpoint",
             expected="no --from",
-            help="leave --from out; or name a pipeline instead of a folder",
+            help="leave out --from; or name a pipeline instead of a folder",
             reason="BAD_CHOICE",
         )
     return open_copy(args.pipeline, new.settings.storage_options)
 
 
-def _of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
-    """A checkpoint that a pipeline has."""
+def _snapshot_of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
+    """Return the snapshot of a pipeline's checkpoint."""
     if args.base is None or args.claim:
         raise Invalid(
             "only a savepoint's folder can be claimed" if args.claim else "--from is missing",
             expected="--from with a checkpoint or a savepoint's name; or a savepoint's folder in place of the pipeline",
-            help="`tidegate list` and `tidegate savepoint list` show what there is",
+            help="`tidegate list` and `tidegate savepoint list` show the choices",
             reason="BAD_CHOICE",
         )
     old = find(args.pipeline, args.settings)
@@ -110,25 +108,26 @@ def _refuse_changed(copied: Copied) -> None:
         raise Corrupt(
             "\n    ".join([f"the savepoint in {copied.ledger.home} is damaged:", *problems[:10]]),
             expected="every file as it was copied",
-            help="take another copy of the folder",
+            help="use another copy of the folder",
             reason="CHECKPOINT_DAMAGED",
         )
 
 
-def _document(held: CheckpointSnapshot) -> dict[str, Any]:
+def _document(snapshot: CheckpointSnapshot) -> dict[str, Any]:
     return {
-        "from": {"pipeline": held.origin.pipeline, "checkpoint": held.entry.id},
-        "sources": sorted(held.entry.plan.sources),
-        "states": sorted(name.removeprefix(STATE) for name in held.states),
+        "from": {"pipeline": snapshot.origin.pipeline, "checkpoint": snapshot.entry.id},
+        "sources": sorted(snapshot.entry.plan.sources),
+        "states": sorted(name.removeprefix(STATE) for name in snapshot.states),
     }
 
 
-def _tell(new: Target, held: CheckpointSnapshot, out: Output, *, done: bool) -> None:
-    told = _document(held)
-    what = "begins with" if done else "would begin with"
-    out.line(f"Pipeline {new.name} {what} checkpoint {held.entry.id} of {held.origin.pipeline}.", "bold")
-    out.line(f"  goes on reading    {', '.join(told['sources'])}, from where checkpoint {held.entry.id} ended")
-    out.line(f"  remembers          {', '.join(told['states']) or 'nothing'}, as a copy")
-    out.line("  its tables         begin with what comes from now on")
-    if done:
+def _print_result(new: Target, snapshot: CheckpointSnapshot, out: Output, *, forked: bool) -> None:
+    document = _document(snapshot)
+    id = snapshot.entry.id
+    verb = "starts from" if forked else "would start from"
+    out.line(f"Pipeline {new.name} {verb} checkpoint {id} of {snapshot.origin.pipeline}.", "bold")
+    out.line(f"  reads              {', '.join(document['sources'])}, from where checkpoint {id} ended")
+    out.line(f"  has the state of   {', '.join(document['states']) or 'no operator'}, as a copy")
+    out.line("  its tables         get the rows from now on")
+    if forked:
         out.line(f"To run it:  {program()} run {shlex.quote(new.text)} --until-idle", "dim")

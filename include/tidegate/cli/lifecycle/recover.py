@@ -1,11 +1,11 @@
-"""`tidegate recover`: what the next run will find, verified before it comes; and what it would do first."""
+"""`tidegate recover`: verify what the next run continues from, and do what it would do first."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from tidegate.cli.lifecycle.rollback import coordinator_of, told
+from tidegate.cli.lifecycle.rollback import coordinator_of, report_rollback
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
 from tidegate.cli.targets import Target, find
@@ -22,102 +22,102 @@ NO = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "recover",
-        help="what the next run will find, verified; end what is dead, publish what is owed",
-        description="Look at what the next run will go on from: each record, version, hash and file is verified. "
-        "Then end the checkpoints that nobody works at any more, and publish what is owed: what the next run would do "
-        "first. If the last checkpoint is damaged, the newest one that is whole is named, and what would be lost.",
+        help="verify what the next run continues from; abort dead checkpoints, publish pending ones",
+        description="Verify what the next run will continue from: each record, version, hash and file. Then do what "
+        "the next run would do first: abort checkpoints that nobody works on any more, and publish pending ones. "
+        "If the last checkpoint is damaged, show the newest intact one, and what would be lost.",
         epilog="examples:\n  tidegate recover jobs.orders:pipeline --dry-run\n"
         "  tidegate recover jobs.orders:pipeline --fall-back",
     )
-    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the tables are")
-    parser.add_argument("--dry-run", action="store_true", help="only look; exit code 1: the next run cannot go on")
-    parser.add_argument("--fall-back", action="store_true", help="if it is damaged, go back to one that is whole")
+    parser.add_argument(
+        "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the tables are"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only verify; exit code 1: the next run cannot continue")
+    parser.add_argument("--fall-back", action="store_true", help="if it is damaged, roll back to an intact one")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
-    found = verify_next_run(coordinator, abandoned_reason)
+    findings = verify_next_run(coordinator, abandoned_reason)
     if args.dry_run:
-        out.document(_document(target, found))
-        _tell(target, found, out)
-        return NO if found.problems else 0
-    _tell(target, found, out)
-    if found.problems:
-        return _fall_back(target, coordinator, found, args, out)
-    for id, reason in found.dead.items():
+        out.document(_document(target, findings))
+        _print_findings(target, findings, out)
+        return NO if findings.problems else 0
+    _print_findings(target, findings, out)
+    if findings.problems:
+        return _recover_from_damage(target, coordinator, findings, args, out)
+    for id, reason in findings.dead.items():
         coordinator.abort(id, reason, "ended by `tidegate recover`")
     report = coordinator.publish()
     remember(coordinator.ledger, coordinator.place.options)
     coordinator.retire()
     published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
-    out.document(_document(target, found) | {"published": published})
+    out.document(_document(target, findings) | {"published": published})
     for (id, name), table in report.published.items():
         out.line(f"Published: checkpoint {id} on {name}, as version {table.version}")
-    out.line("The next run goes on from here.", "bold")
+    out.line("The next run continues from here.", "bold")
     return 0
 
 
-def _fall_back(target: Target, coordinator: Coordinator, found: Recovery, args: Any, out: Output) -> int:
-    what = "\n    ".join(
-        [f"checkpoint {found.last} of pipeline {target.name!r} cannot be gone on from:", *found.problems]
+def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
+    damage = "\n    ".join(
+        [f"checkpoint {findings.last} of pipeline {target.name!r} cannot be continued from:", *findings.problems]
     )
-    if found.instead is None:
+    if findings.instead is None:
         raise Corrupt(
-            what,
-            expected="every record and file as it was written, or an older checkpoint that is whole",
-            help="none of those that are retained is whole: restore the named files from a copy of the storage",
+            damage,
+            expected="every record and file as it was written, or an older intact checkpoint",
+            help="no retained checkpoint is intact: restore the named files from a backup of the storage",
             reason="NOTHING_TO_RESTORE",
         )
     if not args.fall_back:
         raise Rejected(
-            what,
+            damage,
             expected="every record and file as it was written",
-            help="restore them from a copy of the storage; or add --fall-back to go back to checkpoint "
-            f"{found.instead}: {_lost(found)}, and their input is read again",
+            help="restore them from a backup of the storage; or add --fall-back to roll back to checkpoint "
+            f"{findings.instead}: {_loss_text(findings)}, and their input is read again",
             reason="DAMAGED",
         )
-    confirm(f"Go back to checkpoint {found.instead}? {_lost(found)}.", out, yes=args.yes)
-    done = rollback.roll_back(
-        coordinator, found.instead, run=new_run(), by=who(), choices={}, reason="; ".join(found.problems)[:500]
+    confirm(f"Roll back to checkpoint {findings.instead}? {_loss_text(findings)}.", out, yes=args.yes)
+    rolled_back = rollback.roll_back(
+        coordinator, findings.instead, run=new_run(), by=who(), choices={}, reason="; ".join(findings.problems)[:500]
     )
-    return told(target, done, out)
+    return report_rollback(target, rolled_back, out)
 
 
-def _lost(found: Recovery) -> str:
-    return f"checkpoint {', '.join(map(str, found.lost)) or 'none'} will no longer count"
+def _loss_text(findings: Recovery) -> str:
+    return f"checkpoint {', '.join(map(str, findings.lost)) or 'none'} will no longer count"
 
 
-def _document(target: Target, found: Recovery) -> dict[str, Any]:
+def _document(target: Target, findings: Recovery) -> dict[str, Any]:
     return {
         "pipeline": target.name,
-        "goes_on_from": found.last,
-        "dead": {str(id): why for id, why in found.dead.items()},
-        "alive": list(found.alive),
-        "owed": {name: list(ids) for name, ids in found.owed.items()},
-        "problems": list(found.problems),
-        "instead": found.instead,
-        "lost": list(found.lost),
+        "goes_on_from": findings.last,
+        "dead": {str(id): why for id, why in findings.dead.items()},
+        "alive": list(findings.alive),
+        "owed": {name: list(ids) for name, ids in findings.owed.items()},
+        "problems": list(findings.problems),
+        "instead": findings.instead,
+        "lost": list(findings.lost),
     }
 
 
-def _tell(target: Target, found: Recovery, out: Output) -> None:
-    start = f"checkpoint {found.last}" if found.last is not None else "the beginning: none was completed"
-    out.line(f"Pipeline {target.name} goes on from {start}", "bold")
-    for id, why in found.dead.items():
-        out.line(f"- Checkpoint {id} is open and dead ({why}): it is ended; its input is read again.")
-    for id in found.alive:
-        out.line(f"- Checkpoint {id} is open, and somebody may be working at it: it is left alone.")
-    for name, ids in found.owed.items():
-        out.line(f"- Table {name} is still owed checkpoint {', '.join(map(str, ids))}.")
-    for problem in found.problems:
+def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
+    start = f"checkpoint {findings.last}" if findings.last is not None else "the beginning: none was completed"
+    out.line(f"Pipeline {target.name} continues from {start}", "bold")
+    for id, why in findings.dead.items():
+        out.line(f"- Checkpoint {id} is open and dead ({why}): it is aborted; its input is read again.")
+    for id in findings.alive:
+        out.line(f"- Checkpoint {id} is open, and somebody may be working on it: it stays.")
+    for name, ids in findings.owed.items():
+        out.line(f"- Table {name} still lacks checkpoint {', '.join(map(str, ids))}.")
+    for problem in findings.problems:
         out.line(f"- Damaged: {problem}", "red")
-    if found.problems and found.instead is not None:
-        out.line(f"The newest checkpoint that is whole is {found.instead}: {_lost(found)}.")
-    elif not found.problems:
-        out.line("- Everything that it rests on is there, as it was written.")
+    if findings.problems and findings.instead is not None:
+        out.line(f"The newest intact checkpoint is {findings.instead}: {_loss_text(findings)}.")
+    elif not findings.problems:
+        out.line("- All records and files that it rests on are intact.")

@@ -1,4 +1,4 @@
-"""`tidegate stop` and `tidegate cancel`: the pipeline is over, until somebody resumes it after all."""
+"""`tidegate stop` and `tidegate cancel`: end a pipeline, until somebody resumes it after all."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ KEEPS, _, NEVER = RETENTIONS
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare both commands."""
     for name, help, description in (
         (
             "stop",
-            "the pipeline is over: bring what is open to its end, make a savepoint",
-            "Stop the pipeline: no run plans a checkpoint any more, with the reason. What is open is waited for: "
-            "whoever runs it brings it to its end. Then, if you like, the last checkpoint gets a name, and stays.",
+            "stop the pipeline: let open checkpoints finish, make a savepoint",
+            "Stop the pipeline: runs plan no more checkpoints, and show the reason. Open checkpoints are waited for; "
+            "their runs finish them. Then, with --savepoint, the last checkpoint gets a name, and stays.",
         ),
         (
             "cancel",
-            "the pipeline is over at once: end what is open",
-            "Stop the pipeline at once: no run plans a checkpoint any more, and what is open is aborted; nothing of it "
-            "becomes visible. What is completed is published all the same, by the next who comes. With the setting "
-            "retention = retain_on_failure or never_retain it is for good: checkpoints and states are removed, but for "
-            "what savepoints name. Nobody can resume it then.",
+            "stop now, and abort open checkpoints",
+            "Stop the pipeline at once: runs plan no more checkpoints, and open checkpoints are aborted; none of their "
+            "rows become visible. Completed checkpoints are still published, by the next command or run. With the "
+            "setting retention = retain_on_failure or never_retain it is final: checkpoints and states are removed, "
+            "except those of savepoints, and the pipeline cannot be resumed.",
         ),
     ):
         example = f"example:\n  tidegate {name} orders --reason 'moved to another cluster'"
@@ -53,17 +52,18 @@ def add_parser(subparsers: Any) -> None:
         )
         parser = subparsers.add_parser(name, help=help, description=description, epilog=epilog)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-        parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
         if name == "stop":
-            text = "read all that waits, then let event time come to its end: windows and timers fire (needs the code)"
+            text = "read all waiting input, then end event time: windows close and timers fire (needs the code)"
             parser.add_argument("--drain", action="store_true", help=text)
-            parser.add_argument("--savepoint", metavar="NAME", help="give the last checkpoint this name")
-            parser.add_argument("--no-wait", action="store_true", help="do not wait for what is open")
+            parser.add_argument(
+                "--savepoint", metavar="NAME", help="make the last checkpoint a savepoint with this name"
+            )
+            parser.add_argument("--no-wait", action="store_true", help="do not wait for open checkpoints")
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings)
     if args.command == "cancel":
         return _cancel(target, args, out)
@@ -72,23 +72,24 @@ def run(args: argparse.Namespace, out: Output) -> int:
         savepoint.check_free(target.ledger, name, None)
     if args.drain:
         if target.settings.retention == NEVER:
-            confirm(_question(target, "Bring", " to its end"), out, yes=args.yes)
+            confirm(_question(target, "Drain", ""), out, yes=args.yes)
         return _drain(target, args, out)
     id = control.stop(target.ledger, who(), args.reason)
     out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
     if not args.no_wait or name is not None:
         _wait(target, out)
-    made = savepoint.create(target.ledger, name, None, who(), args.reason) if name is not None else None
-    if made is not None:
-        out.line(f"Savepoint {made.name} is checkpoint {made.entry}.")
-    entry = made.entry if made is not None else None
+    entry = None
+    if name is not None:
+        created = savepoint.create(target.ledger, name, None, who(), args.reason)
+        out.line(f"Savepoint {created.name} is checkpoint {created.entry}.")
+        entry = created.entry
     out.document({"pipeline": target.name, "entry": id, "stopped": True, "savepoint": name, "checkpoint": entry})
-    out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+    out.line(f"To resume it after all:  {target.command('resume')}", "dim")
     return 0
 
 
 def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
-    """As many checkpoints as it takes to read all that waits, in this process; with the last one it is finished."""
+    """Make checkpoints in this process until no input waits; the last one finishes the pipeline."""
     coordinator = coordinator_of(target)
     refuse_submit(target.settings)
     drain = Drain(by=who(), reason=args.reason)
@@ -97,17 +98,17 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     last = control.finished(target.ledger.view())
     if last is None and (view := target.ledger.view()) is not None and control.draining(view) is not None:
         raise Rejected(
-            f"pipeline {target.name!r} is not finished: input still waits that is read before the end",
-            expected="to read on until nothing is left",
-            help="give the same command again, or let its runs go on: they bring it to its end. "
-            f"{target.command('resume')} takes that back",
+            f"pipeline {target.name!r} is not finished: some input is not read yet",
+            expected="all waiting input to be read",
+            help="run the same command again, or let its runs continue: they finish it. "
+            f"{target.command('resume')} undoes the drain",
             reason="NOT_DRAINED",
         )
     if last is None:
         raise Rejected(
             f"pipeline {target.name!r} is not finished: the checkpoint at the end of time was aborted",
-            expected="it to be completed",
-            help=f"mend the cause ({target.command('list')} tells it), then drain once more; it can also just go on",
+            expected="that checkpoint to be completed",
+            help=f"fix the cause ({target.command('list')} shows it), then drain again; its runs may also continue",
             reason="NOT_DRAINED",
         )
     _wait(target, out)
@@ -118,8 +119,8 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     final = target.settings.retention == NEVER
     if final:
         control.cancel(target.ledger, who(), f"it is finished, and retention is {NEVER}", final=True)
-    told = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True, "final": final}
-    out.document(told | {"savepoint": name, "checkpoint": last.id if name is not None else None})
+    document = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True, "final": final}
+    out.document(document | {"savepoint": name, "checkpoint": last.id if name is not None else None})
     out.line(f"Pipeline {target.name} is finished, with checkpoint {last.id}: windows and timers have fired.")
     if final:
         _remove(target, out)
@@ -127,37 +128,36 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
 
 
 def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
-    found = [entry.id for entry in target.ledger.view().still_open()]
+    open_ids = [entry.id for entry in target.ledger.view().still_open()]
     final = target.settings.retention != KEEPS
     if final:
         confirm(_question(target, "Cancel", " for good"), out, yes=args.yes)
-    elif found:
-        confirm(f"End checkpoint {', '.join(map(str, found))}, which is open?", out, yes=args.yes)
-    id, ended = control.cancel(target.ledger, who(), args.reason, final=final)
-    told = {"pipeline": target.name, "entry": id, "stopped": True, "ended": list(ended), "final": final}
-    out.document(told)
+    elif open_ids:
+        confirm(f"Abort checkpoint {', '.join(map(str, open_ids))}, which is open?", out, yes=args.yes)
+    id, aborted = control.cancel(target.ledger, who(), args.reason, final=final)
+    out.document({"pipeline": target.name, "entry": id, "stopped": True, "ended": list(aborted), "final": final})
     out.line(f"Pipeline {target.name} is cancelled{' for good' if final else ''}, by entry {id} of its log.")
-    if ended:
-        out.line(f"Checkpoint {', '.join(map(str, ended))} was ended; nothing of it becomes visible.")
+    if aborted:
+        out.line(f"Checkpoint {', '.join(map(str, aborted))} was aborted; none of its rows become visible.")
     if final:
         _remove(target, out)
     else:
-        out.line(f"To let it go on after all:  {target.command('resume')}", "dim")
+        out.line(f"To resume it after all:  {target.command('resume')}", "dim")
     return 0
 
 
 def _question(target: Target, verb: str, how: str) -> str:
-    """What is lost, before it is."""
-    stay = ", ".join(each.name for each in savepoint.savepoints(target.ledger)) or "there are none"
+    """Word the question before records are removed, with what is lost."""
+    names = ", ".join(item.name for item in savepoint.savepoints(target.ledger)) or "there are none"
     origin = target.settings.origins["retention"]
     return (
         f"{verb} pipeline {target.name}{how}? retention is {target.settings.retention} ({origin}): its checkpoints and "
-        f"states are removed, and it cannot be resumed. Savepoints stay: {stay}. Tables stay as they are."
+        f"states are removed, and it cannot be resumed. Savepoints stay: {names}. Tables stay as they are."
     )
 
 
 def _remove(target: Target, out: Output) -> None:
-    """What a pipeline leaves that was cancelled for good. Its tables are told by its code, so it takes that."""
+    """Remove what a pipeline leaves that was cancelled for good. That takes its code, which names the tables."""
     if target.pipeline is not None:
         coordinator = coordinator_of(target)
         coordinator.publish()
@@ -165,18 +165,18 @@ def _remove(target: Target, out: Output) -> None:
         removed = [str(id) for id in coordinator.retire()]
         last, named = target.ledger.view().settled, {pin.entry for pin in target.ledger.pins()}
         if last in named or target.ledger.discarded() is not None:
-            removed += [] if last in named else ["what the last one named"]
+            removed += [] if last in named else ["the files of the last one"]
             out.line(f"Its checkpoints and states are removed: {', '.join(removed) or 'savepoints name them all'}.")
             return
     out.line(
-        "What it leaves is removed as soon as all is published and nothing is at work: by the next run, or by this "
-        "command, again, with its code (MODULE:pipeline). What savepoints name stays.",
+        "Its records and states are removed as soon as everything is published and no job runs: by the next run, or "
+        "by this command again, with its code (MODULE:pipeline). Savepoints stay.",
         "dim",
     )
 
 
-def _help(coordinator: Coordinator, view: View) -> None:
-    """What anybody may do for what is open: decide it if all is there, end it if nobody works at it; and publish."""
+def _finish_open(coordinator: Coordinator, view: View) -> None:
+    """Finish open checkpoints as any process may: complete those with all acks, abort abandoned ones, and publish."""
     for entry in view.still_open():
         if coordinator.complete(entry.id).state == "open" and (why := abandoned_reason(entry.plan)):
             coordinator.abort(entry.id, why)
@@ -184,21 +184,21 @@ def _help(coordinator: Coordinator, view: View) -> None:
 
 
 def _wait(target: Target, out: Output) -> None:
-    """Until all is decided, and on all tables. With the pipeline's code at hand, that is done here if it can be."""
+    """Wait until everything is decided and published. If the pipeline's code is given, do here what can be done."""
     coordinator = coordinator_of(target) if target.pipeline is not None else None
-    told = ""
+    printed = ""
     while True:
         view = target.ledger.view()
         open_ones = [entry.id for entry in view.still_open()]
         last = view.last_completed
         if coordinator is not None:
-            _help(coordinator, view)
+            _finish_open(coordinator, view)
             view = target.ledger.view()
             open_ones = [entry.id for entry in view.still_open()]
         if not open_ones and (last is None or view.settled >= last.id):
             return
-        what = f"checkpoint {', '.join(map(str, open_ones))}" if open_ones else "the last checkpoint to be published"
-        if what != told:
-            out.line(f"Waiting for {what}; whoever runs the pipeline brings it to its end. Ctrl-C: it stays stopped.")
-            told = what
+        awaited = f"checkpoint {', '.join(map(str, open_ones))}" if open_ones else "the last checkpoint to be published"
+        if awaited != printed:
+            out.line(f"Waiting for {awaited}; its run finishes it. After Ctrl-C the pipeline stays stopped.")
+            printed = awaited
         seams.sleep(POLL_S)

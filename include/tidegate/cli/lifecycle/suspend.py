@@ -1,4 +1,4 @@
-"""`tidegate suspend` and `tidegate resume`: whether runs may plan checkpoints."""
+"""`tidegate suspend` and `tidegate resume`: stop planning checkpoints, and start again."""
 
 from __future__ import annotations
 
@@ -15,52 +15,50 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare both commands."""
     for name, help, description in (
         (
             "suspend",
-            "let no run plan a checkpoint until `resume`",
-            "Let no run plan a checkpoint until somebody resumes the pipeline. Runs are skipped with the reason. What "
-            "is planned already is brought to its end, and input waits: nothing is lost.",
+            "stop planning checkpoints until `resume`",
+            "Stop planning checkpoints until somebody resumes the pipeline. Runs are skipped with the reason. Planned "
+            "checkpoints are finished, and input waits: nothing is lost.",
         ),
         (
             "resume",
             "let runs plan checkpoints again",
             "Let runs plan checkpoints again: after `suspend`, or when more checkpoints in a row had failed than "
-            "tolerable_failed_checkpoints allows. Failures are counted anew. Exit code 1: it was not suspended.",
+            "tolerable_failed_checkpoints allows. The failure count restarts. Exit code 1: it was not suspended.",
         ),
     ):
         example = f"example:\n  tidegate {name} orders --reason 'the feed is being repaired'"
         parser = subparsers.add_parser(name, help=help, description=description, epilog=example)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
         if name == "resume":
-            text = "also if the pipeline is finished: all rows are late then"
+            text = "even if the pipeline is finished: all further rows are late"
             parser.add_argument("--after-end", action="store_true", help=text)
-            text = "after a rejection: the next checkpoint sets aside all rows that a gate would hold again"
+            text = "after a rejection: the next checkpoint quarantines all rows that a gate would hold again"
             parser.add_argument("--quarantine-all", action="store_true", help=text)
-        parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever looks at it later")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     target = find(args.pipeline, args.settings)
     by = who()
     if args.command == "suspend":
         id = control.suspend(target.ledger, by, args.reason)
         out.document({"pipeline": target.name, "entry": id, "suspended": True})
         out.line(f"Pipeline {target.name} is suspended, by entry {id} of its log.")
-        out.line(f"Let it go on:  {target.command('resume')}", "dim")
+        out.line(f"To resume it:  {target.command('resume')}", "dim")
         return 0
-    aside = args.quarantine_all
-    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end, set_aside=aside)
+    quarantine_all = args.quarantine_all
+    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end, set_aside=quarantine_all)
     if resumed is None:
         raise Rejected(
             f"pipeline {target.name!r} is not suspended, and no checkpoint has failed since the last one completed",
             help="nothing to do",
             reason="NOT_SUSPENDED",
         )
-    out.document({"pipeline": target.name, "entry": resumed, "suspended": False, "quarantine_all": aside})
-    out.line(f"Pipeline {target.name} goes on, by entry {resumed} of its log: the next run plans a checkpoint.")
-    if aside:
-        out.line("What a gate would hold in it goes to the gate's quarantine: all rows that it judges.")
+    out.document({"pipeline": target.name, "entry": resumed, "suspended": False, "quarantine_all": quarantine_all})
+    out.line(f"Pipeline {target.name} is resumed, by entry {resumed} of its log: the next run plans a checkpoint.")
+    if quarantine_all:
+        out.line("If a gate would hold it, all rows that the gate judges go to its quarantine.")
     return 0

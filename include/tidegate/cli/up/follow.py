@@ -1,4 +1,4 @@
-"""What `tidegate up` follows: the pipelines' ledgers, which tell of checkpoints, and Airflow, which tells of runs."""
+"""Follows the pipelines of `tidegate up`: checkpoints in their ledgers, and runs in Airflow."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Followed", "FollowedPipelines"]
 
 
 class Followed:
-    """One pipeline, from the moment at which it was first seen: what was decided before is no news."""
+    """One pipeline, from the moment it was first found: earlier decisions are not reported."""
 
     def __init__(self, dag: Dag, ledger: Ledger, runs: list[DagRun]) -> None:
         self.dag = dag
         self.ledger = ledger
         self._pending: set[int] = set()
         self._last = 0
-        self._told_runs = {run.id for run in runs if not run.active}
+        self._reported_runs = {run.id for run in runs if not run.active}
         for id in self._new():
             entry = ledger.entry(id)
             if entry is not None and entry.open:
@@ -36,14 +36,14 @@ class Followed:
         return sorted(self._pending)
 
     def open_in_runs(self) -> list[int]:
-        """Those of them that runs of the DAG make: whoever else makes one, brings it to its end, too."""
+        """Open checkpoints of the DAG's own runs. Other processes finish their own."""
         prefix = f"airflow:{self.dag.id}:"
         entries = {id: self.ledger.entry(id) for id in self.open}
         return [id for id, entry in entries.items() if entry is not None and entry.plan.run.startswith(prefix)]
 
     def decided(self) -> list[dict[str, Any]]:
-        """What has been decided since the last call, and is visible; as `tidegate list --json` tells it. What cannot be
-        read now is told when it can."""
+        """Return the checkpoints that were decided and became visible since the last call, as in `tidegate list`.
+        Those that cannot be read now are returned later."""
         with contextlib.suppress(Unavailable):
             self._pending.update(self._new())
         news = []
@@ -54,7 +54,7 @@ class Followed:
                 over = self.ledger.retired(id) if entry is None else entry.control is not None
             except Unavailable:
                 continue
-            if over or (entry is not None and entry.restart is not None):  # that is no checkpoint
+            if over or (entry is not None and entry.restart is not None):  # not a checkpoint
                 self._pending.discard(id)
                 continue
             if view is not None and view.shown_state in ("completed", "aborted"):
@@ -63,7 +63,7 @@ class Followed:
         return news
 
     def suspended(self) -> Suspended | None:
-        """Why its runs make no checkpoint, by the settings with which it last planned one."""
+        """Return why its runs make no checkpoint, by the settings of its last plan; None if they do."""
         if self.ledger.identity() is None:
             return None
         view = self.ledger.view()
@@ -71,24 +71,24 @@ class Followed:
         tolerable = plans[-1].config.get("tolerable_failed_checkpoints", 0) if plans else 0
         return suspended(view, tolerable if isinstance(tolerable, int) else 0)
 
-    def start_again(self) -> str:
-        """Started by a person, a pipeline that had failed too often goes on, as with `tidegate run`; one that a person
-        suspended does not. What there is to tell of it."""
-        found = self.suspended()
-        if found is None or not found.failed:
+    def resume_after_failures(self) -> str:
+        """Resume the pipeline if too many failures suspended it, as `tidegate run` does, because a user has started it;
+        not if a user suspended it. Return the notice for the user, or ""."""
+        suspension = self.suspended()
+        if suspension is None or not suspension.failed:
             return ""
         resume(self.ledger, "tidegate up", "started again")
-        failed = ", ".join(map(str, found.failed))
-        return f"{self.dag.pipeline} goes on: it was suspended because checkpoint {failed} failed"
+        failed = ", ".join(map(str, suspension.failed))
+        return f"{self.dag.pipeline} is resumed: it was suspended because checkpoint {failed} failed"
 
     def failed(self, runs: list[DagRun]) -> list[DagRun]:
-        """Runs that have failed since the last call, the oldest first."""
-        ended = [run for run in reversed(runs) if not run.active and run.id not in self._told_runs]
-        self._told_runs.update(run.id for run in ended)
+        """Return the runs that have failed since the last call, the oldest first."""
+        ended = [run for run in reversed(runs) if not run.active and run.id not in self._reported_runs]
+        self._reported_runs.update(run.id for run in ended)
         return [run for run in ended if run.state == "failed"]
 
     def _new(self) -> list[int]:
-        """Ids that were not there at the last look."""
+        """Return the ids that are new since the last call."""
         if self.ledger.identity() is None:
             return []
         ids = self.ledger.ids(after=self._last)
@@ -97,28 +97,28 @@ class Followed:
 
 
 class FollowedPipelines:
-    """All pipelines of the project's DAGs. A DAG that was paused is unpaused when it is first seen, and not again."""
+    """All pipelines of the project's DAGs. A paused DAG is unpaused when it is first found, and not again."""
 
     def __init__(self, airflow: Airflow, settings: Settings) -> None:
         self._airflow = airflow
         self._settings = settings
         self.followed: dict[str, Followed] = {}
         self.news: list[str] = []
-        """What a person is to be told of those that are new."""
+        """Notices for the user about new pipelines."""
 
     def look(self) -> list[Dag]:
-        """Find DAGs that are new; answers with all that there are."""
+        """Find new DAGs; return all."""
         dags = self._airflow.dags()
         for dag in dags:
-            known = self.followed.get(dag.id)
-            if known is not None:
-                known.dag = dag
+            followed = self.followed.get(dag.id)
+            if followed is not None:
+                followed.dag = dag
                 continue
             settings = self._settings
             ledger = open_ledger(settings.root, dag.pipeline, dict(settings.storage_options))
             self.followed[dag.id] = Followed(dag, ledger, self._airflow.runs(dag))
-            if told := self.followed[dag.id].start_again():
-                self.news.append(told)
+            if notice := self.followed[dag.id].resume_after_failures():
+                self.news.append(notice)
             if dag.paused:
                 self._airflow.unpause(dag)
         return dags

@@ -1,12 +1,12 @@
-"""The folder of the Airflow that `tidegate up` runs: what it keeps between two calls, and what Airflow is told.
+"""The folder of the Airflow that `tidegate up` runs: its files between two calls, and Airflow's configuration.
 
-.tidegate/airflow/       AIRFLOW_HOME, for this user alone
-  up.lock                held by the `tidegate up` that runs
-  up.json                its port and processes, so that the next one can end what a killed one left
-  secrets.json           made once: a running task, a browser's login and the database know them
+.tidegate/airflow/       AIRFLOW_HOME, readable by this user only
+  up.lock                held by the running `tidegate up`
+  up.json                its port and processes, so that the next one can end those of a killed one
+  secrets.json           made once: running tasks, browsers' logins and the database depend on them
   passwords.json         the logins of the UI
   airflow.db             the metadata database, if no other is configured
-  config/                what Airflow imports in each of its processes
+  config/                settings that Airflow imports in each of its processes
   logs/                  of tasks; logs/up/ has the components' own
 """
 
@@ -30,12 +30,12 @@ __all__ = ["USER", "Home", "any_port", "free_port"]
 USER = "admin"
 _USUAL_PORT = 8080
 _NOBODY = "1"
-"""A port that nobody listens on."""
+"""A port without a listener."""
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
-# Runs in the scheduler before it forks the workers that fork the tasks: what it has imported costs a task nothing,
-# instead of two seconds. Libraries only: the code of the project would stay as it is until a restart. And imports
-# only: a session, a client or an open table does not survive a fork.
+# Runs in the scheduler before it forks the workers that fork the tasks, so that these imports cost a task nothing
+# instead of two seconds. Libraries only: project code would not be reloaded until a restart. And imports only: a
+# session, a client or an open table does not survive a fork.
 _LOCAL_SETTINGS = '''\
 """Written by `tidegate up`, again at each start."""
 
@@ -64,7 +64,7 @@ if "scheduler" in sys.argv:
 
 @dataclass(frozen=True)
 class Home:
-    """Paths, and reading and writing. Starts nothing."""
+    """Paths and files of this folder. Starts no process."""
 
     project: Path
 
@@ -89,15 +89,15 @@ class Home:
         return self.project / "dags"
 
     def log(self, name: str) -> Path:
-        """Where a component writes."""
+        """Return the log file of a component."""
         return self.folder / "logs" / "up" / f"{name}.log"
 
     def task_log(self, dag: str, run: str, task: str, attempt: int) -> Path:
-        """Where Airflow keeps what a task has said."""
+        """Return the log file of a task's attempt."""
         return self.folder / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / f"attempt={attempt}.log"
 
     def make(self) -> None:
-        """The folders, for this user alone, and what Airflow imports."""
+        """Create the folders, readable by this user only, and the settings that Airflow imports."""
         for folder in (self.folder, self.folder / "config", self.log("").parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -105,61 +105,61 @@ class Home:
         self.write_private(self.folder / "config" / "airflow_local_settings.py", settings)
 
     def password(self) -> tuple[str, bool]:
-        """The password of the UI's user, and whether it has just been made."""
+        """Return the password of the UI's user, and whether it has just been generated."""
         logins = _read_json(self.passwords_file)
-        if isinstance(found := logins.get(USER), str) and found:
-            return found, False
-        made = seams.new_id()
-        self.write_private(self.passwords_file, json.dumps(logins | {USER: made}) + "\n")
-        return made, True
+        if isinstance(password := logins.get(USER), str) and password:
+            return password, False
+        password = seams.new_id()
+        self.write_private(self.passwords_file, json.dumps(logins | {USER: password}) + "\n")
+        return password, True
 
     def secrets(self) -> dict[str, str]:
-        """What signs tokens and hides passwords in the database. The same at every start."""
+        """Return the keys that sign tokens and encrypt passwords in the database. They are the same at every start."""
         path = self.folder / "secrets.json"
         names = ("jwt", "session", "fernet")
-        found = _read_json(path)
-        if all(isinstance(found.get(name), str) for name in names):
-            return {name: found[name] for name in names}
-        made = {"jwt": _random(64), "session": _random(32)}
-        made["fernet"] = base64.urlsafe_b64encode(bytes.fromhex(_random(32))).decode()
-        self.write_private(path, json.dumps(made) + "\n")
-        return made
+        stored = _read_json(path)
+        if all(isinstance(stored.get(name), str) for name in names):
+            return {name: stored[name] for name in names}
+        generated = {"jwt": _random(64), "session": _random(32)}
+        generated["fernet"] = base64.urlsafe_b64encode(bytes.fromhex(_random(32))).decode()
+        self.write_private(path, json.dumps(generated) + "\n")
+        return generated
 
     def state(self) -> dict[str, Any]:
-        """What the last `tidegate up` wrote; empty if there was none."""
+        """Return the state that the last `tidegate up` wrote; empty if there was none."""
         return _read_json(self.state_file)
 
     def write_private(self, path: Path, text: str) -> None:
-        """Write a file that nobody else may read, whole or not at all."""
-        aside = path.with_name(f".{path.name}.{seams.new_id()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        """Write a file that only this user may read, whole or not at all."""
+        temporary = path.with_name(f".{path.name}.{seams.new_id()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        aside.replace(path)
+        temporary.replace(path)
 
     # -- the database --------------------------------------------------------------------------------
 
     @property
     def own_database(self) -> bool:
-        """Whether the metadata database is ours: nobody has configured another."""
+        """Whether the metadata database is ours, because no other is configured."""
         return not os.environ.get(_DATABASE)
 
     def is_migrated(self) -> bool:
-        """Whether our own database is known to be one of this Airflow. Asking Airflow costs seconds."""
+        """Whether our own database is known to be migrated to this Airflow version. Asking Airflow takes seconds."""
         stamp = self.folder / "migrated"
         with contextlib.suppress(OSError):
             return self.own_database and stamp.read_text() == _airflow() and self._database_file.is_file()
         return False
 
     def set_migrated(self) -> None:
-        """Remember it."""
+        """Record that the database is migrated."""
         self.write_private(self.folder / "migrated", _airflow())
 
     @property
     def _database_file(self) -> Path:
         return self.folder / "airflow.db"
 
-    # -- what Airflow is told ------------------------------------------------------------------------
+    # -- Airflow's configuration ---------------------------------------------------------------------
 
     @property
     def room(self) -> int:
@@ -167,12 +167,12 @@ class Home:
         return max(2, min(4, os.cpu_count() or 2))
 
     def environment(self, port: int) -> dict[str, str]:
-        """Airflow's whole configuration. Nothing of it depends on an airflow.cfg."""
-        told = {
+        """Return Airflow's whole configuration, independent of any airflow.cfg."""
+        configured = {
             "CORE__DAGS_FOLDER": str(self.dags),
             "CORE__PLUGINS_FOLDER": str(self.project / "plugins"),
             "CORE__LOAD_EXAMPLES": "False",
-            # Or files that do not hold the word "airflow" are skipped silently, as is one with just build_dag.
+            # Otherwise files without the word "airflow", such as one with just build_dag, are skipped silently.
             "CORE__DAG_DISCOVERY_SAFE_MODE": "False",
             "CORE__EXECUTOR": "LocalExecutor",
             "CORE__PARALLELISM": str(self.room),
@@ -183,19 +183,19 @@ class Home:
             "API__BASE_URL": f"http://127.0.0.1:{port}",
             "API__WORKERS": "1",
             "USAGE_DATA_COLLECTION__ENABLED": "False",
-            # No process of ours serves logs: that server listens on all addresses. The UI reads the files.
+            # None of our processes serves logs: that server listens on all addresses. The UI reads the files.
             "LOGGING__WORKER_LOG_SERVER_PORT": _NOBODY,
             "LOGGING__TRIGGER_LOG_SERVER_PORT": _NOBODY,
             "LOGGING__COLORED_CONSOLE_LOG": "False",
             "LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
         }
-        told |= _TUNED | self._secret_settings()
+        configured |= _TUNED | self._secret_settings()
         if self.own_database:
-            told["DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{self._database_file}"
+            configured["DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{self._database_file}"
         places = [str(self.project), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return {
             **os.environ,
-            **{f"AIRFLOW__{name}": value for name, value in told.items()},
+            **{f"AIRFLOW__{name}": value for name, value in configured.items()},
             "AIRFLOW_HOME": str(self.folder),
             "PYTHONPATH": os.pathsep.join(place for place in places if place),
             "PYTHONUNBUFFERED": "1",
@@ -217,7 +217,7 @@ class Home:
 
 
 # Measured: with the defaults each task waits a second for the scheduler, and a failed one up to five for its
-# supervisor. The rest lets a new scheduler take over within a minute what a killed one left running.
+# supervisor. The other values let a new scheduler take over a killed one's tasks within a minute.
 _TUNED = {
     "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
     "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
@@ -229,15 +229,15 @@ _TUNED = {
 }
 
 
-def free_port(wanted: int | None, last: object) -> int:
-    """A port of loopback that is free now: the one that was asked for, or the last one, or the usual one, or any."""
-    if wanted is not None:
-        if _is_free(wanted):
-            return wanted
+def free_port(requested: int | None, last: object) -> int:
+    """Return a free loopback port: the requested one, or else the last one, the usual one, or any."""
+    if requested is not None:
+        if _is_free(requested):
+            return requested
         raise Unavailable(
-            f"port {wanted} is taken by another program, or this user may not listen on it",
+            f"port {requested} is taken by another program, or this user may not listen on it",
             expected="a free port",
-            help="leave out --port, and a free one is found; or end the other program",
+            help="leave out --port to use a free one; or end the other program",
             reason="PORT_TAKEN",
         )
     for port in (last, _USUAL_PORT):
@@ -247,10 +247,10 @@ def free_port(wanted: int | None, last: object) -> int:
 
 
 def any_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number: int = found.getsockname()[1]
+    """Return a loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
         return number
 
 
@@ -265,7 +265,7 @@ def _is_free(port: int) -> bool:
 
 
 def _random(count: int) -> str:
-    """So many random bytes in hex digits."""
+    """Return `count` random bytes in hex digits."""
     return "".join(seams.new_id() for _ in range(count // 8))
 
 

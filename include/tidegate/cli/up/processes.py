@@ -1,7 +1,7 @@
-"""The processes of `tidegate up`: each has a session of its own, and all of a session ends.
+"""The processes of `tidegate up`: each gets its own session, and ends together with its whole session.
 
-By session, not by process group: Airflow gives each task a group of its own. And by what is written down of a
-process, not by its pid alone: pids are used again.
+By session, not by process group: Airflow gives each task its own group. And by the recorded identity of a process,
+not by its pid alone: pids are reused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine
 
-__all__ = ["Child", "Processes", "alone", "end_left_over", "last_error", "log_end"]
+__all__ = ["Child", "Processes", "end_left_over", "last_error", "lock_project", "log_end"]
 
 _KILL_S = 10.0
 _TICK_S = 0.1
@@ -36,12 +36,12 @@ _REQUEST = re.compile(r'"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) |\bhttp_access
 _ERROR = re.compile(
     r"^\s*[\w.]*(Error|Exception|Exit)\b(:|$)|\b(ERROR|CRITICAL|FATAL)\b|\[(error|critical)\s*\]", re.ASCII
 )
-"""Of a traceback the line that names the exception; of loggers what they call an error."""
+"""The line of a traceback that names the exception, or a line that a logger marks as an error."""
 
 
 @dataclass
 class Child:
-    """A process that we have started, and its session."""
+    """A process that we have started, and that leads its session."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -55,19 +55,19 @@ class Child:
 
 
 @contextlib.contextmanager
-def alone(home: Home) -> Iterator[None]:
-    """Only one `tidegate up` in a project folder."""
-    held = try_lock(home.lock)
-    if held is None:
+def lock_project(home: Home) -> Iterator[None]:
+    """Allow only one `tidegate up` in a project folder."""
+    lock = try_lock(home.lock)
+    if lock is None:
         port = home.state().get("port")
-        where = f" on http://127.0.0.1:{port}" if port else ""
+        address = f" on http://127.0.0.1:{port}" if port else ""
         raise Rejected(
-            f"Airflow of this project runs already{where}",
+            f"Airflow of this project runs already{address}",
             expected="no other `tidegate up` in this folder",
             help="stop that one with Ctrl-C, or use it",
             reason="UP_ALREADY",
         )
-    with held:
+    with lock:
         yield
 
 
@@ -87,7 +87,7 @@ class Processes:
         self.stop(0.0, lambda: True)
 
     def start(self, name: str, command: Sequence[str]) -> Child:
-        """Start a process in a session of its own. What it says goes to its log; the log before is kept."""
+        """Start a process in its own session. Its output goes to its log; the previous log is kept."""
         log = self.home.log(name)
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_suffix(".log.1"))
@@ -115,24 +115,26 @@ class Processes:
         self.children.append(child)
         try:
             self._write_state()
-        except OSError:  # nobody would find it if we were killed
+        except OSError:  # if we were killed, the next call would not find it
             self.end(child)
             raise
         return child
 
     def end(self, child: Child) -> None:
-        """End what is left of one, by force: its workers and their tasks, too."""
+        """Kill a process and everything in its session: its workers and their tasks, too."""
         _end_sessions([child.id] if child.id else [], self.home)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.process.wait(_KILL_S)
         self.children.remove(child)
-        with contextlib.suppress(OSError):  # the disk is full: it is told of one that has gone, which does no harm
+        with contextlib.suppress(
+            OSError
+        ):  # the disk is full: the state still names a process that has ended, which does no harm
             self._write_state()
 
     def stop(self, grace: float, hurried: Callable[[], bool]) -> None:
-        """End all: first politely, the scheduler and its tasks before those that they talk to, then by force.
+        """End all: first politely, the scheduler and its tasks before the servers that they call, then by force.
 
-        grace: how long all of them may take. hurried: asked all the time; True means by force, now.
+        grace: how long all of them may take. hurried: called all the time; True means by force, now.
         """
         until = seams.monotonic() + grace
         for child in sorted(self.children, key=lambda child: child.name != "scheduler"):
@@ -149,17 +151,17 @@ class Processes:
         self._write_state()
 
     def _write_state(self) -> None:
-        # One that has ended, too: whoever is left in its session is to be found by the next call.
-        known = {child.name: child.id.to_json() for child in self.children if child.id}
-        text = json.dumps({"format": 1, "port": self._port, "processes": known}, indent=1) + "\n"
+        # Also of processes that have ended: the next call must find whatever still runs in their sessions.
+        processes = {child.name: child.id.to_json() for child in self.children if child.id}
+        text = json.dumps({"format": 1, "port": self._port, "processes": processes}, indent=1) + "\n"
         self.home.write_private(self.home.state_file, text)
 
 
 def end_left_over(home: Home) -> list[str]:
-    """End what a `tidegate up` that was killed has left running; answers with the names of what was ended."""
+    """End the processes of a `tidegate up` that was killed; return the names of those that were ended."""
     leaders: dict[ProcessId, str] = {}
-    known = home.state().get("processes")
-    for name, value in known.items() if isinstance(known, dict) else ():
+    recorded = home.state().get("processes")
+    for name, value in recorded.items() if isinstance(recorded, dict) else ():
         with contextlib.suppress(Invalid):
             leaders[ProcessId.from_json(value)] = str(name)
     ended = _end_sessions(leaders, home)
@@ -167,22 +169,22 @@ def end_left_over(home: Home) -> list[str]:
 
 
 def log_end(path: Path, lines: int = _LOG_LINES) -> str:
-    """The last lines of a log."""
-    told = _last_lines(path)
-    if told is None:
+    """Return the last lines of a log."""
+    texts = _last_lines(path)
+    if texts is None:
         return f"({path} cannot be read)"
-    return "\n".join(f"  {line[:300]}" for line in told[-lines:]) or "  (it is empty)"
+    return "\n".join(f"  {line[:300]}" for line in texts[-lines:]) or "  (it is empty)"
 
 
 def last_error(path: Path) -> str:
-    """The line of a log that says why its process ended, as far as can be told: the last that names an error, else the
-    last that is no record of a request. Empty if there is none."""
-    told = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
-    return next((line for line in reversed(told) if _ERROR.search(line)), told[-1] if told else "")
+    """Find the line of a log that most likely says why its process ended: the last that names an error, else the last
+    that is not the record of a request. Empty if there is none."""
+    texts = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
+    return next((line for line in reversed(texts) if _ERROR.search(line)), texts[-1] if texts else "")
 
 
 def _last_lines(path: Path) -> list[str] | None:
-    """The end of a log, without empty lines; None if it cannot be read."""
+    """Return the end of a log, without empty lines; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_END))
@@ -193,12 +195,12 @@ def _last_lines(path: Path) -> list[str] | None:
 
 
 def _end_sessions(leaders: Iterable[ProcessId], home: Home) -> set[int]:
-    """Kill whoever is in the sessions of these processes. Answers with the sessions that had somebody."""
+    """Kill all processes in the sessions of these leaders. Return the sessions that had any."""
     leaders = list(leaders)
-    found: set[int] = set()
+    sessions: set[int] = set()
     deadline = seams.monotonic() + _KILL_S
     while members := _members(leaders, home):
-        found |= set(members.values())
+        sessions |= set(members.values())
         for process in members:
             kill(process, signal.SIGKILL)
         if seams.monotonic() > deadline:
@@ -207,28 +209,28 @@ def _end_sessions(leaders: Iterable[ProcessId], home: Home) -> set[int]:
                 f"processes of Airflow cannot be ended ({pids})", help="end them by hand", reason="AIRFLOW_HANGS"
             )
         seams.sleep(0.05)
-    return found
+    return sessions
 
 
 def _members(leaders: list[ProcessId], home: Home) -> dict[ProcessId, int]:
-    """The processes of these sessions, each with its session.
+    """Return the processes of these sessions, each with its session.
 
-    A leader that is alive must be the one that is meant. Of one that has ended nobody else gets the number as long
-    as somebody is left in its session; after that somebody may, so those who are left must look like ours.
+    A living leader must be the recorded process. The pid of an ended leader is not reused while its session has a
+    process; after that it may be, so the remaining processes must look like ours.
     """
     led = {leader.pid for leader in leaders if is_alive(leader)}
-    left = {leader.pid for leader in leaders if _same_machine(leader) and identify(leader.pid) is None}
-    found = {}
-    for pid, session in _all_processes() if led | left else ():
-        if session in led or (session in left and _looks_like_ours(pid, home)):
+    ended = {leader.pid for leader in leaders if _same_machine(leader) and identify(leader.pid) is None}
+    members = {}
+    for pid, session in _all_processes() if led | ended else ():
+        if session in led or (session in ended and _looks_like_ours(pid, home)):
             process = identify(pid)
             if process is not None:
-                found[process] = session
-    return found
+                members[process] = session
+    return members
 
 
 def _all_processes() -> Iterator[tuple[int, int]]:
-    """Each pid with its session; where /proc does not tell, with its process group."""
+    """Yield each pid with its session; without /proc, with its process group."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=False).stdout
         yield from ((int(pid), int(group)) for pid, group in map(str.split, listed.splitlines()))
@@ -245,8 +247,8 @@ def _same_machine(process: ProcessId) -> bool:
 
 
 def _looks_like_ours(pid: int, home: Home) -> bool:
-    """Runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's own processes write
-    their title over what the kernel tells of their environment.)"""
+    """Whether it runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's processes
+    overwrite the environment that the kernel shows with their title.)"""
     try:
         if Path(f"/proc/{pid}/exe").resolve() == Path(sys.executable).resolve():
             return True
@@ -255,6 +257,6 @@ def _looks_like_ours(pid: int, home: Home) -> bool:
         return False
 
 
-def _wait(done: Callable[[], bool], until: float, hurried: Callable[[], bool]) -> None:
-    while not done() and not hurried() and seams.monotonic() < until:
+def _wait(is_done: Callable[[], bool], until: float, hurried: Callable[[], bool]) -> None:
+    while not is_done() and not hurried() and seams.monotonic() < until:
         seams.sleep(_TICK_S)

@@ -1,4 +1,4 @@
-"""What `tidegate up` shows: a live table of checkpoints on a terminal, a line for each else, nothing with --json."""
+"""The output of `tidegate up`: a live table of checkpoints on a terminal, otherwise a line for each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ROWS = 15
 
 
 def screen_for(out: Output) -> Screen:
-    """The screen that fits where the output goes."""
+    """Return the screen that suits the output."""
     return LiveScreen(out) if out.terminal else Screen(out)
 
 
 class Screen:
-    """Prints a line per event, and keeps what the closing document tells."""
+    """Prints a line per event, and collects the data for the closing document."""
 
     def __init__(self, out: Output) -> None:
         self.out = out
@@ -39,28 +39,28 @@ class Screen:
         """Nothing to clear."""
 
     def starting(self, what: str) -> None:
-        """Told once, before anything else."""
+        """Show that Airflow is being started. Called once, first."""
         self.out.line(what, "dim")
 
     def ready(self, url: str, user: str, password: str) -> None:
         """Airflow is up."""
         self.out.line(f"Airflow runs: {url}  user {user}  {password}", "bold")
 
-    def tell(self, text: str, style: str = "yellow") -> None:
-        """Something that a person should know."""
+    def notify(self, text: str, style: str = "yellow") -> None:
+        """Show a notice to the user."""
         self.out.line(text, style)
 
     def decided(self, pipeline: str, row: dict[str, Any]) -> None:
-        """A checkpoint is completed and on its tables, or aborted. `row` as `tidegate list --json` has it."""
+        """Show a checkpoint that is completed and published, or aborted. `row`: as in `tidegate list --json`."""
         self.checkpoints.append({"pipeline": pipeline} | row)
-        self.out.line(*_line(pipeline, row))
+        self.out.line(*_checkpoint_line(pipeline, row))
 
     def now(self, text: str) -> None:
-        """What is going on right now."""
+        """Show the current activity."""
 
 
 class LiveScreen(Screen):
-    """A table that is kept up to date, and below it one line that says what is going on."""
+    """A live table, and below it one line with the current activity."""
 
     def __init__(self, out: Output) -> None:
         super().__init__(out)
@@ -92,8 +92,8 @@ class LiveScreen(Screen):
     def decided(self, pipeline: str, row: dict[str, Any]) -> None:
         self.checkpoints.append({"pipeline": pipeline} | row)
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.1f}"
-        sources = "; ".join(f"{name}: {what or 'nothing new'}" for name, what in row["sources"].items())
-        cells = [pipeline, row["id"], row["state"], clock(row["planned"]), seconds, sources, _result(row)]
+        sources = "; ".join(f"{name}: {input or 'nothing new'}" for name, input in row["sources"].items())
+        cells = [pipeline, row["id"], row["state"], clock(row["planned"]), seconds, sources, _result_text(row)]
         self._rows.append([clean(cell).replace("\n", " ") for cell in cells])
 
     def now(self, text: str) -> None:
@@ -102,7 +102,7 @@ class LiveScreen(Screen):
             self._now = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """All of it, as of now. Called by Rich's own thread."""
+        """Render the screen. Called by Rich's own thread."""
         from rich.text import Text
 
         for name, value in self._head:
@@ -131,14 +131,14 @@ class LiveScreen(Screen):
         return table
 
 
-def _line(pipeline: str, row: dict[str, Any]) -> tuple[str, str]:
-    """A checkpoint as one line, and its style."""
+def _checkpoint_line(pipeline: str, row: dict[str, Any]) -> tuple[str, str]:
+    """Return a checkpoint as one line, and the line's style."""
     took = "" if row["seconds"] is None else f" in {row['seconds']:.1f} s"
     style = "green" if row["state"].startswith("completed") else "bold red"
-    return f"{pipeline}: checkpoint {row['id']} {row['state']}{took}: {_result(row)}", style
+    return f"{pipeline}: checkpoint {row['id']} {row['state']}{took}: {_result_text(row)}", style
 
 
-def _result(row: dict[str, Any]) -> str:
+def _result_text(row: dict[str, Any]) -> str:
     if row["state"] == "aborted":
         return ": ".join([row["reason"], *str(row["detail"]).splitlines()[:1]])
     return rows_text({name: count for name, count in row["rows"].items() if count}) or "nothing new"

@@ -1,4 +1,4 @@
-"""`tidegate up`: this project under an Airflow of its own on this machine, until Ctrl-C or for some checkpoints."""
+"""`tidegate up`: run this project under its own Airflow on this machine, until Ctrl-C or for N checkpoints."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tidegate.checkpoint.control import Suspended
 from tidegate.cli.output import Output
 from tidegate.cli.running.run import count
 from tidegate.cli.targets import program
-from tidegate.cli.up.airflow import Airflow, Dag, DagRun, broken, failure
+from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import USER, Home, free_port
-from tidegate.cli.up.processes import Processes, alone, end_left_over, log_end
+from tidegate.cli.up.processes import Processes, end_left_over, lock_project, log_end
 from tidegate.cli.up.screen import Screen, screen_for
 from tidegate.cli.up.supervise import Supervisor
 from tidegate.config import Settings, load_settings
@@ -32,7 +32,7 @@ __all__ = ["add_parser", "run"]
 
 COMPONENTS = {
     "api-server": ["api-server"],
-    # Their log servers would listen on all addresses. Here the UI finds the logs as files.
+    # Their log servers would listen on all addresses. The UI reads the logs as files.
     "scheduler": ["scheduler", "--skip-serve-logs"],
     "dag-processor": ["dag-processor"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
@@ -40,21 +40,20 @@ COMPONENTS = {
 _START_S = 300.0
 _STALLED_S = 600.0
 _LET_END_S = 30.0
-"""For how long running checkpoints may come to their end after Ctrl-C."""
+"""How long running checkpoints may take to finish after Ctrl-C."""
 _STOP_S = 15.0
-"""For how long all processes may end by themselves, before they are ended by force."""
+"""How long processes may take to end by themselves before they are killed."""
 _TICK_S = 0.25
 _LOOK_S = 1.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
     parser = subparsers.add_parser(
         "up",
-        help="run the project's DAGs under an Airflow of its own, here",
+        help="run the project's DAGs under a local Airflow",
         description="Start an Airflow for the dags/ of this project, on loopback, with its database, logs and logins "
-        "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops all "
-        "of it after the running checkpoint, a second Ctrl-C at once. The next call goes on where this one stopped.",
+        "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops "
+        "everything after the running checkpoint, a second Ctrl-C at once. The next call continues from there.",
         epilog="examples:\n  tidegate up\n  tidegate up --checkpoints 3\n"
         "  tidegate up --beside 'python -m jobs.orders_feed --live 12'",
     )
@@ -62,27 +61,26 @@ def add_parser(subparsers: Any) -> None:
         "--checkpoints",
         type=count,
         metavar="N",
-        help="end after N newly completed checkpoints; runs are triggered back to back, and a failed one ends it",
+        help="stop after N newly completed checkpoints; runs are triggered back to back, and a failed one stops it",
     )
-    parser.add_argument("--port", type=_port, metavar="PORT", help="where the UI listens (the last one, or a free one)")
+    parser.add_argument("--port", type=_port, metavar="PORT", help="the UI's port (the last one, or a free one)")
     parser.add_argument(
         "--beside",
         action="append",
         default=[],
         metavar="COMMAND",
-        help="a command to run beside Airflow, and to stop with it, such as one that feeds a landing folder",
+        help="a command to run along with Airflow, such as one that feeds a landing folder; stopped with it",
     )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Carry it out."""
     settings = _settings(args)
     os.umask(0o077)
     home = Home(settings.project.absolute())
     home.make()
-    with alone(home), StopSignals(out) as stop, screen_for(out) as screen:
+    with lock_project(home), StopSignals(out) as stop, screen_for(out) as screen:
         for name in end_left_over(home):
-            screen.tell(f"Ended the {name} of an earlier call that was killed.")
+            screen.notify(f"Ended the {name} of an earlier call that was killed.")
         up = Up(args, settings, home, screen, stop)
         try:
             up.run()
@@ -98,9 +96,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
 def _settings(args: argparse.Namespace) -> Settings:
     if args.settings:
         raise Invalid(
-            "`tidegate up` takes no -D: the tasks of Airflow would not know of it",
+            "`tidegate up` takes no -D: Airflow's tasks would not see it",
             expected="settings in tidegate.toml, in TIDEGATE_* variables or in the pipeline's code",
-            help="write them there, and leave out -D",
+            help="set them there, and leave out -D",
             reason="BAD_SETTINGS",
         )
     settings = load_settings()
@@ -121,7 +119,7 @@ def _port(text: str) -> int:
 
 
 class StopSignals:
-    """Counts Ctrl-C and the like for the length of a `with` block: once is "stop", twice is "at once"."""
+    """Counts Ctrl-C and similar signals during a `with` block: one means "stop", two mean "at once"."""
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -156,7 +154,7 @@ class Up:
     def __init__(
         self, args: argparse.Namespace, settings: Settings, home: Home, screen: Screen, stop: StopSignals
     ) -> None:
-        self.wanted: int | None = args.checkpoints
+        self.target_count: int | None = args.checkpoints
         self.beside: list[str] = args.beside
         self.settings = settings
         self.home = home
@@ -169,8 +167,8 @@ class Up:
         self.processes = Processes(home, self.port)
         airflow = [sys.executable, "-m", "airflow"]
         commands = {name: [*airflow, *words] for name, words in COMPONENTS.items()}
-        self.supervisor = Supervisor(self.processes, self.airflow, commands, home.room, self._tell_restart)
-        self._told: set[str] = set()
+        self.supervisor = Supervisor(self.processes, self.airflow, commands, home.room, self._notify_restart)
+        self._notified: set[str] = set()
         self._idle: set[str] = set()
         self._advanced = seams.monotonic()
 
@@ -179,18 +177,18 @@ class Up:
         return sum(row["state"] == "completed" for row in self.screen.checkpoints)
 
     def document(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the document for --json."""
         return {"url": self.airflow.url, "user": USER, "checkpoints": self.screen.checkpoints, "stopped": self.stop()}
 
     def run(self) -> None:
-        """From start to end; whatever happens, nothing that was started is left."""
+        """Run from start to end; whatever happens, no process is left running."""
         failed = True
         try:
             with self.processes:
                 self._start()
                 self._follow()
                 failed = False
-                self._let_it_end()
+                self._finish_checkpoints()
                 self.processes.stop(_STOP_S, self.stop.at_once)
         finally:
             self._stop_spark(failed)
@@ -219,31 +217,31 @@ class Up:
             self.processes.start(f"beside-{number}", shlex.split(command))
         self._wait(self.airflow.not_ready, self.supervisor.look)
         self._wait(self._no_pipeline, self.supervisor.look)
-        kept = f"in {os.path.relpath(self.home.passwords_file)}"
+        place = f"in {os.path.relpath(self.home.passwords_file)}"
         if not self.stop():
             self.screen.ready(
-                self.airflow.url, USER, f"{self.password} (kept {kept})" if self.new_password else f"password {kept}"
+                self.airflow.url, USER, f"{self.password} (kept {place})" if self.new_password else f"password {place}"
             )
 
     def _wait(self, missing: Callable[[], str], meanwhile: Callable[[], None]) -> None:
-        """Wait until nothing is missing, or a person has had enough."""
+        """Wait until nothing is missing, or the user stops it."""
         until = seams.monotonic() + _START_S
-        while not self.stop() and (what := missing()):
+        while not self.stop() and (component := missing()):
             meanwhile()
-            self.screen.now(f"Airflow is starting: waiting for {what}")
+            self.screen.now(f"Airflow is starting: waiting for {component}")
             if seams.monotonic() > until:
                 raise Unavailable(
-                    f"Airflow is not up within {_START_S:.0f} s: {what} is missing",
-                    help=f"look into the logs: {self.home.log('scheduler').parent}",
+                    f"Airflow is not up within {_START_S:.0f} s: {component} is missing",
+                    help=f"see the logs: {self.home.log('scheduler').parent}",
                     reason="AIRFLOW_SLOW",
                 )
             seams.sleep(_TICK_S)
 
     def _no_pipeline(self) -> str:
-        """Wait for the first DAG that is a pipeline; files that cannot be read are an error here."""
+        """Return "" when there is a DAG that is a pipeline; raise Invalid for DAG files that cannot be imported."""
         try:
             if errors := self.airflow.import_errors():
-                raise broken(errors)
+                raise import_failure(errors)
             return "" if self.pipelines.look() else "a DAG of build_dag in dags/"
         except Unavailable:
             return "API server"
@@ -252,14 +250,14 @@ class Up:
 
     def _follow(self) -> None:
         self._advanced = seams.monotonic()
-        looked = 0.0
-        while not self.stop() and (self.wanted is None or self.completed < self.wanted):
+        last_look = 0.0
+        while not self.stop() and (self.target_count is None or self.completed < self.target_count):
             self.supervisor.look()
             self._show_decided()
-            if seams.monotonic() - looked >= _LOOK_S:
+            if seams.monotonic() - last_look >= _LOOK_S:
                 self._look()
-                looked = seams.monotonic()
-            if self.wanted is not None and seams.monotonic() - self._advanced > _STALLED_S:
+                last_look = seams.monotonic()
+            if self.target_count is not None and seams.monotonic() - self._advanced > _STALLED_S:
                 raise Unavailable(
                     f"no checkpoint has completed for {_STALLED_S:.0f} s; {self._situation()}",
                     help="look at the runs in Airflow's UI with `tidegate up`, without --checkpoints",
@@ -275,69 +273,69 @@ class Up:
                 self.screen.decided(followed.dag.pipeline, row)
 
     def _look(self) -> None:
-        """Ask Airflow for what the ledgers do not tell. It may be busy for a while."""
+        """Ask Airflow for what is not in the ledgers. It may be busy for a while."""
         try:
             self.pipelines.look()
-            self._tell_broken(self.airflow.import_errors())
+            self._check_imports(self.airflow.import_errors())
             while self.pipelines.news:
-                self.screen.tell(self.pipelines.news.pop(0))
+                self.screen.notify(self.pipelines.news.pop(0))
             for followed in self.pipelines.followed.values():
                 self._look_at_runs(followed, self.airflow.runs(followed.dag))
-                if self.wanted is None and (found := followed.suspended()):
-                    self._tell_once(_suspended(followed, found).what)
+                if self.target_count is None and (suspension := followed.suspended()):
+                    self._notify_once(_suspended(followed, suspension).what)
         except Unavailable:
-            pass  # whether it is busy or has ended, the supervisor sees to it
+            pass  # busy or ended: the supervisor handles it
         for child in self.processes.children:
             if child.name.startswith("beside") and child.ended:
                 text = f"{child.name} has ended with exit code {child.ended}. The end of its log:\n{log_end(child.log)}"
-                self._tell_once(text)
+                self._notify_once(text)
 
     def _look_at_runs(self, followed: Followed, runs: list[DagRun]) -> None:
         for run in followed.failed(runs):
-            why = failure(self.airflow, self.home, run)
-            if self.wanted is not None:
+            why = failure_text(self.airflow, self.home, run)
+            if self.target_count is not None:
                 raise Rejected(
                     f"run {run.id} of DAG {run.dag} has failed: {why}",
-                    help="correct what it says; the next run takes the same input again",
+                    help="fix that error; the next run takes the same input again",
                     reason="RUN_FAILED",
                 )
-            self.screen.tell(f"run {run.id} of DAG {run.dag} has failed: {why}", "red")
+            self.screen.notify(f"run {run.id} of DAG {run.dag} has failed: {why}", "red")
         idle = not any(run.active for run in runs) and not followed.open
-        if self.wanted is not None and idle and followed.dag.id in self._idle:
-            if found := followed.suspended():
-                raise _suspended(followed, found)
+        if self.target_count is not None and idle and followed.dag.id in self._idle:
+            if suspension := followed.suspended():
+                raise _suspended(followed, suspension)
             self.airflow.trigger(followed.dag)
             idle = False
-        # Twice idle, at least: the schedule has the first go.
+        # Only after two idle looks: the schedule goes first.
         self._idle = self._idle | {followed.dag.id} if idle else self._idle - {followed.dag.id}
 
-    def _tell_broken(self, errors: dict[str, str]) -> None:
-        if errors and self.wanted is not None:
-            raise broken(errors)
+    def _check_imports(self, errors: dict[str, str]) -> None:
+        if errors and self.target_count is not None:
+            raise import_failure(errors)
         if errors:
-            self._tell_once(broken(errors).what)
+            self._notify_once(import_failure(errors).what)
 
-    def _tell_restart(self, text: str) -> None:
-        self.screen.tell(text, "red")
+    def _notify_restart(self, text: str) -> None:
+        self.screen.notify(text, "red")
 
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self.screen.tell(text, "red")
+    def _notify_once(self, text: str) -> None:
+        if text not in self._notified:
+            self._notified.add(text)
+            self.screen.notify(text, "red")
 
     def _situation(self) -> str:
-        """What is going on, in a few words."""
+        """Describe the current activity in a few words."""
         busy = [
             f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is being made"
             for followed in self.pipelines.followed.values()
             if followed.open
         ]
-        return "; ".join(busy) or "; ".join(_next_run(each.dag) for each in self.pipelines.followed.values())
+        return "; ".join(busy) or "; ".join(_next_run(followed.dag) for followed in self.pipelines.followed.values())
 
     # -- end -----------------------------------------------------------------------------------------
 
-    def _let_it_end(self) -> None:
-        """Let the runs' open checkpoints come to their end, for a while: not what begins now, nor what others make."""
+    def _finish_checkpoints(self) -> None:
+        """Let the runs finish their open checkpoints, for a limited time: no new ones, and none of other processes."""
         until = seams.monotonic() + _LET_END_S
         awaited = {name: set(followed.open_in_runs()) for name, followed in self.pipelines.followed.items()}
         while not self.stop.at_once() and seams.monotonic() < until:
@@ -349,27 +347,28 @@ class Up:
         self.screen.now("stopping Airflow")
 
     def _stop_spark(self, failed: bool) -> None:
-        """The embedded Spark server belongs to no client, so it would stay until it is idle for long."""
+        """Stop the embedded Spark server: it belongs to no client, and would stay until it has been idle for long."""
         spark = spark_settings(self.settings)
         try:
             if spark.mode == "connect" and spark.remote is None:
                 connect_server.stop(spark.home)
         except Rejected:
-            self.screen.tell("The embedded Spark server stays: another process uses it.")
+            self.screen.notify("The embedded Spark server stays: another process uses it.")
         except TidegateError as error:
             if not failed:
                 raise
-            self.screen.tell(error.what)
+            self.screen.notify(error.what)
 
 
-def _suspended(followed: Followed, found: Suspended) -> Rejected:
+def _suspended(followed: Followed, suspension: Suspended) -> Rejected:
     name = followed.dag.pipeline
-    by = f"checkpoint {', '.join(map(str, found.failed))} failed" if found.failed else f"suspended by {found.by}"
+    failed = ", ".join(map(str, suspension.failed))
+    cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.by}"
     return Rejected(
-        f"pipeline {name!r} is suspended ({by}: {found.why or 'no reason given'}): its runs make no checkpoint until "
-        f"somebody says: {program()} resume {name}",
+        f"pipeline {name!r} is suspended ({cause}: {suspension.why or 'no reason given'}): its runs make no checkpoint "
+        f"until: {program()} resume {name}",
         expected="a pipeline that is not suspended",
-        help="correct what failed and resume it; nothing is lost, its input waits",
+        help="fix the cause and resume it; nothing is lost, its input waits",
         reason="SUSPENDED",
     )
 
