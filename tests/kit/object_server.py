@@ -23,7 +23,7 @@ class ObjectServer:
     """One bucket, named `bucket`, in the memory of a process of its own: delta-rs asks it with this one's lock held."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen([sys.executable, "-P", __file__], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.endpoint = f"http://127.0.0.1:{self._process.stdout.readline().strip()}"
 

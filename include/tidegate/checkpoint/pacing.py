@@ -8,7 +8,8 @@ Pure.
     at most            (target − fixed time) / seconds per unit; if the fixed time fills most of the target, as much as
                        lasts as long again: less would only have it come the more often
     up                 to GROWTH times the largest amount seen: the cost of far larger amounts is not known
-    down               to half of the last attempted amount, after each failure in a row
+    down               to half of the last attempted amount, after each failure in a row; and once, if checkpoints of about
+                       the same amount all take too long: only a smaller one shows how much of that is the fixed time
 
 Where a checkpoint lasts as long as it should, the next one reads as much, whatever the fixed time is taken to be: so a
 wrong estimate of it costs steps, but causes no oscillation.
@@ -101,6 +102,20 @@ def fixed_time(observed: Sequence[Timed], before: float) -> float:
     return min(statistics.median(estimates) if estimates else before, shortest)
 
 
+def _fixed_time_unknown(observed: Sequence[Timed], target_s: float, fixed_s: float) -> bool:
+    """Whether checkpoints take too long and nothing shows yet how much of that comes with the amount.
+
+    If most of it does not, reading in proportion less would shrink the checkpoints for hundreds of steps.
+    """
+    recent = observed[-RECENT:]
+    return (
+        len(recent) == RECENT
+        and fixed_s == 0
+        and all(timed.seconds > target_s * 1.001 and timed.amount > 1 for timed in recent)
+        and all(_ratio(timed, observed[-1]) < CONTRAST for timed in observed)
+    )
+
+
 def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequence[int] = ()) -> int | None:
     """Return how much a checkpoint may read, at least 1. None: nothing is known."""
     costs = [max(timed.seconds - fixed_s, 1e-9) / timed.amount for timed in observed[-WINDOW:] if timed.amount > 0]
@@ -109,6 +124,8 @@ def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: 
         cost = max(statistics.median(costs), statistics.median(costs[-RECENT:]))
         bound = max(target_s - fixed_s, min(fixed_s, target_s)) / cost
         bound = min(bound, GROWTH * max(timed.amount for timed in observed))
+        if _fixed_time_unknown(observed, target_s, fixed_s):
+            bound = min(bound, observed[-1].amount // CONTRAST)
     if failed:
         halved = failed[-1] / 2
         bound = halved if bound is None else min(bound, halved)

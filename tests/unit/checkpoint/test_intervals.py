@@ -387,7 +387,7 @@ def test_sources_by_interval_and_others_are_not_mixed():
     world = ToyWorld(Path("/nowhere"))
     pipeline.source("hourly", ToyIntervals(world.feed)).sink("a", ToySink("a", world.tables))
     pipeline.source("stream", ToySource(world.feed)).sink("b", ToySink("b", world.tables))
-    with pytest.raises(Invalid, match="source hourly reads by data interval, stream reads whatever is new"):
+    with pytest.raises(Invalid, match="source hourly reads by data interval, stream reads all new rows"):
         pipeline.graph()
 
 

@@ -172,7 +172,7 @@ def test_a_missing_folder(shop, tidegate):
     (shop.folder / "landing").rename(shop.folder / "elsewhere")
     assert run(tidegate).code == 3
     cause, remedy = explained(tidegate, "troubled", "NO_FOLDER")
-    assert f"folder {shop.folder}/landing is gone" in cause
+    assert f"folder {shop.folder}/landing does not exist any more" in cause
     assert "restore it" in remedy
 
     (shop.folder / "elsewhere").rename(shop.folder / "landing")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.kit.forks import CODE, FORK, Died, Run, contents, dying, refused
+from tests.kit.forks import CODE, FORK, Died, Run, contents, dying, refused, shop  # noqa: F401 - a fixture
 from tidegate.delta import missing_files
 from tidegate.errors import Rejected
 from tidegate.records.records import Drain

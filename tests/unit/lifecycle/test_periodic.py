@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.calendar import Calendar
+from tests.kit.retention_calendar import Calendar
 from tidegate.lifecycle import savepoint
 
 

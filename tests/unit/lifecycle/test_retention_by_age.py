@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.kit.calendar import START, Calendar
+from tests.kit.retention_calendar import START, Calendar
 from tidegate import seams
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.ages import Ages
