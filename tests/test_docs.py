@@ -54,13 +54,22 @@ def each_block(language: str):
 
 # -- what is tested --------------------------------------------------------------------------------
 
-LANGUAGES = {"python", "sh", "text", "toml", "yaml"}
+LANGUAGES = {"diff", "python", "sh", "text", "toml", "yaml"}
 SKIPPED: dict[str, set[str]] = {}
 """Why blocks of code are run by nothing, and in which documents."""
 
 
 def test_every_block_names_a_language_that_a_test_knows():
     assert [block.where for block in all_blocks() if block.language not in LANGUAGES] == []
+
+
+@each_block("diff")
+def test_a_change_applies_to_the_file_that_it_names(block):
+    first, *changed = block.code.splitlines()
+    assert first.startswith("+++ "), "a change begins with the file that it is for"
+    lines = (ROOT / first.removeprefix("+++ ")).read_text().splitlines()
+    unchanged = [line.removeprefix(" ") for line in changed if not line.startswith(("+", "@"))]
+    assert [line for line in unchanged if line not in lines] == []
 
 
 def test_no_block_is_skipped_but_for_these_reasons():

@@ -190,7 +190,9 @@ class Needs:
                 continue
             pin = _named(file.data).record
             id, restart = pin["entry"], pin["restart"]
-            if file.made >= self.claimed.get(id, self.world.tick + 1) or (restart and not self._stands(restart, pin)):
+            if file.created >= self.claimed.get(id, self.world.tick + 1) or (
+                restart and not self._stands(restart, pin)
+            ):
                 continue
             found.add(id)
             if id not in entries:
@@ -204,7 +206,7 @@ class Needs:
         late = (
             name
             for name, file in pins.items()
-            if file.made >= self.claimed.get(_named(file.data).record["entry"], self.world.tick + 1)
+            if file.created >= self.claimed.get(_named(file.data).record["entry"], self.world.tick + 1)
         )
         return tuple(f"savepoint {name.removeprefix('savepoint-').removesuffix('.json')!r} names" for name in late)
 
@@ -248,7 +250,7 @@ class Needs:
         """num_retained of those that can be gone back to lie above what goes. What is pinned goes only by itself."""
         plan = self.store.deleted.get(f"checkpoints/{id:08d}/plan.json")
         decisions = {
-            other: (found.record, file.made)
+            other: (found.record, file.created)
             for name in self.store.listing("checkpoints")
             if (other := int(name)) > id
             and (file := self.store.files.get(f"checkpoints/{name}/decision.json")) is not None

@@ -324,7 +324,7 @@ DEFECTS = {
     ),
     "nobody can let go of a table": Defect(
         lambda patch: patch.setattr(protocol, "left_by", lambda view, table: 0),
-        f"{CHECKPOINT}let_go.py::test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out",
+        f"{CHECKPOINT}removed_sinks.py::test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out",
         "table b can never be created",
     ),
     "no source can ever be removed": Defect(
@@ -339,7 +339,7 @@ DEFECTS = {
     ),
     "a hold counts only once all jobs are done": Defect(
         _hold_once_all_jobs_are_done,
-        f"{CHECKPOINT}holding.py::test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by"
+        f"{CHECKPOINT}approvals.py::test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by"
         "[overtaken0]",
         "so nobody ends it because its process is gone",
     ),
@@ -400,12 +400,12 @@ DEFECTS = {
     ),
     "acks below a rollback count": Defect(
         _acks_below_a_rollback_count,
-        f"{CHECKPOINT}passed_stories.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
+        f"{CHECKPOINT}overtaking_cases.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
         "assert 2 == 1",
     ),
     "what lies below a rollback is read": Defect(
         _read_on_below_a_rollback,
-        f"{CHECKPOINT}passed_stories.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
+        f"{CHECKPOINT}overtaking_cases.py::test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts",
         "== []",
     ),
     "the final cancel looks for pins once": Defect(
