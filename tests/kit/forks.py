@@ -111,16 +111,6 @@ class Run:
         return sorted(row[0] for row in rows_of(self.state_table))
 
 
-@pytest.fixture
-def shop(folder, tidegate):
-    """Three checkpoints of the old pipeline."""
-    (folder / "shop.py").write_text(CODE)
-    run = Run("orders")
-    for _ in range(3):
-        run.checkpoint()
-    return run
-
-
 def contents(*folders):
     """Every file with its hash."""
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())

@@ -8,8 +8,8 @@ Pure.
     at most            (target − fixed time) / seconds per unit; if the fixed time fills most of the target, as much as
                        lasts as long again: less would only have it come the more often
     up                 to GROWTH times the largest amount seen: the cost of far larger amounts is not known
-    down               to half of the last attempted amount, after each failure in a row; and once, if checkpoints of about
-                       the same amount all take too long: only a smaller one shows how much of that is the fixed time
+    down               to half of the last attempted amount, after each failure in a row; and once, if checkpoints of
+                       about the same amount all take too long: only a smaller one shows how much of it is fixed time
 
 Where a checkpoint lasts as long as it should, the next one reads as much, whatever the fixed time is taken to be: so a
 wrong estimate of it costs steps, but causes no oscillation.

@@ -6,10 +6,20 @@ import sys
 
 import pytest
 
-from tests.kit.forks import CODE, FORK, Died, Run, contents, dying, refused, shop  # noqa: F401 - a fixture
+from tests.kit.forks import CODE, FORK, Died, Run, contents, dying, refused
 from tidegate.delta import missing_files
 from tidegate.errors import Rejected
 from tidegate.records.records import Drain
+
+
+@pytest.fixture
+def shop(folder, tidegate):
+    """Three checkpoints of the old pipeline."""
+    (folder / "shop.py").write_text(CODE)
+    run = Run("orders")
+    for _ in range(3):
+        run.checkpoint()
+    return run
 
 
 def written(text):
