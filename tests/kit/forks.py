@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
-import pytest
 
 from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams

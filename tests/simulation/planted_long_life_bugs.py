@@ -143,7 +143,7 @@ def _take_what_lies_here_for_all() -> Patches:
 
 PLANTED_YEARS = {
     "compare with the next one and pins": Plant(_compare_with_the_next_one_and_pins, 120, (5,)),
-    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (38,)),
+    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (294,)),
     "compare side files with the next one and pins": Plant(_compare_side_files_with_the_next_one_and_pins, 120, (5,)),
     "read once what remains": Plant(_read_once_what_remains, 400, (478,)),
     "look once at what may go": Plant(_look_once_at_what_may_go, 400, (1562,)),
