@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import control, intervals, skipping
+from tidegate.checkpoint import approvals, control, intervals, skipping
 from tidegate.checkpoint.ancestry import all_below, lacking, passed_by, settle_acks
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
@@ -21,17 +19,12 @@ from tidegate.checkpoint.planning import CheckpointOptions, Plans
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
-from tidegate.lifecycle import cancel as discard
-from tidegate.lifecycle import periodic_savepoints as periodic
-from tidegate.lifecycle import retention, rollback
+from tidegate.lifecycle import cancel, periodic_savepoints, retention, rollback
 from tidegate.lifecycle.rollback_proposal import How
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_run
 from tidegate.records.records import Decision, Drain, Plan
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AlreadyCovered", "Coordinator", "Outcome", "Triggered"]
 
@@ -96,13 +89,13 @@ class Coordinator(PipelineContext):
         while True:
             view = self.ledger.view(run, reach)
             answer = self._ask(view, run, give_up, wanted)
-            if isinstance(answer, protocol.Adopt):
+            if isinstance(answer, rules.Adopt):
                 adopted = self._adopted(view, answer.id)
                 if adopted is not None:
                     return adopted
-            elif isinstance(answer, protocol.Abort):
+            elif isinstance(answer, rules.Abort):
                 self.decide(self._abort(answer))
-            elif not isinstance(answer, protocol.CreateEntry):
+            elif not isinstance(answer, rules.CreateEntry):
                 return self._no_plan(answer, view, wanted)
             else:
                 self._refuse(view, kind)
@@ -124,21 +117,19 @@ class Coordinator(PipelineContext):
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet
 
-    def _ask(
-        self, view: View, run: str, give_up: GiveUp, wanted: protocol.WantedInterval | None
-    ) -> protocol.Triggering:
+    def _ask(self, view: View, run: str, give_up: GiveUp, wanted: rules.WantedInterval | None) -> rules.Triggering:
         intervals.refuse_other_kind(self.graph, view)
         reasons = self._reasons(view, run, give_up)
         indexed = intervals.with_index(wanted, self.ledger)
-        return protocol.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, indexed)
+        return rules.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, indexed)
 
     def _plan(
         self,
-        answer: protocol.CreateEntry,
+        answer: rules.CreateEntry,
         view: View,
         run: str,
         kind: str,
-        wanted: protocol.WantedInterval | None,
+        wanted: rules.WantedInterval | None,
         special: CheckpointOptions,
     ) -> Plan:
         if wanted is not None and wanted.independent:
@@ -150,7 +141,7 @@ class Coordinator(PipelineContext):
 
     def _refuse(self, view: View, kind: str) -> None:
         """Raise Rejected if nothing may be planned now."""
-        discard.resume_cleanup(self, view)
+        cancel.resume_cleanup(self, view)
         control.refuse(self, view, kind)
 
     def _create(self, plan: Plan, view: View) -> bool:
@@ -163,16 +154,16 @@ class Coordinator(PipelineContext):
 
     def _no_plan(
         self,
-        answer: protocol.Covered | protocol.Misfit | protocol.Wait,
+        answer: rules.Covered | rules.Misfit | rules.Wait,
         view: View,
-        wanted: protocol.WantedInterval | None,
+        wanted: rules.WantedInterval | None,
     ) -> AlreadyCovered:
         """Handle a run that gets no checkpoint: publish a covered interval; raise for every other answer."""
-        if isinstance(answer, protocol.Wait):
+        if isinstance(answer, rules.Wait):
             control.refuse_suspended(self, view)
-            raise control.busy(answer.ids, holding.pending_approvals_text(view, answer.ids))
+            raise control.busy(answer.ids, approvals.pending_approvals_text(view, answer.ids))
         assert wanted is not None
-        if isinstance(answer, protocol.Misfit):
+        if isinstance(answer, rules.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
         report = publish.publish_or_wait(self, wanted.interval)
         covered = intervals.covered(answer, wanted, self.ledger)
@@ -205,7 +196,7 @@ class Coordinator(PipelineContext):
         for entry in view.still_open():
             if entry.plan.run == run:
                 continue
-            if holding.awaits_person(entry):
+            if approvals.awaits_person(entry):
                 self.complete(entry.id)  # its creator may be gone
                 continue
             reason = self.late(entry)[0] if self.overdue(entry) else give_up(entry.plan)
@@ -224,19 +215,21 @@ class Coordinator(PipelineContext):
             if failure is None and entry is not None and entry.open and self.overdue(entry):
                 failure = self.late(entry)
             below = all_below(self.ledger, entry, base)
-            answer = protocol.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
-            if isinstance(answer, protocol.Abort):
-                holding.settle(self.ledger, entry)
+            answer = rules.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
+            if isinstance(answer, rules.Abort):
+                approvals.settle(self.ledger, entry)
                 self.decide(self._abort(answer))
-            elif isinstance(answer, protocol.Complete):
+            elif isinstance(answer, rules.Complete):
                 assert entry is not None
                 settle_acks(self.ledger, entry, base, below)
                 sha = self.ledger.create_manifest(manifest_of(entry, base, below))
                 self.ledger.index_run(entry.plan)
                 self.decide(decision(id, "completed", manifest=sha))
-            elif isinstance(answer, protocol.Undecided):
-                if not holding.answer_overdue(self.ledger, answer):
-                    return Outcome(id, "open", holding.HELD, holding.pending_approvals_text(self.ledger.view(), [id]))
+            elif isinstance(answer, rules.Undecided):
+                if not approvals.answer_overdue(self.ledger, answer):
+                    return Outcome(
+                        id, "open", approvals.HELD, approvals.pending_approvals_text(self.ledger.view(), [id])
+                    )
             else:
                 if entry is not None and entry.aborted:
                     retention.release(self, entry)
@@ -270,7 +263,7 @@ class Coordinator(PipelineContext):
         """Return why no checkpoint may be planned now, or None."""
         return control.suspended(self.ledger.view(), self.limits.tolerable_failed_checkpoints)
 
-    def _abort(self, answer: protocol.Abort) -> Decision:
+    def _abort(self, answer: rules.Abort) -> Decision:
         return decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)
 
     # -- publish -------------------------------------------------------------------------------------
@@ -282,10 +275,10 @@ class Coordinator(PipelineContext):
     def retire(self) -> list[int]:
         """Remove entries beyond `num_retained`, or all of them if the pipeline was cancelled for good. Return their
         ids."""
-        removed = discard.delete_cancelled(self)
+        removed = cancel.delete_cancelled(self)
         if removed is not None:
             return removed
-        periodic.keep_periodically(self)  # first, so that it stays
+        periodic_savepoints.keep_periodically(self)  # first, so that it stays
         return retention.retire_old(self)
 
 

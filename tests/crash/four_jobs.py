@@ -34,7 +34,7 @@ from tidegate.ledger import Store
 from tidegate.pipeline import Graph
 from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, channel
-from tidegate.sinks.delta import append as delta
+from tidegate.sinks.delta import append
 from tidegate.sources import Files
 from tidegate.sources.files.folder import open_folder
 
@@ -111,7 +111,7 @@ def without_spark() -> Iterator[None]:
     """Files are written and channels are read by Arrow. And nothing is decoded twice: that is a third of a story."""
     with (
         decoded_once(),
-        mock.patch.object(delta, "write_files", _write),
+        mock.patch.object(append, "write_files", _write),
         mock.patch.object(channel, "write_files", _write),
         mock.patch.object(channel.Channel, "take_all", take_all),
     ):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.crash.world import NAME, CrashWorld, check_ledger, rows_of
 from tidegate import Pipeline
-from tidegate.checkpoint import quarantine_requests as asking
+from tidegate.checkpoint import quarantine_requests
 from tidegate.gates import Expectations
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
@@ -80,7 +80,7 @@ def ask(world: GatedWorld, action: str = "release", **about: Any) -> None:
     """What `tidegate quarantine release` does, of all rows that wait."""
     ledger = world.coordinator().ledger
     request = Request(**stamp("by hand"), number=1, gate="checked", action=action, seen=1_000, by="a person", **about)
-    asking.ask(ledger, request)
+    quarantine_requests.ask(ledger, request)
 
 
 def check(world: GatedWorld, files: int, released: int = 0, approved: tuple[int, ...] = ()) -> None:

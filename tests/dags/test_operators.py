@@ -26,8 +26,7 @@ from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline, seams
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
-from tidegate.dag import asset, build_dag
-from tidegate.dag import build as retries
+from tidegate.dag import asset, build, build_dag
 from tidegate.dag.tasks.gates import question
 from tidegate.dag.tasks.operators import WAITING, JobOperator, TriggerOperator, as_airflow
 from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
@@ -463,7 +462,7 @@ def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
 
 
 def restart(**restart: object) -> dict[str, Any]:
-    return retries.for_jobs(load_settings(code={"restart": restart}, env={}, start=Path("/")))
+    return build.for_jobs(load_settings(code={"restart": restart}, env={}, start=Path("/")))
 
 
 def test_restart_strategies_become_retries():

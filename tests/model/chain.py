@@ -8,7 +8,7 @@ from tests.model.facts import Content, Fact, Log, Made, table_name
 from tests.model.intervals import filed
 from tests.model.stepper import Step, Stepper, put, staged
 from tests.model.world import PUBLISH, START, Pc, ask_completion, ask_job, ask_trigger, entry
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 
 # -- trigger ---------------------------------------------------------------------------------------------
 
@@ -42,16 +42,16 @@ def _asked(at: Stepper, facts: Log, first: int) -> Iterator[Step]:
         if answer in answers:
             continue
         answers.append(answer)
-        if isinstance(answer, protocol.Adopt):
+        if isinstance(answer, rules.Adopt):
             yield f"adopts checkpoint {answer.id}", at.go(("J", answer.id, 0))
-        elif isinstance(answer, protocol.Abort):
+        elif isinstance(answer, rules.Abort):
             ahead = _planned_blindly(at, facts, first, answer.id)
             yield f"wants to abort {answer.id} ({answer.reason})", at.go(("TA", answer.id, ahead))
-        elif isinstance(answer, protocol.CreateEntry) and answer.id <= at.world.max_ids:
+        elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
             yield f"plans {answer.id} on top of {answer.base}", at.go(_create(at, facts, first, answer))
 
 
-def _create(at: Stepper, facts: Log, first: int, answer: protocol.CreateEntry) -> Pc:
+def _create(at: Stepper, facts: Log, first: int, answer: rules.CreateEntry) -> Pc:
     """The next step: create the entry, from where its base ends; W2 for all that this rests on."""
     base = facts[answer.base - first] if answer.base is not None else None
     pc: Pc = ("TC", answer.id, answer.base, base.end if base else 0)
@@ -66,7 +66,7 @@ def _planned_blindly(at: Stepper, facts: Log, first: int, doomed: int) -> Pc | N
         return None
     stale = put(facts, doomed - first + 1, facts[doomed - first]._replace(aborted=True))
     answer = at.world.remembered(ask_trigger, stale, first, at.elsewhere(), at.actor.run, None)
-    if isinstance(answer, protocol.CreateEntry) and answer.id <= at.world.max_ids:
+    if isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
         return _create(at, stale, first, answer)
     return None
 
@@ -105,11 +105,11 @@ def job(at: Stepper, id: int, number: int) -> Iterator[Step]:
     fact = at.log[id - 1]
     answer = at.world.remembered(ask_job, id, fact, at.fact(fact.base), number)
     done: Pc = ("J", id, number + 1) if number + 1 < len(fact.acks) else ("C", id)
-    if isinstance(answer, protocol.RunJob):
+    if isinstance(answer, rules.RunJob):
         yield f"stages job {number} of {id}", at.go(("JA", id, number, 0))
-    elif isinstance(answer, protocol.DoneAlready):
+    elif isinstance(answer, rules.DoneAlready):
         yield f"finds the ack of job {number} of {id}", at.go(done)
-    elif isinstance(answer, protocol.Stop):
+    elif isinstance(answer, rules.Stop):
         # A run that lost its entry asks for another one; a base that is gone is the completion's business.
         yield f"stops job {number} of {id}: {answer.why}", at.go(START if fact.aborted else done)
 
@@ -143,17 +143,17 @@ def completion(at: Stepper, id: int) -> Iterator[Step]:
     """D1, D2."""
     fact = at.log[id - 1]
     answer = at.world.remembered(ask_completion, id, fact, at.fact(fact.base))
-    if isinstance(answer, protocol.Abort):
+    if isinstance(answer, rules.Abort):
         yield f"wants to abort {id} ({answer.reason})", at.go(("CA", id))
-    elif isinstance(answer, protocol.Complete):
+    elif isinstance(answer, rules.Complete):
         pc: Pc = ("CD" if at.broken("run index after the decision") else "CI", id, manifest(at, id, fact))
         if not at.broken("complete on what is not durable"):
             pc = at.settled((id, fact.base), pc)
         yield f"writes a manifest for {id}", at.go(pc)
-    elif isinstance(answer, protocol.Undecided):
+    elif isinstance(answer, rules.Undecided):
         yield f"says no to {id}", at.go(("CH", id, False))
         yield f"says yes to {id}", at.go(("CH", id, True))
-    elif isinstance(answer, protocol.DoneAlready):
+    elif isinstance(answer, rules.DoneAlready):
         yield f"finds {id} decided", at.go(START if fact.aborted else PUBLISH)
 
 
@@ -169,7 +169,7 @@ def manifest(at: Stepper, id: int, fact: Fact) -> Made:
         elif before.manifest is None:
             after.append(fact.base)  # only a broken protocol builds on what is not completed
         else:
-            after.append(protocol.after_publish([before.manifest], table_name(table)))
+            after.append(rules.after_publish([before.manifest], table_name(table)))
         content.append(None if shape.empty(table, fact.end) else staged(shape, fact, table))
     return Made(fact.acks, tuple(after), tuple(content))
 

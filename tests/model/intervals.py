@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tests.model.facts import Commit, Fact, Log, Shape, State, table_name, view_of
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import END, Pc, World
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.records.interval import Interval
 
 Head = tuple[int, int | None]
@@ -19,10 +19,10 @@ def interval_of(number: int) -> Interval:
     return Interval(start, start + timedelta(hours=1))
 
 
-def wanted(world: World, run: str, below: tuple[int, ...]) -> protocol.WantedInterval:
+def wanted(world: World, run: str, below: tuple[int, ...]) -> rules.WantedInterval:
     """What a run asks for: to make its interval, again if it is done. below: the intervals that the index has."""
     indexed = frozenset(interval_of(number) for number in below)
-    return protocol.WantedInterval(interval_of(world.shape.interval(run)), True, reprocess=True, indexed=indexed)
+    return rules.WantedInterval(interval_of(world.shape.interval(run)), True, reprocess=True, indexed=indexed)
 
 
 def filed(at: Stepper) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def ask_publish(
 ) -> object:
     """Section 8, put to the real function."""
     view = view_of(world.shape, facts, first, settled=settled)
-    return protocol.on_publish_interval(view, table_name(table), last, held.__contains__)
+    return rules.on_publish_interval(view, table_name(table), last, held.__contains__)
 
 
 def obey(
@@ -46,18 +46,18 @@ def obey(
     settled = first if at.state.hint else 0
     held = frozenset(commit.id for commit in commits)
     answer = at.world.remembered(ask_publish, facts, first, settled, table, _highest(commits), held)
-    if at.broken("publish a lower id of an interval") and isinstance(answer, protocol.Nothing):
+    if at.broken("publish a lower id of an interval") and isinstance(answer, rules.Nothing):
         answer = _lowest_owed(at, facts, first, held) or answer
-    if isinstance(answer, protocol.Damaged):
+    if isinstance(answer, rules.Damaged):
         yield from _doubt(at, table, head, contradicted, upto, answer.why)
-    elif isinstance(answer, protocol.Nothing):
+    elif isinstance(answer, rules.Nothing):
         done = frozenset(first + n for n, fact in enumerate(facts) if fact.made is not None)
         upto = done if upto is None else done & upto  # type: ignore[operator]
         if table + 1 < at.world.shape.tables:
             yield f"finds table {table} complete", at.go(("P", table + 1, None, upto))
         else:
             yield f"finds all tables complete: {sorted(upto)}", at.go(("H", upto) if upto else END)  # type: ignore[call-overload]
-    elif isinstance(answer, protocol.Publish):
+    elif isinstance(answer, rules.Publish):
         fact = facts[answer.id - first]
         assert fact.made is not None
         expected = answer.after if answer.after is not None else _below(at, fact, first)
@@ -94,11 +94,11 @@ def _finds(at: Stepper, commits: tuple[Commit, ...], fact: Fact, expected: int |
     return found == known
 
 
-def _lowest_owed(at: Stepper, facts: Log, first: int, held: frozenset[int]) -> protocol.Publish | None:
+def _lowest_owed(at: Stepper, facts: Log, first: int, held: frozenset[int]) -> rules.Publish | None:
     """Broken on purpose: what was left out because a higher one was there is published all the same."""
     owed = (first + n for n, fact in enumerate(facts) if fact.made is not None and first + n not in held)
     id = next(owed, None)
-    return None if id is None else protocol.Publish(id, max(held, default=None))
+    return None if id is None else rules.Publish(id, max(held, default=None))
 
 
 def shown_by(shape: Shape, log: Log, commits: tuple[Commit, ...]) -> dict[int, Commit]:

@@ -26,7 +26,7 @@ from tests.model.worlds import (
     WITH_PUBLISHER,
     WITH_READER,
 )
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Decision
 
@@ -55,45 +55,45 @@ def _forged(base: Entry) -> Entry:
 def _complete_on(state: str) -> Callable[..., object]:
     def on_completion(entry: Entry, base: Entry | None, failure: tuple[str, str] | None = None) -> object:
         forge = base is not None and getattr(base, state)
-        return protocol.on_completion(entry, _forged(base) if forge and base else base, failure)
+        return rules.on_completion(entry, _forged(base) if forge and base else base, failure)
 
     return on_completion
 
 
 def _complete_what_is_held(entry: Entry, base: Entry | None, failure: tuple[str, str] | None = None) -> object:
     free = {job: replace(a, ack=msgspec.structs.replace(a.ack, gates={})) for job, a in entry.acks.items()}
-    return protocol.on_completion(replace(entry, acks=free), base, failure)
+    return rules.on_completion(replace(entry, acks=free), base, failure)
 
 
 def _last_completed(view: View, answer: object) -> object:
-    if not isinstance(answer, protocol.CreateEntry):
+    if not isinstance(answer, rules.CreateEntry):
         return answer
     base = view.last_completed
     return replace(answer, base=base.id if base else None)
 
 
 def _base_is_last_completed(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> object:
-    return _last_completed(view, protocol.on_trigger(view, run, max_open, give_up))
+    return _last_completed(view, rules.on_trigger(view, run, max_open, give_up))
 
 
 def _ignore_pendings(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> object:
-    return _last_completed(view, protocol.on_trigger(view, run, 99, {}))
+    return _last_completed(view, rules.on_trigger(view, run, 99, {}))
 
 
 def _no_run_scan(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> object:
-    return protocol.on_trigger(view, f"not {run}", max_open, give_up)
+    return rules.on_trigger(view, f"not {run}", max_open, give_up)
 
 
 def _reuse_ids(view: View, run: str, max_open: int, give_up: Mapping[int, str]) -> object:
-    answer = protocol.on_trigger(view, run, max_open, give_up)
-    if isinstance(answer, protocol.CreateEntry):
+    answer = rules.on_trigger(view, run, max_open, give_up)
+    if isinstance(answer, rules.CreateEntry):
         return replace(answer, id=(answer.base or 0) + 1)
     return answer
 
 
 def _highest_first(view: View, table: str, last: int | None) -> object:
-    answer = protocol.on_publish(view, table, last)
-    if isinstance(answer, protocol.Publish):
+    answer = rules.on_publish(view, table, last)
+    if isinstance(answer, rules.Publish):
         owed = [e.id for e in view.entries if e.manifest is not None and e.manifest.tables[table].committables]
         return replace(answer, id=owed[-1])
     return answer
@@ -101,7 +101,7 @@ def _highest_first(view: View, table: str, last: int | None) -> object:
 
 def _ignore_what_is_open(view: View) -> object:
     decided = tuple(entry if entry.decision is not None else _forged(entry) for entry in view.entries)
-    answer = protocol.on_rollback(replace(view, entries=decided))
+    answer = rules.on_rollback(replace(view, entries=decided))
     return _last_completed(view, answer)
 
 

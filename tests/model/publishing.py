@@ -9,7 +9,7 @@ from tests.model.chain import manifest
 from tests.model.facts import Content, Log
 from tests.model.stepper import Step, Stepper
 from tests.model.world import END, Pc, ask_publish
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 
 Head = tuple[int, int | None]
 
@@ -65,19 +65,19 @@ def _obey(
     answer = at.world.remembered(ask_publish, facts, first, table, last)
     if at.broken("no fence commit on rollback"):
         answer = rollback.without_fence(at, table, facts, first, answer)
-    if isinstance(answer, protocol.Damaged):
+    if isinstance(answer, rules.Damaged):
         if head == contradicted or at.broken("believe the first contradiction"):
             yield f"says CORRUPT: {answer.why}", at.go(("CORRUPT", answer.why))
         else:
             yield f"doubts: {answer.why}", at.go(("P", table, head, upto))
-    elif isinstance(answer, protocol.Nothing):
+    elif isinstance(answer, rules.Nothing):
         done = max((first + n for n, fact in enumerate(facts) if fact.made is not None), default=0)
         upto = done if upto is None else min(done, upto)
         if table + 1 < at.world.shape.tables:
             yield f"finds table {table} complete", at.go(("P", table + 1, None, upto))
         else:
             yield f"finds all tables complete up to {upto}", at.go(("H", upto) if upto else END)
-    elif isinstance(answer, protocol.Publish):
+    elif isinstance(answer, rules.Publish):
         made = facts[answer.id - first].made
         assert made is not None
         content = made.content[table]

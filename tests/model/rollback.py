@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.model.facts import Commit, Content, Fact, Log, Made, table_name
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import END, PUBLISH, Pc, ask_rollback, entry
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 
 Rows = tuple[tuple[int, Content], ...]
 
@@ -17,9 +17,9 @@ def read(at: Stepper, target: int | None) -> Iterator[Step]:
     facts, first = at.window()
     answer = at.world.remembered(ask_rollback, facts, first)
     for chosen in targets(at) if target is None else [target]:
-        if isinstance(answer, protocol.Abort):
+        if isinstance(answer, rules.Abort):
             yield f"wants to abort {answer.id} to go back to {chosen}", at.go(("RA", answer.id, chosen))
-        elif isinstance(answer, protocol.CreateEntry) and answer.id <= at.world.max_ids:
+        elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
             pc: Pc = ("RC", answer.id, answer.base, chosen)
             if not at.broken("roll back on what is not durable"):
                 pc = at.settled(tuple(range(1, answer.id)), pc)
@@ -37,7 +37,7 @@ def _on(at: Stepper, table: int, id: int) -> bool:
     known = entry(at.world, id, at.log[id - 1])
     assert known is not None
     assert known.manifest is not None
-    after = protocol.after_publish([known.manifest], table_name(table))
+    after = rules.after_publish([known.manifest], table_name(table))
     return after is None or any(commit.id == after for commit in at.state.tables[table])
 
 
@@ -91,10 +91,10 @@ def without_fence(at: Stepper, table: int, facts: Log, first: int, answer: objec
         if fact.restart is None:
             if any(later.restart is not None and later.made and later.restart < id for later in facts[id - first :]):
                 continue  # it was rolled back
-            return protocol.Publish(id, None)
+            return rules.Publish(id, None)
         if shown((*commits, commit_of(at, table, id, ()))) != shown(commits):
-            return protocol.Publish(id, None)
-    return protocol.Nothing() if isinstance(answer, protocol.Publish | protocol.Damaged) else answer
+            return rules.Publish(id, None)
+    return rules.Nothing() if isinstance(answer, rules.Publish | rules.Damaged) else answer
 
 
 # -- what must hold ----------------------------------------------------------------------------------------

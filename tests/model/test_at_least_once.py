@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.model.at_least_once import Rules, explore
-from tidegate.protocol import early_input as ahead
+from tidegate.protocol import early_input
 
 
 def test_no_order_of_steps_loses_a_row_and_some_come_twice() -> None:
@@ -20,9 +20,9 @@ def test_no_order_of_steps_loses_a_row_and_some_come_twice() -> None:
     assert found.ahead > 100
 
 
-def _told_only(*given: Any) -> ahead.InputSelection:
+def _told_only(*given: Any) -> early_input.InputSelection:
     """What is there is noted as taken when the job begins, and left where it is."""
-    right, entry = ahead.taking(*given), given[0]
+    right, entry = early_input.taking(*given), given[0]
     return replace(right, now=tuple(each for each in right.now if each.ack.entry == entry.id))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.model.facts import FUSED, Fact, Log, Shape, State, entry_of, table_name, view_of
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
@@ -40,11 +40,11 @@ class World:
     give_up: bool = True
     """Triggers may find any reason at any time to end others' entries: expiry, Airflow, a person."""
     power_losses: int = 0
-    on_trigger: Callable[..., object] = protocol.on_trigger
-    on_job: Callable[..., object] = protocol.on_job
-    on_completion: Callable[..., object] = protocol.on_completion
-    on_publish: Callable[..., object] = protocol.on_publish
-    on_rollback: Callable[..., object] = protocol.on_rollback
+    on_trigger: Callable[..., object] = rules.on_trigger
+    on_job: Callable[..., object] = rules.on_job
+    on_completion: Callable[..., object] = rules.on_completion
+    on_publish: Callable[..., object] = rules.on_publish
+    on_rollback: Callable[..., object] = rules.on_rollback
     broken: frozenset[str] = frozenset()
     """Names of the mutations of I/O (tests/model/mutations.py) that are switched on."""
     answers: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)

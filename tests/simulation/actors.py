@@ -9,9 +9,7 @@ from typing import Literal, TypeVar
 from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import control
-from tidegate.checkpoint import quarantine_requests as asking
+from tidegate.checkpoint import approvals, control, quarantine_requests
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import quarantine_name
@@ -56,7 +54,7 @@ def checkpoint(world: World, coordinator: Coordinator, run: str, asks: Asks | No
         world.sleep(5)
         if world.calm:
             answer_all(world)  # also what it rests on, whose run may be gone
-        elif outcome.reason == holding.HELD:
+        elif outcome.reason == approvals.HELD:
             answer(world, coordinator, plan.id)
         elif world.calm and coordinator.graph.gates:  # what it rests on may be held
             for entry in patiently(world, coordinator.ledger.view).still_open():
@@ -75,7 +73,7 @@ def answer(world: World, coordinator: Coordinator, id: int) -> None:
         return
     approve = world.calm or world.dice.chance(0.6)
     try:
-        said = holding.answer(coordinator.ledger, id, None, approve=approve, by="a person")
+        said = approvals.answer(coordinator.ledger, id, None, approve=approve, by="a person")
         world.log(f"says {'yes' if approve else 'no'} to checkpoint {id}: {[each.approve for each in said]} counts")
     except (Unavailable, Rejected) as error:
         world.log(f"says nothing that counts: {error.what}")
@@ -244,7 +242,7 @@ def releaser(world: World) -> None:
         action: Literal["release", "discard"] = "release" if world.dice.chance(0.8) else "discard"
         wanted = Request(**stamp(f"request {number}"), number=1, gate=GATE, action=action, seen=seen, by="releaser")
         try:
-            world.log(f"asks to {action} what waits: request {asking.ask(ledger, wanted).number}")
+            world.log(f"asks to {action} what waits: request {quarantine_requests.ask(ledger, wanted).number}")
         except (Unavailable, Rejected) as error:
             world.log(f"asks in vain: {error.what}")
 

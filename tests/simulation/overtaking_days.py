@@ -22,7 +22,7 @@ from tidegate.checkpoint.context import GiveUp
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.delta import Location, StagedFile, Syncing
 from tidegate.errors import Corrupt, Rejected, Unavailable
-from tidegate.execution.job import run_job as running
+from tidegate.execution.job import run_job
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.records.records import Json, Plan
 from tidegate.sinks.base import entry_folder
@@ -110,7 +110,7 @@ class BusyWorld(World):
 
     def work(self, coordinator: Coordinator, id: int, job: str) -> None:
         try:
-            running.run_job(coordinator, id, job, None, self._takes_its_time, self._at_work)  # type: ignore[arg-type]
+            run_job.run_job(coordinator, id, job, None, self._takes_its_time, self._at_work)  # type: ignore[arg-type]
         except Rejected as error:
             if error.reason != PASSED_BY:
                 raise
@@ -170,7 +170,7 @@ def channels_in_memory(world: World) -> Iterator[None]:
     own = {"send": send, "take_all": take_all, "attempts": attempts, "discard": discard, "gone": gone}
     with (
         mock.patch.multiple(Channel, **own, syncing=lambda self, context: Syncing(Location("/", {}))),
-        mock.patch.object(running, "stage_results", lambda stage, streams, _: {stage.name: streams[stage.inputs[0]]}),
+        mock.patch.object(run_job, "stage_results", lambda stage, streams, _: {stage.name: streams[stage.inputs[0]]}),
     ):
         yield
 

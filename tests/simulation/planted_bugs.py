@@ -16,8 +16,7 @@ import msgspec
 from tests.kit.toys import ToySink
 from tests.simulation.simulate import simulate_seed
 from tidegate import coordinator
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import control
+from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.publishing import publish
 from tidegate.coordinator import Coordinator
@@ -27,7 +26,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.log import EntryLog
 from tidegate.ledger.records import Created, Records
 from tidegate.lifecycle import retention, rollback
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.codec import encode, sha256
 from tidegate.records.records import Decision
@@ -92,16 +91,16 @@ def _publish_without_cas() -> Patches:
 
 
 def _publish_the_newest_first() -> Patches:
-    real = protocol.on_publish
+    real = rules.on_publish
 
     def on_publish(view: Any, table: str, last: int | None) -> Any:
         answer = real(view, table, last)
-        if isinstance(answer, protocol.Publish):
+        if isinstance(answer, rules.Publish):
             owed = [e.id for e in view.entries if e.manifest and e.manifest.tables[table].committables]
             return replace(answer, id=owed[-1])
         return answer
 
-    yield mock.patch.object(protocol, "on_publish", on_publish)
+    yield mock.patch.object(rules, "on_publish", on_publish)
 
 
 def _publish_before_the_decision() -> Patches:
@@ -131,15 +130,15 @@ def _never_settle() -> Patches:
 
 
 def _base_is_the_last_completed() -> Patches:
-    yield mock.patch.object(protocol, "plan_base", lambda view: view.last_completed)
+    yield mock.patch.object(rules, "plan_base", lambda view: view.last_completed)
 
 
 def _ignore_what_the_run_has() -> Patches:
-    yield mock.patch.object(protocol, "own_entry", lambda view, run: None)
+    yield mock.patch.object(rules, "own_entry", lambda view, run: None)
 
 
 def _complete_on_a_pending_base() -> Patches:
-    real = protocol.on_completion
+    real = rules.on_completion
 
     def on_completion(entry: Entry | None, base: Entry | None, failure: Any = None, *more: Any) -> Any:
         if base is not None and base.open:
@@ -147,7 +146,7 @@ def _complete_on_a_pending_base() -> Patches:
             base = replace(base, decision=forged)
         return real(entry, base, failure, *more)
 
-    yield mock.patch.object(protocol, "on_completion", on_completion)
+    yield mock.patch.object(rules, "on_completion", on_completion)
 
 
 def _plan_around_an_abort_that_may_have_lost() -> Patches:
@@ -201,26 +200,26 @@ def _release_attempts_of_other_plans() -> Patches:
 
 
 def _believe_the_first_contradiction() -> Patches:
-    real = protocol.on_publish
+    real = rules.on_publish
 
     def on_publish(view: Any, table: str, last: int | None) -> Any:
         answer = real(view, table, last)
-        if isinstance(answer, protocol.Damaged):
+        if isinstance(answer, rules.Damaged):
             raise coordinator.Corrupt(answer.why)
         return answer
 
-    yield mock.patch.object(protocol, "on_publish", on_publish)
+    yield mock.patch.object(rules, "on_publish", on_publish)
 
 
 def _roll_back_over_what_is_open() -> Patches:
-    real = protocol.on_rollback
+    real = rules.on_rollback
 
     def on_rollback(view: Any) -> Any:
         decided = tuple(each for each in view.entries if each.decision is not None)
         answer = real(replace(view, entries=decided))
-        return answer if isinstance(answer, protocol.Abort) else replace(answer, id=view.last_id + 1)
+        return answer if isinstance(answer, rules.Abort) else replace(answer, id=view.last_id + 1)
 
-    yield mock.patch.object(protocol, "on_rollback", on_rollback)
+    yield mock.patch.object(rules, "on_rollback", on_rollback)
 
 
 def _go_on_from_where_the_last_one_ended() -> Patches:
@@ -271,11 +270,11 @@ def _ignore_suspensions() -> Patches:
 
 
 def _complete_without_an_answer() -> Patches:
-    yield mock.patch.object(protocol, "unanswered", lambda entry: ())
+    yield mock.patch.object(rules, "unanswered", lambda entry: ())
 
 
 def _take_a_no_for_a_yes() -> Patches:
-    yield mock.patch.object(protocol, "rejection", lambda entry: "")
+    yield mock.patch.object(rules, "rejection", lambda entry: "")
 
 
 def _let_the_time_limit_overrule() -> Patches:
@@ -312,7 +311,7 @@ class Plant(NamedTuple):
 
 
 def _decide_on_an_answer_that_is_not_durable() -> Patches:
-    yield mock.patch.object(holding, "settle", lambda ledger, entry: None)
+    yield mock.patch.object(approvals, "settle", lambda ledger, entry: None)
 
 
 PLANTED: dict[str, Plant] = {

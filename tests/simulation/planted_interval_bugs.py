@@ -15,7 +15,7 @@ from tests.simulation.planted_bugs import Plant
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing import publish
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 
 Patches = Iterator[Any]
 
@@ -41,13 +41,13 @@ def _hint_before_the_index() -> Patches:
 
 
 def _make_one_interval_twice_at_once() -> Patches:
-    real = protocol._conflict
+    real = rules._conflict
 
     def beside(view: Any, wanted: Any) -> Any:
         answer = real(view, wanted)
-        return None if isinstance(answer, protocol.Wait) else answer
+        return None if isinstance(answer, rules.Wait) else answer
 
-    yield mock.patch.object(protocol, "_conflict", beside)
+    yield mock.patch.object(rules, "_conflict", beside)
 
 
 def _leave_what_was_there() -> Patches:

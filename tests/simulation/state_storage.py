@@ -20,11 +20,10 @@ from tests.kit.weather import Weather
 from tidegate import seams
 from tidegate.delta import CommitStamp, Committed, StagedFile
 from tidegate.errors import Corrupt, Unavailable
-from tidegate.execution.job import operators as operating
-from tidegate.lifecycle import copies, fork
-from tidegate.lifecycle import snapshot as held
+from tidegate.execution.job import operators
+from tidegate.lifecycle import copies, fork, snapshot
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.state import table as state_table
+from tidegate.state import table
 from tidegate.state.record import StateFile, StateTable
 from tidegate.verify import files as verify_files
 
@@ -270,13 +269,13 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
     own = {"replace": replace, "overwrite": overwrite, "find_commit": find_commit}
     own |= {"forget_log": nothing, "refuse_owner": nothing, "verify": nothing, "missing_files": missing_files}
     with (
-        mock.patch.multiple(state_table, Location=shelf, **tables, **own),
-        mock.patch.object(state_table, "create", create),
+        mock.patch.multiple(table, Location=shelf, **tables, **own),
+        mock.patch.object(table, "create", create),
         mock.patch.multiple(verify_files, Location=shelf, **tables),
-        mock.patch.multiple(held, Location=shelf, missing_files=missing_files),
+        mock.patch.multiple(snapshot, Location=shelf, missing_files=missing_files),
         mock.patch.multiple(copies, copy_files=copy_files, as_one_file=lambda *_: None),
         mock.patch.object(fork, "copy_files", copy_files),
-        mock.patch.object(operating, "KeyedState", remembered),
-        mock.patch.object(operating, "analysed", lambda plan, frame, context: plan()),
+        mock.patch.object(operators, "KeyedState", remembered),
+        mock.patch.object(operators, "analysed", lambda plan, frame, context: plan()),
     ):
         yield shelves

@@ -15,8 +15,7 @@ from tests.simulation.preemption import Fork, Preempted, at, told
 from tidegate.checkpoint import control
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle import cancel as discard
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import cancel, savepoint
 from tidegate.lifecycle.snapshot import refuse_damage, snapshot_at
 
 Act = Callable[[], object]
@@ -204,7 +203,7 @@ def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
 def test_nothing_is_removed_before_the_tables_have_what_they_are_owed() -> None:
     day = begun(owed=True)
     control.cancel(ledger(day), "x", "over", final=True)
-    assert discard.delete_cancelled(day.coordinator()) == []
+    assert cancel.delete_cancelled(day.coordinator()) == []
     assert [entry.id for entry in ledger(day).view().entries if entry.completed] == [4, 5]
     assert day.published() == [1, 2, 3, 4]
     assert told(lambda: day.trigger("late")) == "STOPPED"

@@ -10,7 +10,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toys import ToySink, ToySource
 from tests.simulation.day import Day
 from tidegate import Pipeline
-from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import approvals
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
@@ -329,7 +329,7 @@ def test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does() -> N
         day.disk.power_loss()
 
     day.weather.before(f"sync checkpoints/{id:08d}/holds/checked.json", others)
-    holding.answer(Ledger(day.disk, "day"), id, None, approve=False, by="ann")
+    approvals.answer(Ledger(day.disk, "day"), id, None, approve=False, by="ann")
     entry = Ledger(day.disk, "day").entry(id)
     assert entry is not None
     assert entry.aborted

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.toy_gate import ToyQuarantine
 from tests.kit.toys import ToySink
 from tests.simulation.simulate import simulate_seed
-from tidegate.checkpoint import quarantine_requests as asking
+from tidegate.checkpoint import quarantine_requests
 
 DAYS = 100
 
@@ -24,7 +24,7 @@ def test_every_row_is_somewhere_once() -> None:
 
 def read_a_quarantine_that_is_behind(patch: Callable[..., None]) -> None:
     """A row that a checkpoint lets go on is let go on by the next one, too, if nobody waits for its mark."""
-    patch(asking, "_settled", lambda *args: True)
+    patch(quarantine_requests, "_settled", lambda *args: True)
 
 
 def release_without_a_mark(patch: Callable[..., None]) -> None:

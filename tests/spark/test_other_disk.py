@@ -20,8 +20,7 @@ from tests.spark.cluster import Cluster
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
-from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks import prestaged as ahead
+from tidegate.sinks import DeltaAppend, DeltaUpsert, prestaged
 from tidegate.spark import same_disk, writing
 from tidegate.spark.server.launch import environment
 from tidegate.spark.session import SparkSettings, session
@@ -174,7 +173,7 @@ def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
 def test_a_cluster_is_asked_by_its_tasks(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process, as a cluster whose workers all see the folder; then some of what they write does not arrive."""
     monkeypatch.setattr(same_disk, "on_one_machine", lambda _: False)
-    monkeypatch.setattr(ahead, "on_one_machine", lambda _: False)
+    monkeypatch.setattr(prestaged, "on_one_machine", lambda _: False)
     whole, half = Location(str(tmp_path / "whole")), Location(str(tmp_path / "half"))
     same_disk.refuse_other_disks(spark, [whole])
     below = same_disk.rows_below
@@ -252,10 +251,10 @@ def test_a_server_with_another_disk_is_refused_before_anything_is_read(tmp_path:
         assert play.ledger.ack(1, "main") is None
         assert not (data / "tables").exists(), "what was made to ask is gone"
         location = Location(str(data))
-        assert not ahead.can_stage_ahead(spark.range(1), location)
+        assert not prestaged.can_stage_ahead(spark.range(1), location)
         assert not workers.usable(spark, location), "though its master is local"
         shared = Location(str(tmp_path))
-        assert ahead.can_stage_ahead(spark.range(1), shared)
+        assert prestaged.can_stage_ahead(spark.range(1), shared)
         assert workers.usable(spark, shared)
 
 

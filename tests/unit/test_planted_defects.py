@@ -16,31 +16,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidegate.checkpoint import ancestry as lines
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import compatibility, located
+from tidegate.checkpoint import ancestry, approvals, compatibility, located
 from tidegate.checkpoint.ancestry import allows_overtaking, lowest_ack
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.delta import Location, Syncing, rewrite
 from tidegate.delta.files import footers
 from tidegate.delta.journal import Journal
-from tidegate.delta.log import cleanup as old_logs
-from tidegate.delta.log import commits as log
-from tidegate.delta.log import handles
+from tidegate.delta.log import cleanup, commits, handles
 from tidegate.errors import Unavailable
 from tidegate.execution import loop
 from tidegate.execution.job import run_job
 from tidegate.execution.job.run_job import Attempt
-from tidegate.history import health as condition
+from tidegate.history import health
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.ledger.records import Records
-from tidegate.lifecycle import cancel as discard
-from tidegate.lifecycle import retention
+from tidegate.lifecycle import cancel, retention
 from tidegate.pipeline import Stream
 from tidegate.pipeline.graph.graph import Lineage
-from tidegate.protocol import progress
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import progress, rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, Payload
 from tidegate.sinks.base import WayBack
@@ -130,8 +124,8 @@ def _log_checkpoints_by_delta_rs(patch: Patch) -> None:
     from deltalake import PostCommitHookProperties
 
     made = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    patch.setattr(log, "hooks", lambda location: made)
-    patch.setattr(log, "checkpoint_if_due", lambda *_: None)
+    patch.setattr(commits, "hooks", lambda location: made)
+    patch.setattr(commits, "checkpoint_if_due", lambda *_: None)
 
 
 class _Nothing(Exception):
@@ -153,12 +147,12 @@ def _stay_where_it_was(patch: Patch) -> None:
 
 
 def _hold_once_all_jobs_are_done(patch: Patch) -> None:
-    real = protocol.unanswered
+    real = rules.unanswered
 
     def unanswered(entry: Entry) -> Any:
         return real(entry) if set(entry.plan.acks) <= set(entry.acks) else ()
 
-    for module in (protocol, holding):
+    for module in (rules, approvals):
         patch.setattr(module, "unanswered", unanswered)
 
 
@@ -244,16 +238,16 @@ def _read_on_below_a_rollback(patch: Patch) -> None:
                 found.append(at)
         return found
 
-    patch.setattr(lines.all_below, "__code__", all_below.__code__)  # whoever has imported it already
+    patch.setattr(ancestry.all_below, "__code__", all_below.__code__)  # whoever has imported it already
 
 
 def _claim_without_another_look(patch: Patch) -> None:
-    real = discard._claim
+    real = cancel._claim
 
     def claim(ledger: Ledger, last: Entry, ended: Entry) -> bool:
         return real(ledger, last, ended) or ledger.discarded() is not None
 
-    patch.setattr(discard, "_claim", claim)
+    patch.setattr(cancel, "_claim", claim)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -288,7 +282,7 @@ DEFECTS = {
         "None is not None",
     ),
     "explain says well": Defect(
-        lambda patch: patch.setattr(condition, "_skipping", lambda seen: None),
+        lambda patch: patch.setattr(health, "_skipping", lambda seen: None),
         "unit/cli/test_explain_remedies.py::test_a_file_that_the_order_of_names_has_passed_by",
         "well",
     ),
@@ -323,7 +317,7 @@ DEFECTS = {
         "which rows are to be replaced cannot be told",
     ),
     "nobody can let go of a table": Defect(
-        lambda patch: patch.setattr(protocol, "left_by", lambda view, table: 0),
+        lambda patch: patch.setattr(rules, "left_by", lambda view, table: 0),
         f"{CHECKPOINT}removed_sinks.py::test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out",
         "table b can never be created",
     ),
@@ -384,7 +378,7 @@ DEFECTS = {
         "DID NOT RAISE",
     ),
     "old logs go on their first day": Defect(
-        lambda patch: patch.setattr(old_logs, "YOUNG_S", 0.0),
+        lambda patch: patch.setattr(cleanup, "YOUNG_S", 0.0),
         "unit/delta/test_cleanup.py::test_what_is_young_stays_for_whoever_sleeps_there[23]",
         "oldest first",
     ),
@@ -394,7 +388,7 @@ DEFECTS = {
         "assert not True",
     ),
     "an answer is lost, and what followed from it is not": Defect(
-        lambda patch: patch.setattr(holding, "settle", lambda ledger, entry: None),
+        lambda patch: patch.setattr(approvals, "settle", lambda ledger, entry: None),
         "simulation/test_found_races.py::test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does",
         "checked",
     ),

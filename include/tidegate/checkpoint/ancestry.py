@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import approvals
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.progress import allows_overtaking, missing
 from tidegate.protocol.view import Entry, View
@@ -66,6 +66,6 @@ def settle_acks(ledger: Ledger, entry: Entry, base: Entry | None, below: Sequenc
     for settled in line if allows_overtaking(line) else [entry]:
         for acked in settled.acks.values():
             ledger.settle_ack(acked)
-    holding.settle(ledger, entry)
+    approvals.settle(ledger, entry)
     if base is not None:
         ledger.settle_decision(base.id)

@@ -22,7 +22,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_untold, same_meaning
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.records.records import Json, Range, Tried
@@ -264,7 +264,7 @@ def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateEr
     if pipeline.ledger.published(base.id) is None:
         return
     for name, sinking in pipeline.graph.tables.items():
-        after = protocol.after_publish([base.manifest], name) if base.manifest is not None else None
+        after = rules.after_publish([base.manifest], name) if base.manifest is not None else None
         if after is None:
             continue
         try:
@@ -283,7 +283,7 @@ def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid
     if may_lose(pipeline.limits.record()):
         return
     for name, part in base.manifest.tables.items():
-        if name not in pipeline.graph.tables and protocol.has_unpublished(part) and not name.startswith(STATE):
+        if name not in pipeline.graph.tables and rules.has_unpublished(part) and not name.startswith(STATE):
             yield Invalid(
                 f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
                 expected=f"sink {name!r}, until everything that is completed is published on its table",

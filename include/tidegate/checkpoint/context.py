@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import approvals
 from tidegate.checkpoint.ancestry import lacking
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.place import Place
 from tidegate.records.records import Decision, Json, Plan
@@ -135,7 +135,7 @@ class PipelineContext:
         A checkpoint that a gate holds has the limit of the hold instead. One with all its acks is completed, not given
         up. A rollback has no acks; only its creator decides it before the timeout.
         """
-        if holding.awaits_person(entry):
+        if approvals.awaits_person(entry):
             return False
         waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
@@ -148,7 +148,7 @@ class PipelineContext:
         limit = f"{entry.plan.timeout_s:g} s"
         trouble = None if entry.acks else self.ledger.trouble()
         if trouble is not None and trouble.entry == entry.id and trouble.reason in ENVIRONMENT:
-            return protocol.ENVIRONMENT_FAILED, f"no job could begin within {limit}: {trouble.what}"
+            return rules.ENVIRONMENT_FAILED, f"no job could begin within {limit}: {trouble.what}"
         return "CHECKPOINT_EXPIRED", f"not all jobs acked within {limit}"
 
     def counts(self, plan: Plan) -> bool:

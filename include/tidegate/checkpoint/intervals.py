@@ -14,7 +14,7 @@ from datetime import datetime
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import View
 from tidegate.records.interval import Interval
 from tidegate.records.records import Plan
@@ -32,7 +32,7 @@ class AlreadyCovered:
     why: str
 
 
-def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool) -> protocol.WantedInterval | None:
+def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool) -> rules.WantedInterval | None:
     """Return the interval that a run requests. Raise Invalid if the pipeline cannot process it."""
     interval = Interval.of(*times) if times is not None else None
     if graph.by_interval and (interval is None or interval.empty):
@@ -51,10 +51,10 @@ def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: 
             help="to make it all again with other code, run it under a new name into new tables",
             reason="NOT_INDEPENDENT",
         )
-    return protocol.WantedInterval(interval, graph.by_interval, reprocess) if interval is not None else None
+    return rules.WantedInterval(interval, graph.by_interval, reprocess) if interval is not None else None
 
 
-def with_index(wanted: protocol.WantedInterval | None, ledger: Ledger) -> protocol.WantedInterval | None:
+def with_index(wanted: rules.WantedInterval | None, ledger: Ledger) -> rules.WantedInterval | None:
     """Add the overlapping intervals that were completed below the view. To be called after reading the view."""
     if wanted is None or not wanted.independent:
         return wanted
@@ -103,7 +103,7 @@ def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> Non
         )
 
 
-def covered(answer: protocol.Covered, wanted: protocol.WantedInterval, ledger: Ledger) -> AlreadyCovered:
+def covered(answer: rules.Covered, wanted: rules.WantedInterval, ledger: Ledger) -> AlreadyCovered:
     """Return the no-op with an explanation."""
     interval = wanted.interval
     if not wanted.independent:
@@ -122,7 +122,7 @@ def covered(answer: protocol.Covered, wanted: protocol.WantedInterval, ledger: L
     return AlreadyCovered(interval, checkpoint, why)
 
 
-def misfit(answer: protocol.Misfit, wanted: protocol.WantedInterval, graph: Graph) -> TidegateError:
+def misfit(answer: rules.Misfit, wanted: rules.WantedInterval, graph: Graph) -> TidegateError:
     """Return the error for an interval that does not fit."""
     interval, other = wanted.interval, answer.other
     if answer.early:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidegate import seams
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import stamp
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.progress import allows_overtaking, progress_of
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
@@ -27,7 +27,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     tables = {}
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
-        after = protocol.after_publish([before], name) if before else None
+        after = rules.after_publish([before], name) if before else None
         tables[name] = TablePart(after=after, committables=staged, through=_through(name, entry, acks, before))
     manifest = Manifest(
         **stamp(seams.new_id()),

@@ -15,7 +15,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import View
 from tidegate.records.records import Trouble
 
@@ -63,7 +63,7 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
             **stamp(seams.new_id()),
             run=run,
             step=step,
-            entry=protocol.own_entry(view, run),
+            entry=rules.own_entry(view, run),
             unplanned=unplanned(ledger.trouble(), view),
             after=view.last_id,
             kind=error.kind,

@@ -12,8 +12,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
-from tidegate.dag import document
-from tidegate.dag import run_params as asked
+from tidegate.dag import document, run_params
 from tidegate.dag.assets import asset
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
@@ -97,7 +96,7 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, dag_kwargs: 
         "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
         "doc_md": "\n\n".join(filter(None, (dag_kwargs.get("doc_md"), document.dag_text(graph, settings)))),
         "tags": ["tidegate", graph.name, *dag_kwargs.get("tags", ())],
-        "params": {**asked.params(), **dag_kwargs.get("params", {})},
+        "params": {**run_params.params(), **dag_kwargs.get("params", {})},
     }
 
 

@@ -21,7 +21,7 @@ from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.runs import abandoned_reason, new_run
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan
 
 if TYPE_CHECKING:
@@ -229,11 +229,11 @@ def _one(
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
     if isinstance(error, Corrupt):
         raise error
-    return outcome, error if outcome.counts or outcome.reason == protocol.ENVIRONMENT_FAILED else None
+    return outcome, error if outcome.counts or outcome.reason == rules.ENVIRONMENT_FAILED else None
 
 
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
-    reason = protocol.ENVIRONMENT_FAILED if error is not None and error.of_environment else "JOB_FAILED"
+    reason = rules.ENVIRONMENT_FAILED if error is not None and error.of_environment else "JOB_FAILED"
     failure = (reason, str(error)) if error is not None else None
 
     def wait(why: str) -> None:
@@ -261,7 +261,7 @@ def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Ob
 def _cancel_own(coordinator: Coordinator, run: str) -> None:
     """Clean up after a stop during the trigger: end a checkpoint that was made already, or others would wait for it."""
     with contextlib.suppress(TidegateError):
-        entry = protocol.own_entry(coordinator.ledger.view(run), run)
+        entry = rules.own_entry(coordinator.ledger.view(run), run)
         if entry is not None:
             coordinator.abort(entry, "CANCELLED", "stopped by hand")
 

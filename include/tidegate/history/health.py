@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import control, skipping, troubles
+from tidegate.checkpoint import approvals, control, skipping, troubles
 from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
@@ -143,7 +142,7 @@ def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None
         owed=frozenset(owed),
         trouble=ledger.trouble(),
         gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
-        late=frozenset(entry.id for entry in open_ones if not holding.awaits_person(entry) and _late(ledger, entry)),
+        late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
         full=tuple(folder for folder in local_folders(limits) if _is_full(folder)),
     )
@@ -263,9 +262,9 @@ def _by_failures(observed: Observations, suspension: Suspended, say: Command) ->
 
 def _held(observed: Observations, say: Command) -> Health | None:
     for entry in observed.view.still_open():
-        if text := holding.pending_approvals_text(View((entry,)), [entry.id]):
+        if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
             remedy = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
-            cause = " ".join(filter(None, (_sentence(text), holding.told_more(entry))))
+            cause = " ".join(filter(None, (_sentence(text), approvals.told_more(entry))))
             return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
 

@@ -25,7 +25,7 @@ from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle.rollback_proposal import How, Proposal, claimed, examine
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import View
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_run, entry_name
@@ -90,10 +90,10 @@ def roll_back(
         proposal = _possible(pipeline, to, choices, view)
         shown = {*proposal.undone, *proposal.open} if shown is None else shown
         _refuse_more(pipeline, shown, proposal)
-        answer = protocol.on_rollback(view)
-        if isinstance(answer, protocol.Abort):
+        answer = rules.on_rollback(view)
+        if isinstance(answer, rules.Abort):
             decided = ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail)).record
-            if decided.outcome == "aborted" and answer.reason == protocol.ROLLED_BACK:
+            if decided.outcome == "aborted" and answer.reason == rules.ROLLED_BACK:
                 aborted.append(answer.id)
             continue
         restart = _restart(pipeline, view, proposal, by, reason, suspend)
@@ -111,7 +111,7 @@ def roll_back(
 
 def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
     """Return the rollback that this run has decided already, if its answer was lost. Later entries are not undone."""
-    id = protocol.own_entry(view, run)
+    id = rules.own_entry(view, run)
     entry = view.get(id) or ledger.entry(id) if id is not None else None
     if id is None or (entry is not None and entry.open):
         return None
@@ -220,7 +220,7 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
     )
 
 
-def _plan(answer: protocol.CreateEntry, proposal: Proposal, restart: Restart, run: str, timeout_s: float) -> Plan:
+def _plan(answer: rules.CreateEntry, proposal: Proposal, restart: Restart, run: str, timeout_s: float) -> Plan:
     """Return the plan of an entry that reads nothing and has no jobs: its content is that of the target."""
     target_plan = proposal.target.plan
     return Plan(
@@ -255,7 +255,7 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
     tables = {}
     for name in base_manifest.tables:
         restore, state = plan.restart.tables.get(name), states.get(name)
-        after = protocol.after_publish([base_manifest], name) if restore is None else None
+        after = rules.after_publish([base_manifest], name) if restore is None else None
         if name in plan.restart.left:
             after = next(change.held for change in proposal.changes if change.table == name)
         committables = [state] if restore is not None and state is not None else []

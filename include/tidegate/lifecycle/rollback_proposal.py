@@ -14,7 +14,7 @@ from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailab
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.records import Json, Payload, PublishedTable, Restored
 from tidegate.sinks.base import Sink, WayBack
@@ -226,7 +226,7 @@ def _changes(
         if name in (target.plan.through or ()):
             yield _stays(pipeline, name, sinking.sink)
             continue
-        to = protocol.after_publish([target.manifest], name)
+        to = rules.after_publish([target.manifest], name)
         target_table: PublishedTable | None = published.tables.get(name) if published is not None else None
         state = states.get(name)
         state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
@@ -249,7 +249,7 @@ def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
     for entry in reversed(view.entries):
         published = pipeline.ledger.published(entry.id) if entry.completed else None
         if published is not None and name in published.tables and entry.manifest is not None:
-            return protocol.after_publish([entry.manifest], name)
+            return rules.after_publish([entry.manifest], name)
     return None
 
 
@@ -301,7 +301,7 @@ def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Map
 def _owed_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
     """Return whether an entry after the target makes a commit on the table."""
     assert base.manifest is not None
-    last = protocol.after_publish([base.manifest], table)
+    last = rules.after_publish([base.manifest], table)
     return last is not None and last > target.id
 
 

@@ -7,7 +7,6 @@ their older versions until somebody's VACUUM removes files of them, which `verif
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected
@@ -15,9 +14,6 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints"]
 

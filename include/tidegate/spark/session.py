@@ -20,7 +20,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.spark import local_session
 from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.errors import translate, translated
-from tidegate.spark.server import client as connect_client
+from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
             return
         patience = _REMOTE_PATIENCE
         if settings.remote is not None:
-            builder = connect_client.remote(settings.remote)
+            builder = client.remote(settings.remote)
         else:
             server = resources.enter_context(connect_server.acquire(settings))
-            builder = connect_client.loopback(server.port, server.token)
+            builder = client.loopback(server.port, server.token)
             patience = _LOOPBACK_PATIENCE
         timeout = settings.answer_timeout
-        opening = connect_client.open_session(builder, conf, answer_timeout=timeout, patience=patience)
+        opening = client.open_session(builder, conf, answer_timeout=timeout, patience=patience)
         try:
             opened = resources.enter_context(opening)
         except Unavailable as error:

@@ -16,8 +16,7 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate import seams
-from tidegate.checkpoint import approvals as holding
-from tidegate.checkpoint import control
+from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected
 from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
@@ -293,7 +292,7 @@ def _run(pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act
 
 
 def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
-    answers = holding.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
+    answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
     verbs = {True: "approved", False: "rejected"}
     text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
     if any(answer.approve is not yes for answer in answers):

@@ -15,7 +15,7 @@ from tidegate.config.keys import KEYS
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.lifecycle.rollback_proposal import examine
 from tidegate.lifecycle.savepoint import savepoints
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.verify.checkpoint import verify_checkpoint
 
@@ -95,7 +95,7 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
 def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest is not None else None
-        if part is None or not protocol.has_unpublished(part) or view.rolled_back_by(entry.id) is not None:
+        if part is None or not rules.has_unpublished(part) or view.rolled_back_by(entry.id) is not None:
             continue
         if entry.id > (last or 0):
             yield entry

@@ -16,7 +16,7 @@ from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution.finish import finish
-from tidegate.history import health as condition
+from tidegate.history import health
 from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, Drain, Filled, JobStats
@@ -467,7 +467,7 @@ def test_a_continuous_pipeline_is_not_reprocessed(continuous):
 
 def standing(world):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "s3://a", "data": "s3://a"})
-    return condition.condition(condition.look(world.ledger, limits, lambda plan: None))
+    return health.condition(health.look(world.ledger, limits, lambda plan: None))
 
 
 def test_time_that_was_left_out_is_told_until_it_is_made(world):

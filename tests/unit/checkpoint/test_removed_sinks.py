@@ -7,8 +7,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToySink
 from tidegate.errors import Invalid, Rejected
-from tidegate.lifecycle import rollback
-from tidegate.lifecycle import rollback_proposal as proposal
+from tidegate.lifecycle import rollback, rollback_proposal
 
 
 class Dead:
@@ -143,4 +142,4 @@ def test_only_a_sinks_table_can_be_let_go_of(tmp_path):
     world.checkpoint("run 1", rows=2)
     for name in ("c", "state.count", "quarantine.gate"):
         with pytest.raises(Invalid, match="nothing to choose"):
-            proposal.examine(world.coordinator(), 1, {name: "leave"})
+            rollback_proposal.examine(world.coordinator(), 1, {name: "leave"})

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.shop import Shop
 from tidegate import seams
-from tidegate.history import health as condition
+from tidegate.history import health
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, JobStats, Payload, RecordedRule, Verdict
 
@@ -218,12 +218,12 @@ def test_a_full_disk(shop, tidegate, monkeypatch):
 
 def test_a_disk_that_is_nearly_full_is_told_before_it_is(shop, monkeypatch):
     real = os.statvfs(shop.folder)
-    blocks = condition.SPARE_BYTES // real.f_frsize
+    blocks = health.SPARE_BYTES // real.f_frsize
     for free, full in ((blocks - 1, ("here",)), (blocks, ())):
         found = os.statvfs_result((*real[:3], free, free, *real[5:]))
         monkeypatch.setattr(os, "statvfs", lambda folder, found=found: found)
         settings = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "here", "data": "s3://there"})
-        assert condition.look(shop.coordinator.ledger, settings, lambda plan: None).full == full
+        assert health.look(shop.coordinator.ledger, settings, lambda plan: None).full == full
 
 
 def test_an_incompatible_change(shop, tidegate):

@@ -7,11 +7,11 @@ from tests.unit.spark.conftest import Servers
 
 @pytest.fixture
 def servers(folder, monkeypatch):
-    from tidegate.spark.server import launch as connect_launch
+    from tidegate.spark.server import launch
     from tidegate.spark.server import server as connect_server
 
     servers = Servers(folder / ".tidegate" / "spark")
-    monkeypatch.setattr(connect_launch, "command", servers.command)
+    monkeypatch.setattr(launch, "command", servers.command)
     monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
     monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
     yield servers

@@ -42,9 +42,8 @@ from tidegate.delta import (
     verify,
 )
 from tidegate.delta.files.access import told
-from tidegate.delta.log import commits as log
+from tidegate.delta.log import commits, handles
 from tidegate.delta.log import files as rawlog
-from tidegate.delta.log import handles
 from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, Invalid, Unavailable
 
@@ -333,7 +332,7 @@ def test_in_a_long_history_a_publication_is_found_with_few_reads(tmp_path, monke
             by_foreigner(location, (id, "z"))
         versions[id] = append(head(location), [], stamp(id)).version
     table, reads = head(location), []
-    monkeypatch.setattr(log, "read_commit", lambda *asked: reads.append(asked) or read_commit(*asked))
+    monkeypatch.setattr(commits, "read_commit", lambda *asked: reads.append(asked) or read_commit(*asked))
     for id in range(1, 102):
         reads.clear()
         found = find_commit(table, "tidegate/u1/s", id)

@@ -7,7 +7,7 @@ from tests.kit.delta import schema, stamp
 from tidegate import seams
 from tidegate.delta import Location
 from tidegate.delta.journal import FAN_IN, Journal
-from tidegate.delta.log import commits as log_module
+from tidegate.delta.log import commits
 from tidegate.errors import Unavailable
 
 NUMBERS = schema(id="long", what="string")
@@ -49,11 +49,11 @@ def test_a_commit_that_was_lost_removes_only_its_own_file(journal):
 
 def test_a_commit_whose_outcome_is_unknown_removes_nothing(journal, monkeypatch):
     stale = journal.opened()
-    real = log_module.read_commit
-    monkeypatch.setattr(log_module, "read_commit", lambda *_: None)
+    real = commits.read_commit
+    monkeypatch.setattr(commits, "read_commit", lambda *_: None)
     with pytest.raises(Unavailable):
         add(journal, stale, FAN_IN)
-    monkeypatch.setattr(log_module, "read_commit", real)
+    monkeypatch.setattr(commits, "read_commit", real)
     assert held(journal) == list(range(1, FAN_IN + 1)), "it had landed all the same"
 
 

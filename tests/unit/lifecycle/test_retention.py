@@ -10,7 +10,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySink
 from tidegate import seams
-from tidegate.checkpoint import quarantine_requests as asking
+from tidegate.checkpoint import quarantine_requests
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
@@ -257,7 +257,7 @@ def test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_
 
     def asked(**what):
         request = Request(**WHO, number=1, gate="checked", by="ann", **what)
-        return asking.ask(world.ledger, request).number
+        return quarantine_requests.ask(world.ledger, request).number
 
     for run in ("one", "two", "three"):
         world.checkpoint(run, rows=1)

@@ -11,8 +11,7 @@ from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToyCommit
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
-from tidegate.lifecycle import rollback
-from tidegate.lifecycle import rollback_proposal as proposal
+from tidegate.lifecycle import rollback, rollback_proposal
 
 
 @pytest.fixture
@@ -165,7 +164,7 @@ def test_two_at_once_one_wins_the_id_and_the_other_comes_behind_it(world):
 
 def test_whoever_slept_does_not_undo_what_was_never_shown(world):
     coordinator = world.coordinator()
-    seen = proposal.examine(coordinator, 2, {})
+    seen = rollback_proposal.examine(coordinator, 2, {})
     world.checkpoint("run 5", rows=2)
     with pytest.raises(Rejected, match="checkpoint 5 .* completed meanwhile"):
         back(world, 2, shown={*seen.undone, *seen.open})
@@ -345,9 +344,9 @@ def test_a_table_that_is_kept_keeps_its_rows_and_is_fenced(world):
 
 def test_choices_for_what_is_no_sink_are_refused(world):
     with pytest.raises(Exception, match="nothing to choose for 'c'"):
-        proposal.examine(world.coordinator(), 2, {"c": "keep"})
+        rollback_proposal.examine(world.coordinator(), 2, {"c": "keep"})
     with pytest.raises(Exception, match="'ignore' is no choice"):
-        proposal.examine(world.coordinator(), 2, {"a": "ignore"})
+        rollback_proposal.examine(world.coordinator(), 2, {"a": "ignore"})
 
 
 @pytest.mark.parametrize("to", [5, 9])

@@ -15,7 +15,7 @@ from tidegate.checkpoint.ancestry import lowest_ack
 from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.errors import Corrupt
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.progress import behind, missing, progress_of
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Overtaking, Payload, Position, Range
@@ -35,39 +35,39 @@ def entry(id: int, fact: Fact, forced: bool = False, after_s: float = 0.0) -> En
 
 def ask(*line: Entry, **known: object) -> object:
     base = line[1] if len(line) > 1 else None
-    return protocol.on_job(line[0], base, SLOW, (FIRST,), line[2:], **known)  # type: ignore[arg-type]
+    return rules.on_job(line[0], base, SLOW, (FIRST,), line[2:], **known)  # type: ignore[arg-type]
 
 
 ONE, TWO, THREE = entry(1, DONE), entry(2, BUSY), entry(3, NEXT)
 
 
 def test_a_job_that_is_busy_is_passed_and_one_that_is_not_begins() -> None:
-    assert ask(TWO, ONE) == protocol.RunJob(handle(SLOW, 1))
-    assert ask(THREE, TWO, ONE) == protocol.PassedBy(3, 2)
-    assert ask(THREE, TWO, ONE, gone={2}) == protocol.RunJob(handle(SLOW, 1))
+    assert ask(TWO, ONE) == rules.RunJob(handle(SLOW, 1))
+    assert ask(THREE, TWO, ONE) == rules.PassedBy(3, 2)
+    assert ask(THREE, TWO, ONE, gone={2}) == rules.RunJob(handle(SLOW, 1))
     acked = entry(2, BUSY._replace(slow=Work(1, (2,))))
-    assert ask(THREE, acked, ONE) == protocol.RunJob(handle(SLOW, 2))
+    assert ask(THREE, acked, ONE) == rules.RunJob(handle(SLOW, 2))
 
 
 def test_with_a_timeout_it_is_waited_for_until_time_is_up() -> None:
     three = entry(3, NEXT, after_s=5.0)
-    assert ask(three, TWO, ONE, time_up=False) == protocol.Wait((2,))
-    assert ask(three, TWO, ONE, time_up=True) == protocol.PassedBy(3, 2)
+    assert ask(three, TWO, ONE, time_up=False) == rules.Wait((2,))
+    assert ask(three, TWO, ONE, time_up=True) == rules.PassedBy(3, 2)
 
 
 def test_what_is_to_be_aligned_waits_however_long_it_takes() -> None:
     """O4."""
-    assert ask(entry(3, NEXT, forced=True), TWO, ONE) == protocol.Wait((2,))
+    assert ask(entry(3, NEXT, forced=True), TWO, ONE) == rules.Wait((2,))
     assert missing(entry(3, NEXT, forced=True), {SLOW}) == [SLOW]
 
 
 def test_a_job_begins_nothing_before_what_it_takes_is_there() -> None:
-    assert ask(entry(2, Fact(1)), ONE) == protocol.Wait((2,))
+    assert ask(entry(2, Fact(1)), ONE) == rules.Wait((2,))
 
 
 def test_what_rests_on_something_aborted_however_far_below_is_left_alone() -> None:
     dead = entry(2, BUSY._replace(aborted=True))
-    assert ask(entry(4, Fact(3, sent=True)), THREE, dead, ONE) == protocol.Stop(
+    assert ask(entry(4, Fact(3, sent=True)), THREE, dead, ONE) == rules.Stop(
         "checkpoint 2, an ancestor of 4, was aborted"
     )
 
@@ -75,25 +75,25 @@ def test_what_rests_on_something_aborted_however_far_below_is_left_alone() -> No
 def test_it_may_work_in_a_checkpoint_that_was_completed_without_it_but_not_behind_itself() -> None:
     """O3."""
     two = entry(2, BUSY._replace(made=Made(1, (), (2,))))
-    assert ask(two, ONE) == protocol.RunJob(handle(SLOW, 1))
-    assert isinstance(ask(two, ONE, beyond=True), protocol.Stop)
+    assert ask(two, ONE) == rules.RunJob(handle(SLOW, 1))
+    assert isinstance(ask(two, ONE, beyond=True), rules.Stop)
 
 
 def test_a_checkpoint_waits_until_a_later_one_has_gone_past() -> None:
-    assert protocol.on_completion(TWO, ONE) == protocol.Wait((2,))
+    assert rules.on_completion(TWO, ONE) == rules.Wait((2,))
     failure = ("JOB_FAILED", "out of memory")
-    assert isinstance(protocol.on_completion(TWO, ONE, failure), protocol.Abort)
-    passed = protocol.on_completion(TWO, ONE, None, (), {SLOW})
-    assert isinstance(passed, protocol.Complete)
+    assert isinstance(rules.on_completion(TWO, ONE, failure), rules.Abort)
+    passed = rules.on_completion(TWO, ONE, None, (), {SLOW})
+    assert isinstance(passed, rules.Complete)
     assert passed.acks == {FIRST: handle(FIRST, 2), SLOW: handle(SLOW, 1)}
-    assert isinstance(protocol.on_completion(TWO, ONE, failure, (), {SLOW}), protocol.Complete)
+    assert isinstance(rules.on_completion(TWO, ONE, failure, (), {SLOW}), rules.Complete)
 
 
 def test_what_rests_on_an_attempt_that_lost_and_cannot_be_passed_is_aborted() -> None:
     two = entry(2, BUSY._replace(slow=Work(1, (2,)), made=Made(2, (2,), ())))
     three = entry(3, NEXT._replace(slow=Work(1, (2, 3))), forced=True)
-    answer = protocol.on_completion(three, two, None, (ONE,))
-    assert isinstance(answer, protocol.Abort)
+    answer = rules.on_completion(three, two, None, (ONE,))
+    assert isinstance(answer, rules.Abort)
     assert (answer.reason, answer.counts) == ("ACK_VOID", False)
 
 

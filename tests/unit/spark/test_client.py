@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.spark.server import client as connect_client
+from tidegate.spark.server import client
 
 TOKEN = "token=0123456789abcdef"
 
@@ -26,7 +26,7 @@ TOKEN = "token=0123456789abcdef"
     ],
 )
 def test_a_token_goes_over_tls_except_to_this_machine(url: str, channel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder: Any = connect_client.remote(url)
+    builder: Any = client.remote(url)
     monkeypatch.setattr(builder, "_insecure_channel", lambda *_: "plain")
     monkeypatch.setattr(builder, "_secure_channel", lambda *_: "TLS")
     assert builder.channel == channel

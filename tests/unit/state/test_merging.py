@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.state.arrow import sorted_files as runs
+from tidegate.state.arrow import sorted_files
 from tidegate.state.arrow.closing import WindowClosing
 from tidegate.state.arrow.merge_plan import MergePlan
 from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, compact, merge
@@ -112,7 +112,7 @@ def group_of(row: tuple[int | None, Any, int]) -> int:
 
 
 def told(path: str) -> list[tuple[Window, tuple[int, int]]]:
-    with runs.opened(SortedFile(path, (0, 3))) as file:
+    with sorted_files.opened(SortedFile(path, (0, 3))) as file:
         rows = file.read()
     starts, ends = (rows[name].cast(pa.int64()).to_pylist() for name in ("start", "end"))
     assert ends == [start + SIZE for start in starts]
@@ -126,7 +126,7 @@ def told(path: str) -> list[tuple[Window, tuple[int, int]]]:
 def test_windows_are_given_as_they_are_in_the_end(
     kind: str, on_update: bool, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "GROUP_ROWS", 4)
+    monkeypatch.setattr(sorted_files, "GROUP_ROWS", 4)
     r, (type_, values) = random.Random(f"{kind} {seed}"), KEYS[kind]
     story = Story(tmp_path, type_, 0, on_update)
     rows = [(at + r.randint(0, DELAY - 1), r.choice(values), r.randint(0, 99)) for at in range(120)]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.state.arrow import sorted_files as runs
+from tidegate.state.arrow import sorted_files
 from tidegate.state.arrow.matching import Matcher
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged, reduced
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
@@ -56,7 +56,7 @@ def write(layout: StateLayout, path: Path, rows: dict[Any, tuple[int, int, bool]
     columns |= {GROUP: [group_of(key) for key in rows], CHECKPOINT: [r[0] for r in rows.values()]}
     columns |= {DELETED: [r[2] for r in rows.values()], "v": [r[1] for r in rows.values()]}
     table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in layout.schema})
-    table = table.take(pa.array(runs.order_of(table, layout.keys)))
+    table = table.take(pa.array(sorted_files.order_of(table, layout.keys)))
     writer = Writer(layout, str(path))
     for start in range(0, table.num_rows, 7):
         writer.write(table.slice(start, 7))
@@ -76,7 +76,7 @@ def told(layout: StateLayout, table: pa.Table) -> dict[Any, tuple[int, int, bool
 def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "GROUP_ROWS", 16)
+    monkeypatch.setattr(sorted_files, "GROUP_ROWS", 16)
     r, (keys, make) = random.Random(kind), KINDS[kind]
     layout = layout_of(keys)
     newest: dict[Any, tuple[int, int, bool]] = {}
@@ -93,7 +93,7 @@ def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
 
     wanted = list({make(r) for _ in range(25)})
     batch = pa.table({n: pa.array([key[at] for key in wanted], t) for at, (n, t) in enumerate(keys.items())})
-    batch = batch.take(pa.array(runs.order_of(batch, layout.keys)))
+    batch = batch.take(pa.array(sorted_files.order_of(batch, layout.keys)))
     wanted = [tuple(row.values()) for row in batch.to_pylist()]
     hits = found(layout, files, Matcher(batch, layout.keys))
     assert hits is not None
@@ -114,11 +114,11 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_skipped_by_their_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "GROUP_ROWS", 10)
+    monkeypatch.setattr(sorted_files, "GROUP_ROWS", 10)
     layout = layout_of({"k": pa.int64()})
     run = write(layout, tmp_path / "a.parquet", {(n,): (1, n, False) for n in range(100)})
     matcher = Matcher(pa.table({"k": pa.array([31, 33, 78])}), ["k"])
-    with runs.opened(run) as file:
+    with sorted_files.opened(run) as file:
         read = [n for n in range(file.num_row_groups) if matcher.may_be_in(file.metadata.row_group(n), 0)]
     assert read == [3, 7]
 
@@ -140,7 +140,7 @@ def batches(values: list[Any], kind: pa.DataType, size: int = 5) -> list[pa.Reco
 def test_rows_become_one_per_key(
     kind: pa.DataType, values: list[Any], reduce_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "REDUCE_AT", reduce_at)
+    monkeypatch.setattr(sorted_files, "REDUCE_AT", reduce_at)
     for op, plain in (("sum", sum), ("min", min), ("max", max)):
         table = reduced(batches(values, kind), ["k"], {"v": op})
         assert table is not None
@@ -163,7 +163,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_one_that_only_passes_the_limit_
     assert table is not None
     assert table["v"].to_pylist()[0] == huge
     with pytest.raises(pa.ArrowInvalid):
-        runs.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
+        sorted_files.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
 
 
 @pytest.mark.parametrize("edge", [2**63 - 1, 2**63 - 2, -(2**63), 0])
@@ -182,12 +182,12 @@ def test_statistics_are_compared_as_whole_numbers(tmp_path: Path) -> None:
     """As floats, 2**53 + 1 and the greatest number of all are each the same as others beside them."""
     layout = layout_of({"k": pa.int64()})
     run = write(layout, tmp_path / "a.parquet", {(2**63 - 1,): (1, 1, False)})
-    with runs.opened(run) as file:
+    with sorted_files.opened(run) as file:
         group = file.metadata.row_group(0)
         assert Matcher(pa.table({"k": pa.array([2**63 - 1])}), ["k"]).may_be_in(group, 0)
         assert not Matcher(pa.table({"k": pa.array([2**63 - 2])}), ["k"]).may_be_in(group, 0)
     near = write(layout, tmp_path / "b.parquet", {(2**53 + 1,): (1, 1, False)})
-    with runs.opened(near) as file:
+    with sorted_files.opened(near) as file:
         assert not Matcher(pa.table({"k": pa.array([2**53, 2**53 + 2])}), ["k"]).may_be_in(
             file.metadata.row_group(0), 0
         )

@@ -20,7 +20,7 @@ from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import Filled, Json, PublishedTable
@@ -62,11 +62,11 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
         head = sinking.sink.head(context)
         view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         table = _Table(pipeline, sinking, context, head, view)
-        answer = protocol.on_publish_interval(view, sinking.name, head.last, table.holds, result.blocked)
-        if isinstance(answer, protocol.Nothing):
+        answer = rules.on_publish_interval(view, sinking.name, head.last, table.holds, result.blocked)
+        if isinstance(answer, rules.Nothing):
             result.settled = {entry.id for entry in view.entries if entry.completed} - result.blocked.keys()
             return result
-        if isinstance(answer, protocol.Damaged):
+        if isinstance(answer, rules.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
                 raise mismatch_error(pipeline, view, sinking, head.last, answer.why)
@@ -137,7 +137,7 @@ class _Table:
         """Return whether the table's history has the commit of this entry."""
         return self.sinking.sink.holds(self._publication(self._entry(id), None), self.head, self.context)
 
-    def publication(self, answer: protocol.Publish) -> Publication:
+    def publication(self, answer: rules.Publish) -> Publication:
         """Return the commit to make, from records that survive a power loss."""
         entry = self._entry(answer.id)
         self.pipeline.ledger.settle_decision(entry.id)

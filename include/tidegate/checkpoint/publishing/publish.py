@@ -21,7 +21,7 @@ from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import LatestHint, Published, PublishedTable
@@ -89,7 +89,7 @@ def publish_pending(pipeline: PipelineContext) -> Report:
             else:
                 _publish_table(pipeline, sinking, report)
         except TidegateError as error:
-            advice = way_out(pipeline, view, table) if protocol.still_owed(view, table) else ""
+            advice = way_out(pipeline, view, table) if rules.still_owed(view, table) else ""
             if advice not in error.help:
                 error.help = f"{error.help}; {advice}" if error.help else advice
             report.stuck[table] = error
@@ -102,7 +102,7 @@ def publish_pending(pipeline: PipelineContext) -> Report:
 
 def _let_go(view: View, table: str) -> bool:
     """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
-    return bool(protocol.left_by(view, table)) and not protocol.still_owed(view, table)
+    return bool(rules.left_by(view, table)) and not rules.still_owed(view, table)
 
 
 def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
@@ -169,11 +169,11 @@ def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report)
     for _ in range(LOST_RACES):
         head = sinking.sink.head(context)
         view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
-        answer = protocol.on_publish(view, sinking.name, head.last)
-        if isinstance(answer, protocol.Nothing):
+        answer = rules.on_publish(view, sinking.name, head.last)
+        if isinstance(answer, rules.Nothing):
             report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)
             return
-        if isinstance(answer, protocol.Damaged):
+        if isinstance(answer, rules.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head.last in contradicted:
                 raise mismatch_error(pipeline, view, sinking, head.last, answer.why)
@@ -258,11 +258,11 @@ def _publish_hint(
     for name, part in entry.manifest.tables.items():
         table = report.published.get((entry.id, name))
         sinking = pipeline.graph.tables.get(name)
-        if protocol.left_by(view, name) >= entry.id:
+        if rules.left_by(view, name) >= entry.id:
             continue  # nothing was published there
-        if table is None and protocol.has_unpublished(part) and sinking is not None:
+        if table is None and rules.has_unpublished(part) and sinking is not None:
             table = sinking.sink.locate(entry.id, pipeline.context(name))
-        if not protocol.has_unpublished(part):
+        if not rules.has_unpublished(part):
             table = part.through or (before.tables.get(name) if before is not None else None)
         if table is not None:
             tables[name] = table
@@ -274,16 +274,14 @@ def _publish_hint(
 
 def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
     assert entry.manifest is not None
-    return any(
-        protocol.has_unpublished(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables
-    )
+    return any(rules.has_unpublished(entry.manifest.tables[table]) for table in stuck if table in entry.manifest.tables)
 
 
 def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
     """Refuse if a sink was removed from the code while entries still owe its table rows, unless these may be lost."""
     if may_lose(pipeline.limits.record()):
         return
-    for id in protocol.still_owed(view, table):
+    for id in rules.still_owed(view, table):
         if pipeline.ledger.published(id) is None:
             raise Invalid(
                 f"sink {table!r} is not in the pipeline any more, but checkpoint {id} still owes it rows",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.checkpoint import approvals as holding
+from tidegate.checkpoint import approvals
 from tidegate.cli.inspect.documents import (
     Examples,
     clock,
@@ -394,7 +394,7 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if abandoned_reason(entry.plan):
             yield "The process that made it is gone: the next run ends it and takes its input again."
-    elif pending := holding.pending_approvals_text(View((entry,)), [entry.id]):
+    elif pending := approvals.pending_approvals_text(View((entry,)), [entry.id]):
         yield f"All jobs have acknowledged it, but {pending}."
     elif base is None or not base.open:
         yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
@@ -411,7 +411,7 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
 
 
 def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:
-    if holding.pending_approvals_text(View((entry,)), [entry.id]):
+    if approvals.pending_approvals_text(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
     if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
         return "mend what the detail says, then run the pipeline again: the same input is planned once more"

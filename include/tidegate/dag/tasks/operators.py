@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.checkpoint import troubles
-from tidegate.dag import run_params as asked
+from tidegate.dag import run_params
 from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
@@ -153,8 +153,8 @@ class Step(BaseOperator):
                     give_up=task.give_up,
                     interval=task.interval,
                     reprocess=task.reprocess,
-                    drain=asked.drain_of(task),
-                    aligned=asked.is_named(task),
+                    drain=run_params.drain_of(task),
+                    aligned=run_params.is_named(task),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
@@ -197,11 +197,11 @@ class TriggerOperator(Step):
         """Small references only: data never goes through Airflow."""
         with self.at_work(context) as task:
             task.refuse_unknown_conf()
-            asked.refuse_taken(task)
+            run_params.refuse_taken(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             with self.sessions(task):
-                gone_back = asked.go_back(task)
+                gone_back = run_params.go_back(task)
             if gone_back is not None:
                 raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
             triggered = self.triggered(task)
@@ -350,7 +350,7 @@ class CompleteOperator(Step):
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:
-        asked.keep_word(task, id)
+        run_params.keep_word(task, id)
         came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")

@@ -208,11 +208,11 @@ class Task:
 
     def last(self) -> int | None:
         """Return the run's checkpoint: the one that is open or completed, otherwise the last aborted one."""
-        from tidegate.protocol import rules as protocol
+        from tidegate.protocol import rules
 
         for run in (self.run, *self.earlier):
             view = self.coordinator.ledger.view(run)
-            own = protocol.own_entry(view, run)
+            own = rules.own_entry(view, run)
             if own is not None:
                 return own
             entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]

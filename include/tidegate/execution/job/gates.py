@@ -16,8 +16,7 @@ from tidegate import seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.execution.job.exchange import Remembered
-from tidegate.gates.base import BrokenRule as Broken
-from tidegate.gates.base import GateContext, Judgement, exact_share
+from tidegate.gates.base import BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
@@ -259,7 +258,7 @@ class GateRunner:
             release(frame)
 
 
-def _outcome(broken: Sequence[Broken]) -> str:
+def _outcome(broken: Sequence[BrokenRule]) -> str:
     """Return the outcome that follows from broken rules, apart from rows that are set aside."""
     policies = {rule.policy for rule in broken}
     return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"

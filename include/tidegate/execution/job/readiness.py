@@ -10,7 +10,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Job
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.early_input import InputSelection, taking
 from tidegate.protocol.overtaking import unfinished
 from tidegate.protocol.progress import allows_overtaking, progress_of
@@ -37,11 +37,11 @@ def check_readiness(
     below: Sequence[Entry],
     job: Job,
     at_work: Callable[[Plan, str], bool],
-) -> protocol.Stop | protocol.DoneAlready | protocol.PassedBy | protocol.Wait | protocol.RunJob:
+) -> rules.Stop | rules.DoneAlready | rules.PassedBy | rules.Wait | rules.RunJob:
     """Return the protocol's answer, given what only the outside knows: who is at work, and what time it is."""
     line = [candidate for candidate in (entry, base, *below) if candidate is not None]
     if entry is None or not job.after or not allows_overtaking(line):
-        return protocol.on_job(entry, base, job.name, job.after)
+        return rules.on_job(entry, base, job.name, job.after)
     mine = progress_of(line).chosen.get(job.name)
     abandoned = {
         unfinished_entry.id
@@ -51,7 +51,7 @@ def check_readiness(
     patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
     time_up = coordinator.ledger.age(entry.plan) >= patience
     further = entry.completed and beyond(coordinator.ledger.view(), entry, job.name)
-    return protocol.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
+    return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
 
 
 def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
@@ -81,7 +81,7 @@ def looks_ahead(
     return look
 
 
-def not_ready(coordinator: Coordinator, entry: Entry, answer: protocol.Wait, what: str) -> JobNotReady:
+def not_ready(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: str) -> JobNotReady:
     """Return the error for a job that is not done yet in an earlier checkpoint, with the time that this one still
     waits."""
     error = JobNotReady(
@@ -95,7 +95,7 @@ def not_ready(coordinator: Coordinator, entry: Entry, answer: protocol.Wait, wha
     return error
 
 
-def passed_by(coordinator: Coordinator, answer: protocol.PassedBy, job: Job) -> Rejected:
+def passed_by(coordinator: Coordinator, answer: rules.PassedBy, job: Job) -> Rejected:
     """Record in the ledger that the checkpoint does not wait for the job; return why it is skipped."""
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)

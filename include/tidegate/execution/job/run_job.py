@@ -25,7 +25,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.execution.by_hand import ByHand, no_rows_of
-from tidegate.execution.job import readiness as behind
+from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
 from tidegate.execution.job.exchange import Exchange, remembered
@@ -40,7 +40,7 @@ from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.pipeline.hooks import Preparing
-from tidegate.protocol import rules as protocol
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
@@ -161,18 +161,18 @@ class Attempt:
         """J1: return the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
-        answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
-        if isinstance(answer, protocol.Stop):
+        answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
+        if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
-        if isinstance(answer, protocol.PassedBy):
-            raise behind.passed_by(self.coordinator, answer, self.job)
-        if isinstance(answer, protocol.Wait):
+        if isinstance(answer, rules.PassedBy):
+            raise readiness.passed_by(self.coordinator, answer, self.job)
+        if isinstance(answer, rules.Wait):
             raise self._not_yet(answer, entry)
         self.plan = entry.plan
         interval = entry.interval if self.plan.by_interval else None
         self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval)
-        if isinstance(answer, protocol.DoneAlready):
+        if isinstance(answer, rules.DoneAlready):
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
         try:
@@ -181,8 +181,8 @@ class Attempt:
             if self._needs_prev():
                 raise
             return self.ask()
-        waiting = behind.yet_to_take(entry, base, below, self.job)
-        look = behind.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
+        waiting = readiness.yet_to_take(entry, base, below, self.job)
+        look = readiness.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
         self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
         self.operating = OperatorRunner(
             self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory
@@ -211,10 +211,10 @@ class Attempt:
         entry, _ = self.coordinator.entry_and_base(self.id)
         return entry is not None and not entry.aborted and self.job.name not in entry.acks
 
-    def _not_yet(self, answer: protocol.Wait, entry: Entry) -> Rejected:
+    def _not_yet(self, answer: rules.Wait, entry: Entry) -> Rejected:
         subject = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return behind.not_ready(self.coordinator, entry, answer, subject)
+            return readiness.not_ready(self.coordinator, entry, answer, subject)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
             f"{subject} takes what job {', '.join(missing)} makes, which has not acked",
@@ -227,8 +227,8 @@ class Attempt:
         """J1 again: staging takes long, and a checkpoint that was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
         below = all_below(self.coordinator.ledger, entry, base)
-        answer = behind.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
-        if isinstance(answer, protocol.Stop):
+        answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
+        if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         if entry is None or entry.aborted:  # though another attempt has done it in time
             raise self._fenced(f"checkpoint {self.id} was aborted")

@@ -3,7 +3,7 @@
 Rules:
 - Who starts or stops a server holds its start lock, so two that want one at once share it.
 - Who uses a server holds its lease, shared; the kernel gives a lease up when its holder dies.
-- A server has a watchdog (connect_watchdog.py), which holds the watch lock for as long as it lives. If that
+- A server has a watchdog (watchdog.py), which holds the watch lock for as long as it lives. If that
   lock is free there is no server, whatever server.json says.
 - What a server is made of (configuration, jars, Java, pyspark, Python) names its folder. Something changed means
   another folder and another server beside the old one: an old one that nobody uses is stopped at once, one

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.state.arrow.closing import WindowClosing
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MergePlan"]
 
