@@ -64,7 +64,7 @@ def finish(
 
 
 def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
-    """Return the suspension by failures, of which checkpoint `id` is one, or by its rejection; and call its hooks.
+    """If checkpoint `id` has suspended the pipeline, by failing or by being rejected: call the hooks, return why.
 
     Call it before anything that may fail, whenever a checkpoint turns out to be aborted: the process that aborted it
     may have died before it could call the hooks.

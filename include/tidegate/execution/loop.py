@@ -267,8 +267,8 @@ def _cancel_own(coordinator: Coordinator, run: str) -> None:
 
 
 def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
-    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn. Return None if
-    the checkpoint does not wait for the job: there is no ack."""
+    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn. Return no ack
+    if the checkpoint does not wait for the job."""
 
     def again(error: TidegateError, tries_left: int) -> None:
         session.drop()  # it may be what failed

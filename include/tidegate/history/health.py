@@ -58,13 +58,13 @@ STATES = {
     "late": "a checkpoint is open beyond its timeout: the next run ends it",
     "orphaned": "a checkpoint is open whose process has died: the next run ends it",
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
-    "failed": "its last checkpoint was aborted, which is tolerated: it goes on",
+    "failed": "its last checkpoint was aborted, which is tolerated: the next run continues",
     "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
     "skipping": "input lies at a source, or an interval was missed, that no run will ever take up by itself",
     "disk full": "what holds its ledger or its data has no room",
     "suspended": "no run plans a checkpoint until somebody resumes it",
-    "stopped": "it is over, until somebody resumes it",
-    "cancelled": "it is over; for good, if that was said",
+    "stopped": "ended by `tidegate stop`, until somebody resumes it",
+    "cancelled": "ended by `tidegate cancel`; if that was final, it cannot be resumed",
     "finished": "event time has come to its end",
 }
 """What a pipeline can be."""

@@ -143,7 +143,7 @@ def own_entry(view: View, run: str) -> int | None:
 
 
 def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
-    """A1/T3: abort the lowest open entry that is dead: its base is aborted, or there is a reason to give it up."""
+    """T3: abort the lowest open entry that is dead: its base is aborted, or there is a reason to give it up."""
     for entry in view.entries:
         if entry.control is not None and entry.decision is None:
             return Abort(entry.id, CONTROL, "", counts=False)  # its creator stopped before deciding it

@@ -16,11 +16,14 @@
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
     beginnings/<source>/<id>.json Beginning where a "from now on" source begins, whatever becomes of <id>
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
-    latest.json              Latest           a hint: an entry up to which everything is decided and published
+    latest.json              LatestHint       a hint: an entry up to which everything is decided and published
     kept.json                Kept             a hint: the number of completed entries in a range of ids
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
     told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
+    tried.json               Tried            a hint: the stores that were shown to keep conditional puts
+    runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
+    blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
 `format` comes first. An unknown field is an error and not ignored: it may matter to a newer tidegate.
 """

@@ -319,8 +319,8 @@ class Sink(ABC):
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         """Make the rows visible as the one commit right after `head`, tagged with the id.
 
-        None: somebody else committed first, or the outcome is unclear; the caller reads `head` again.
-        Unavailable: the outcome is unknown; the caller retries. Corrupt: staged files are gone.
+        None: somebody else may have committed first; the caller reads `head` again, and so finds out whether this
+        commit has landed. Unavailable: the target did not answer; the caller retries. Corrupt: staged files are gone.
         """
 
     def trace(self, committables: Sequence[Json]) -> Json:

@@ -103,7 +103,7 @@ class Step(BaseOperator):
 
     @contextlib.contextmanager
     def at_work(self, context: Any) -> Iterator[Task]:
-        """The length of a try: what tidegate raises leaves as what has Airflow do the right thing."""
+        """Wrap one try: turn an error of tidegate into the exception for which Airflow does the right thing."""
         task: Task | None = None
         self._over = over = threading.Event()
         try:

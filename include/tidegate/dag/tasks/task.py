@@ -101,7 +101,7 @@ class Task:
 
     @property
     def kind(self) -> Literal["scheduled", "manual"]:
-        """Why there is this run. A backfill's runs are scheduled ones, if late."""
+        """What started the run. A backfill's runs count as scheduled."""
         run_type = self.context["dag_run"].run_type
         return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
 
@@ -148,15 +148,15 @@ class Task:
             return None
 
     def failed(self, why: str, *, of_environment: bool = False) -> None:
-        """Leave word for `complete` of why this task fails. A reference for people; all that is decided by it is
-        whether the failure is the pipeline's."""
+        """Record for `complete` why this task failed. Only people read the text; `of_environment` decides whether the
+        failure counts against the pipeline."""
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
             self.context["ti"].xcom_push("of_environment", of_environment)
 
     def note(self, step: str, error: TidegateError) -> None:
-        """Leave word for whoever looks at the pipeline, unless others lead, there is nothing to do, or just this run
-        was asked for something that cannot be."""
+        """Record the error as the pipeline's last one, as a hint for people. Not if another process is in charge
+        (Fenced), nothing is wrong (Rejected), or only this run's conf is (UNKNOWN_CONF)."""
         from tidegate.checkpoint import troubles
 
         if not isinstance(error, Fenced | Rejected) and error.reason != "UNKNOWN_CONF":

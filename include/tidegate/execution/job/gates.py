@@ -135,7 +135,7 @@ class GateRunner:
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
             self._set_aside(stage, bad, frame, released)
         self.verdicts[stage.name] = self._verdict(stage, judgement, released, chosen=chosen)
-        # What is set aside as a whole is not gone by later, as what was rejected is not.
+        # Rows that were quarantined as a whole do not update the gate's memory, nor do rejected ones.
         self._remember(stage, self.before.get(_remembered(stage), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
         return released.joined(good) if released is not None else good

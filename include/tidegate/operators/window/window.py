@@ -1,4 +1,4 @@
-"""Windows of event time: puts together rows that happened in the same hour, or without a long break between them.
+"""Windows of event time: groups rows of the same hour, or without a long break between them.
 
     fresh      this checkpoint's rows as partial results per window    late ones are left out and counted, or given out
     state      the partial results of windows that are not over        keys: window_start and the by-columns
@@ -8,8 +8,8 @@
 A window takes rows from its start up to, but not including, its end; a session also one at its end. It is complete once
 the watermark (with this checkpoint's rows) has come to its end (a session: is behind it), and over when
 `allowed_lateness` has passed too. Whether a row is late is judged by the watermark of the base: so as long as no row is
-later than the watermark's delay, the results do not depend on how the input was cut into checkpoints. What is over
-stays in the state's files until these are let go whole.
+later than the watermark's delay, the results do not depend on how the input was cut into checkpoints. Expired
+windows stay in the state's files until every window of a file has expired.
 """
 
 from __future__ import annotations
