@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+import pytest
 
 from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams
@@ -108,6 +109,16 @@ class Run:
     def remembered(self):
         """The keys in the state's table."""
         return sorted(row[0] for row in rows_of(self.state_table))
+
+
+@pytest.fixture
+def shop(folder, tidegate):
+    """Three checkpoints of the old pipeline."""
+    (folder / "shop.py").write_text(CODE)
+    run = Run("orders")
+    for _ in range(3):
+        run.checkpoint()
+    return run
 
 
 def contents(*folders):

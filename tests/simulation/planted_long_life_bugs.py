@@ -37,21 +37,6 @@ def _compare_with_the_next_one_and_pins() -> Patches:
     yield mock.patch.object(retention, "_Remaining", _NextOneAndPins)
 
 
-class _ReadOnce(retention._Remaining):
-    """Those that were there when it began: while they are read others retire them, and make new ones."""
-
-    def entries(self, but: int) -> Iterator[Entry]:
-        for id in self.ids(but):
-            if (entry := self._decided.get(id) or self._pipeline.real_entry(id)) is not None:
-                if entry.decision is not None:
-                    self._decided[id] = entry
-                yield entry
-
-
-def _read_once_what_remains() -> Patches:
-    yield mock.patch.object(retention, "_Remaining", _ReadOnce)
-
-
 def _look_once_at_what_may_go() -> Patches:
     yield mock.patch.object(retention, "_may_go", lambda *_: True)
 
@@ -145,7 +130,6 @@ PLANTED_YEARS = {
     "compare with the next one and pins": Plant(_compare_with_the_next_one_and_pins, 120, (5,)),
     "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (294,)),
     "compare side files with the next one and pins": Plant(_compare_side_files_with_the_next_one_and_pins, 120, (5,)),
-    "read once what remains": Plant(_read_once_what_remains, 400, (478,)),
     "look once at what may go": Plant(_look_once_at_what_may_go, 400, (1562,)),
     "do not ask what is pinned": Plant(_do_not_ask_what_is_pinned, 120, (1, 2)),
     "look last at what is settled": Plant(_look_last_at_what_is_settled, 120, (8,)),

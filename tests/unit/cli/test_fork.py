@@ -6,20 +6,13 @@ import sys
 
 import pytest
 
+from tests.kit import forks
 from tests.kit.forks import CODE, FORK, Died, Run, contents, dying, refused
 from tidegate.delta import missing_files
 from tidegate.errors import Rejected
 from tidegate.records.records import Drain
 
-
-@pytest.fixture
-def shop(folder, tidegate):
-    """Three checkpoints of the old pipeline."""
-    (folder / "shop.py").write_text(CODE)
-    run = Run("orders")
-    for _ in range(3):
-        run.checkpoint()
-    return run
+shop = forks.shop
 
 
 def written(text):

@@ -14,7 +14,7 @@ from tidegate.checkpoint import quarantine_requests
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import retention, savepoint
 from tidegate.lifecycle.retention import retention_floor
 from tidegate.lifecycle.rollback_proposal import examine
 from tidegate.records.records import Request, Retired
@@ -180,6 +180,30 @@ def test_side_files_that_a_kept_position_shares_stay(world):
     for blob in blobs_within(end):
         assert world.ledger.get_blob(blob) == b"names"
     assert len(os.listdir(world.folder / "blobs")) == 4
+
+
+def test_a_side_file_that_is_passed_on_while_others_are_read_stays(world, monkeypatch):
+    """The clean-up of 1 has listed 2, and sleeps. Others make 3, which takes the file over, and retire 2. And so on."""
+    world.limit(num_retained=1)
+    world.source = Sharing(world.feed)
+    world.checkpoint("one", rows=3)
+    list_ids, awake, naps = retention._Remaining.ids, [True], []
+
+    def list_and_sleep(self, but):
+        ids = list_ids(self, but)
+        if awake and len(naps) < 3:
+            awake.clear()
+            naps.append(but)
+            world.checkpoint(f"meanwhile{len(naps)}", rows=3)
+            awake.append(True)
+        return ids
+
+    monkeypatch.setattr(retention._Remaining, "ids", list_and_sleep)
+    world.checkpoint("two", rows=3)
+    assert len(naps) > 1
+    [last] = left(world)
+    for blob in blobs_within(world.ledger.entry(last).plan.sources["in"].end):
+        assert world.ledger.get_blob(blob) == b"names"
 
 
 def test_side_files_that_are_shared_over_aborted_entries_stay(world):
