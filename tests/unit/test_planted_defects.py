@@ -102,7 +102,7 @@ def _put_back_what_is_others(patch: Patch) -> None:
         found = real(snapshot, *given, **more)
         if found.exists or not snapshot.version:
             return found
-        below = delta_restore._version(snapshot, snapshot.version - 1)
+        below = delta_restore._published_version(snapshot, snapshot.version - 1)
         return WayBack(to=below, version=snapshot.version, foreign=(f"version {snapshot.version}",))
 
     patch.setattr(delta_table, "way_back", way_back)
