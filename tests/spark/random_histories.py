@@ -83,7 +83,7 @@ class Life:
         self.dice = random.Random(self.seed)
         self.root.mkdir(parents=True)
         self.play = self._play("main")
-        self.play.limits.num_retained = self.dice.choice([1, 2, 4])
+        self.play.limit(num_retained=self.dice.choice([1, 2, 4]))
         self.tasks = itertools.cycle([self.dice.randint(1, 3) for _ in range(40)])
 
     def _play(self, name: str) -> SmallPipeline:

@@ -54,8 +54,7 @@ class Story:
 
     def __init__(self, root: Path, spark: Any) -> None:
         self.play = SmallPipeline(root / "slow", spark, build, unaligned=True)
-        self.play.limits.max_concurrent_checkpoints = 2
-        self.play.limits.num_retained = 2
+        self.play.limit(max_concurrent_checkpoints=2, num_retained=2)
         self.other = SmallPipeline(root / "fast", spark, lambda pipeline: build(pipeline, "main", "main"))
         self.batches = 0
 
