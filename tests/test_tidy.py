@@ -303,6 +303,24 @@ def test_nobody_imports_the_library_by_its_folder_and_nobody_pickles():
     assert [name for name in python(*PRODUCT) if any(call in text(name) for call in calls)] == []
 
 
+def decodes_into_a_struct(node: ast.AST) -> bool:
+    """msgspec.json.decode(…, type=…) of anything but a dict: what tidegate.records.typed is for."""
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "msgspec.json.decode"):
+        return False
+    return any(each.arg == "type" and not ast.unparse(each.value).startswith("dict[") for each in node.keywords)
+
+
+def test_types_are_decoded_into_where_threads_wait_for_each_other():
+    found = [
+        f"{name}:{node.lineno}"
+        for name in python(*PRODUCT)
+        if name != f"{LIBRARY}records/typed.py"
+        for node in ast.walk(tree(name))
+        if decodes_into_a_struct(node)
+    ]
+    assert not found, "use tidegate.records.typed.decode: " + ", ".join(found)
+
+
 # -- tests -----------------------------------------------------------------------------------------
 
 

@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidegate.checkpoint.located import located
 from tidegate.config import Settings, load_settings
 from tidegate.delta import Location, Snapshot, open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state
+from tidegate.records import typed
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 from tidegate.records.records import Published, PublishedTable
@@ -199,7 +198,7 @@ def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, i
         for name, payload in ack.states.items():
             uid, _, part = name.removeprefix(STATE).partition(".")
             expired = ack.memory.get(expired_name(uid), {}).get(part)
-            yield name, (msgspec.convert(ledger.unpack(payload), StateTable), expired)
+            yield name, (typed.convert(ledger.unpack(payload), StateTable), expired)
 
 
 def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:

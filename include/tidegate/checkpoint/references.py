@@ -8,6 +8,7 @@ import msgspec
 
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.records import Ack, Blob, Payload
 from tidegate.state.table import STATE
 
@@ -64,7 +65,7 @@ def blobs_within(value: object) -> Iterator[Blob]:
     """Yield the side files inside a source's own JSON: objects with exactly the shape of Blob."""
     if isinstance(value, dict):
         try:
-            yield msgspec.convert(value, Blob)
+            yield typed.convert(value, Blob)
         except msgspec.ValidationError:
             for inner in value.values():
                 yield from blobs_within(inner)

@@ -28,6 +28,7 @@ from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.opening import open_coordinator
 from tidegate.pipeline import Pipeline
+from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
 from tidegate.spark.server.processes import ProcessId, is_alive
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     folder = Path(argv[0])
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
-        _work(msgspec.json.decode(Path(folder, REQUEST_FILE).read_bytes(), type=DriverRequest))
+        _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest))
     except Exception as error:
         if not isinstance(error, TidegateError):
             traceback.print_exc()

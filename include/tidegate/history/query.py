@@ -31,6 +31,7 @@ from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.records import typed
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class CheckpointHistory:
         rows = self.journal.read(["id", DETAILS], only=id).to_pylist()
         text = next((row[DETAILS] for row in rows if row["id"] == id), "{}")
         try:
-            details = msgspec.json.decode(text, type=CheckpointDetails)
+            details = typed.decode(text, CheckpointDetails)
         except msgspec.DecodeError as error:
             self.problem = f"the details of checkpoint {id} cannot be read: {error}"
             return CheckpointDetails()

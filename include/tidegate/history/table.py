@@ -24,6 +24,7 @@ from tidegate.history.details import StateSize
 from tidegate.history.row import HistoryRow, row_of
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Json, Payload, sum_of
 from tidegate.sinks.channel import Sent
@@ -133,7 +134,7 @@ def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
     """The size of each state, from the record that its ack names."""
     sizes = {}
     for name, payload in states_of(entry).items():
-        state = msgspec.convert(ledger.unpack(payload), StateTable)
+        state = typed.convert(ledger.unpack(payload), StateTable)
         sizes[name] = StateSize(
             rows=sum(each.file.rows for each in state.files),
             bytes=sum(each.file.size for each in state.files),
@@ -156,7 +157,7 @@ def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
 def _sent(ledger: Ledger, payload: Payload) -> Amount:
     """The amount in a channel's record. It is unknown if the record is lost: the rest is reported all the same."""
     try:
-        return msgspec.convert(ledger.unpack(payload), Sent).amount
+        return typed.convert(ledger.unpack(payload), Sent).amount
     except TidegateError:
         return Amount()
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -16,6 +14,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.records import typed
 from tidegate.records.records import Json, Payload, PublishedTable, Restored
 from tidegate.sinks.base import Sink, WayBack
 from tidegate.state.table import STATE
@@ -191,7 +190,7 @@ def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
     from tidegate.sinks.channel import Channel, Sent, channel_name
 
     for stream, payload in _waiting(target):
-        sent = msgspec.convert(pipeline.ledger.unpack(payload), Sent)
+        sent = typed.convert(pipeline.ledger.unpack(payload), Sent)
         missing = Channel(stream).gone(sent, pipeline.context(channel_name(stream)))
         if missing:
             yield f"channel {stream!r}: {len(missing)} files that were in flight are gone, first {missing[0]!r}"

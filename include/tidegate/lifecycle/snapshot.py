@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from tidegate.checkpoint.compatibility import declared_sources
 from tidegate.checkpoint.references import acks_of, blobs_within
 from tidegate.delta import Location, missing_files
@@ -16,6 +14,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle.rollback_proposal import unreadable
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.records import Ack, Blob, Origin, Payload
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
@@ -56,7 +55,7 @@ class CheckpointSnapshot:
 
     def table(self, name: str) -> StateTable:
         """Return the record of a state."""
-        return msgspec.convert(self.parent.unpack(self.states[name]), StateTable)
+        return typed.convert(self.parent.unpack(self.states[name]), StateTable)
 
     def location(self, name: str) -> Location:
         """Return the location of a state's files."""

@@ -12,6 +12,7 @@ from tidegate.config import Settings
 from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.graph.nodes import Node, OperatorNode
+from tidegate.records import typed
 
 __all__ = ["Box", "Card", "card_of", "read_card"]
 
@@ -68,7 +69,7 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
 def read_card(text: object) -> Card | None:
     """Return the card in a text; None if there is none, or one of another version."""
     try:
-        card = msgspec.json.decode(str(text), type=Card)
+        card = typed.decode(str(text), Card)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     return card if card.title == TITLE else None

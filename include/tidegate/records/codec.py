@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from tidegate.errors import Corrupt, Invalid
+from tidegate.records import typed
 from tidegate.records.records import FORMAT, Json, Record
 
 RECORD_LIMIT = 1 << 20
@@ -37,7 +38,7 @@ def encode(record: Record) -> bytes:
     """Encode the record as indented JSON. Raise Invalid if it could not be read back: the damage would be permanent."""
     plain = _json(record, record.title)
     try:
-        flaw = msgspec.json.decode(plain, type=type(record)).flaw()
+        flaw = typed.decode(plain, type(record)).flaw()
     except _UNREADABLE as error:
         flaw = str(error)
     if flaw is not None:
@@ -65,7 +66,7 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
     if len(data) > RECORD_LIMIT:
         raise _corrupt(path, f"it has {len(data):,} bytes, more than the {RECORD_LIMIT:,} that tidegate ever writes")
     try:
-        version = msgspec.json.decode(data, type=_Format).format
+        version = typed.decode(data, _Format).format
     except _UNREADABLE as error:
         raise _corrupt(path, f"it is not a record: {error}") from None
     if version != FORMAT:
@@ -76,7 +77,7 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
             reason="UNKNOWN_FORMAT",
         )
     try:
-        record = msgspec.json.decode(data, type=kind)
+        record = typed.decode(data, kind)
         json.loads(data, object_pairs_hook=_refuse_duplicates)
     except _UNREADABLE as error:
         raise _corrupt(path, str(error)) from None

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.records import typed
 from tidegate.spark.conf import SparkSettings, on_loopback, properties, server_conf
 from tidegate.spark.server.launch import environment, spark_home
 
@@ -100,7 +101,7 @@ class Submission:
         """Return why there is no ack. output: the end of spark-submit's output, which counts where the driver did not
         answer."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self.folder / ERROR_FILE).read_bytes(), type=DriverFailure).error()
+            return typed.decode((self.folder / ERROR_FILE).read_bytes(), DriverFailure).error()
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         wrong = next((line for line in lines if line.startswith("Error: ")), None)
         if wrong is not None:

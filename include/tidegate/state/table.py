@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-import msgspec
-
 from tidegate.delta import (
     CommitStamp,
     Committed,
@@ -33,6 +31,7 @@ from tidegate.delta import (
 )
 from tidegate.delta.log.schema import differences
 from tidegate.errors import Corrupt, Invalid
+from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
@@ -108,7 +107,7 @@ class StateSink(ExactlyOnceSink):
         if head.last is not None and head.last >= publication.id:
             return None
         location, stamp = self.location(context), stamp_of(publication, context)
-        tables = [msgspec.convert(committable, StateTable) for committable in publication.committables]
+        tables = [typed.convert(committable, StateTable) for committable in publication.committables]
         if head.version is None:
             files = tables[-1].files
             self._refuse_gone(location, [file.file for file in files], publication.id)
@@ -145,7 +144,7 @@ class StateSink(ExactlyOnceSink):
             )
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        files = [file.file for committable in committables for file in msgspec.convert(committable, StateTable).files]
+        files = [file.file for committable in committables for file in typed.convert(committable, StateTable).files]
         return missing_files(self.location(context), files)
 
     def way_back(
@@ -220,7 +219,7 @@ class StateSink(ExactlyOnceSink):
 
 
 def _paths(record: Json) -> set[str]:
-    return {file.file.path for file in msgspec.convert(record, StateTable).files}
+    return {file.file.path for file in typed.convert(record, StateTable).files}
 
 
 def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snapshot | None:

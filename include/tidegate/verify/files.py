@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from tidegate.checkpoint.references import blobs_of, states_named
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.sinks.delta.table import DeltaSink
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
@@ -110,7 +109,7 @@ def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, in
     if payload is None:
         return {}
     try:
-        table = msgspec.convert(subject.ledger.unpack(payload), StateTable)
+        table = typed.convert(subject.ledger.unpack(payload), StateTable)
     except Corrupt:
         if is_still_retained(subject.ledger, entry.id):
             raise

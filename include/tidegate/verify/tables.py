@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-import msgspec
-
 from tidegate.checkpoint.located import located
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.delta import Location, StagedFile, missing_files
@@ -17,6 +15,7 @@ from tidegate.delta.log.files import read_commit
 from tidegate.errors import TidegateError
 from tidegate.pipeline import SinkNode
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.place import is_url, store_of
 from tidegate.records.records import Json, Published
 from tidegate.sinks.base import SinkContext, Staging
@@ -167,7 +166,7 @@ def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, L
 
 
 def _files(committable: Json) -> list[StagedFile]:
-    return [msgspec.convert(file, StagedFile) for file in committable.get("files", [])]
+    return [typed.convert(file, StagedFile) for file in committable.get("files", [])]
 
 
 # -- what was left behind ------------------------------------------------------------------------------

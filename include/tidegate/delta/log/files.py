@@ -16,6 +16,7 @@ import msgspec
 
 from tidegate.delta.files.access import Location, told, unavailable
 from tidegate.errors import Corrupt, TidegateError
+from tidegate.records import typed
 from tidegate.records.codec import sha256
 from tidegate.records.records import Json
 
@@ -225,7 +226,7 @@ class _Stats(msgspec.Struct):
 def record_count(stats: object) -> int | None:
     """Return the number of rows in a file's statistics, deleted ones included; None if they do not say."""
     try:
-        return msgspec.json.decode(stats, type=_Stats).numRecords if isinstance(stats, str) and stats else None
+        return typed.decode(stats, _Stats).numRecords if isinstance(stats, str) and stats else None
     except msgspec.MsgspecError:
         return None
 

@@ -16,6 +16,7 @@ from tidegate.pipeline.graph.graph import Job
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.protocol.early_input import InputSelection
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
 from tidegate.sinks.base import SinkContext, Staging
@@ -110,7 +111,7 @@ class Exchange:
                 self.coordinator.ledger.unpack,
                 [payload for payload in payloads_taken if payload is not None] or [current],
             )
-            sent = [msgspec.convert(unpack(payload), Sent) for payload in payloads]
+            sent = [typed.convert(unpack(payload), Sent) for payload in payloads]
             amounts = [sent_by_ack.amount for sent_by_ack in sent[: len(payloads_taken)]]
             self.received[stream] = sum_of(amounts)
             self._older += [

@@ -22,6 +22,7 @@ from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, SinkNode
+from tidegate.records import typed
 from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sinks.prestaged import PrestagedRows
@@ -46,7 +47,7 @@ def returning(
         return None
     ledger = coordinator.ledger
     splits = ledger.unpack(part.splits)
-    requests = [msgspec.convert(request, Request) for request in splits["requests"]]
+    requests = [typed.convert(request, Request) for request in splits["requests"]]
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)

@@ -21,6 +21,7 @@ from tidegate.pipeline.graph.graph import Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.records import typed
 from tidegate.records.records import Json, Payload, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sources.base import SourceContext
@@ -215,7 +216,7 @@ class OperatorRunner:
     def base(self, name: str) -> StateTable | None:
         """Return a state's record in the base's ack."""
         payload = self.prev.states.get(name) if self.prev else None
-        return msgspec.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
+        return typed.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
 
     def finish(self, operators: Sequence[OperatorNode]) -> None:
         """Complete the records of all states, once everything is staged."""

@@ -23,6 +23,7 @@ from tidegate.config.keys import KEYS
 from tidegate.operators.base import Watermarks
 from tidegate.pipeline.graph.event_time import column_of, delay_s, input_of, origins
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
+from tidegate.records import typed
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.records import Json, Plan, Struct
 from tidegate.spark.event_time import time_micros
@@ -83,7 +84,7 @@ class EventTimes:
         if not stage.operator.uses_event_time:
             return Watermarks()
         record = self.before.get(_key(stage.name))
-        before = msgspec.convert(record["at"], datetime) if record else None
+        before = typed.convert(record["at"], datetime) if record else None
         if self.stands:
             return Watermarks(before, before)
         reached = self._now(self.origins[input_of(stage.name)])
@@ -174,7 +175,7 @@ class EventTimes:
 
 
 def _partition_of(record: Json) -> Partition:
-    return msgspec.convert(record, SourceTime).partitions[""]
+    return typed.convert(record, SourceTime).partitions[""]
 
 
 def _key(operator: str) -> str:

@@ -34,6 +34,7 @@ from tidegate.delta import (
 from tidegate.delta.log.commits import PUBLISHING
 from tidegate.delta.log.schema import differences
 from tidegate.errors import Corrupt, Invalid
+from tidegate.records import typed
 from tidegate.records.names import listed
 from tidegate.records.place import Place, is_relative
 from tidegate.records.records import Json, PublishedTable, Struct
@@ -170,7 +171,7 @@ class DeltaSink(ExactlyOnceSink):
         return snapshot is not None and went_past(snapshot, context.app_id, id)
 
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        batches = [msgspec.convert(committable, StagedBatch) for committable in committables]
+        batches = [typed.convert(committable, StagedBatch) for committable in committables]
         files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
         return missing_files(locate(context.place, self.path), files)
 
@@ -370,7 +371,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
     """Return the staged batches, oldest first. Raise Corrupt if files are gone: after a VACUUM, or a clean-up by
     hand."""
     try:
-        batches = [msgspec.convert(committable, StagedBatch) for committable in publication.committables]
+        batches = [typed.convert(committable, StagedBatch) for committable in publication.committables]
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",

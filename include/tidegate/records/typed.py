@@ -1,0 +1,42 @@
+"""Decode values into types, from any number of threads.
+
+msgspec analyses a type when it is used for the first time. If a second thread uses the type meanwhile, it reads an
+analysis that is half done, and the process dies of a segmentation fault. So each type is analysed once, under a lock,
+before anybody decodes into it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeVar
+
+import msgspec
+
+__all__ = ["convert", "decode"]
+
+T = TypeVar("T")
+
+_analysed: set[Any] = set()
+_lock = threading.Lock()
+# A forked process must not inherit an analysis that is half done, nor a lock that nobody releases.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Decode JSON into a type. Raise msgspec.DecodeError if it does not fit."""
+    _analyse(kind)
+    return msgspec.json.decode(data, type=kind)
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """Convert plain JSON values into a type. Raise msgspec.ValidationError if they do not fit."""
+    _analyse(kind)
+    return msgspec.convert(value, kind)
+
+
+def _analyse(kind: Any) -> None:
+    if kind not in _analysed:
+        with _lock:
+            msgspec.json.Decoder(kind)
+            _analysed.add(kind)
