@@ -121,7 +121,7 @@ class Coordinator(PipelineContext):
         intervals.refuse_other_kind(self.graph, view)
         reasons = self._reasons(view, run, give_up)
         indexed = intervals.with_index(wanted, self.ledger)
-        return rules.on_trigger(view, run, self.limits.max_concurrent_checkpoints, reasons, indexed)
+        return rules.on_trigger(view, run, self.settings.max_concurrent_checkpoints, reasons, indexed)
 
     def _plan(
         self,
@@ -134,7 +134,7 @@ class Coordinator(PipelineContext):
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
-        plans = Plans(self.graph, self.ledger, self.limits, self.place)
+        plans = Plans(self.graph, self.ledger, self.settings, self.place)
         plan = plans.make(answer, view, run, kind, wanted, special)
         intervals.refuse_archived(self.graph, plan, view, self.ledger)
         return plan
@@ -261,7 +261,7 @@ class Coordinator(PipelineContext):
 
     def suspended(self) -> control.Suspended | None:
         """Return why no checkpoint may be planned now, or None."""
-        return control.suspended(self.ledger.view(), self.limits.tolerable_failed_checkpoints)
+        return control.suspended(self.ledger.view(), self.settings.tolerable_failed_checkpoints)
 
     def _abort(self, answer: rules.Abort) -> Decision:
         return decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)

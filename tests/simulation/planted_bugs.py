@@ -24,7 +24,7 @@ from tidegate.errors import Unavailable
 from tidegate.execution.job.run_job import Attempt
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.log import EntryLog
-from tidegate.ledger.records import Created, Records
+from tidegate.ledger.record_files import Created, Records
 from tidegate.lifecycle import retention, rollback
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry

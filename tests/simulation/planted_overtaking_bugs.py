@@ -12,7 +12,7 @@ from tidegate.checkpoint import ancestry, manifests, planning
 from tidegate.execution.job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import retention
-from tidegate.protocol import overtaking, progress
+from tidegate.protocol import progress, rules
 from tidegate.protocol.progress import JobProgress
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import Handle
@@ -94,7 +94,7 @@ def _go_past_whatever_it_is() -> Patches:
 
 def _begin_from_the_newest_ack() -> Patches:
     """O4: a job goes on from the last ack there is."""
-    real = overtaking.progress_of
+    real = rules.progress_of
 
     def progress_of(line: Sequence[Entry]) -> JobProgress:
         found = real(line)
@@ -104,7 +104,7 @@ def _begin_from_the_newest_ack() -> Patches:
         }
         return JobProgress(newest, found.chains, found.in_flight)
 
-    yield mock.patch.object(overtaking, "progress_of", progress_of)
+    yield mock.patch.object(rules, "progress_of", progress_of)
 
 
 def _acks_below_a_rollback() -> Patches:

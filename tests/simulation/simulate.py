@@ -19,7 +19,7 @@ from tests.simulation.overtaking_days import BusyOracle, BusyWorld, channels_in_
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
 from tests.simulation.world import Violation, World
 from tidegate import seams
-from tidegate.ledger import log, records
+from tidegate.ledger import log, record_files
 from tidegate.records import codec
 
 LATE = 1e9
@@ -111,7 +111,7 @@ def simulate(dice: Dice, kind: str = "life") -> Day:
 @contextlib.contextmanager
 def decoded_once() -> Iterator[None]:
     """Decoding is a pure function, and half of the time of a simulation: each record is decoded once."""
-    with mock.patch.object(records, "decode", _decode), mock.patch.object(log, "decode", _decode):
+    with mock.patch.object(record_files, "decode", _decode), mock.patch.object(log, "decode", _decode):
         yield
 
 

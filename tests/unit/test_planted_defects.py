@@ -22,7 +22,8 @@ from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.delta import Location, Syncing, rewrite
 from tidegate.delta.files import footers
 from tidegate.delta.journal import Journal
-from tidegate.delta.log import cleanup, commits, handles
+from tidegate.delta.log import cleanup, commits
+from tidegate.delta.log import snapshot as snapshots
 from tidegate.errors import Unavailable
 from tidegate.execution import loop
 from tidegate.execution.job import run_job
@@ -30,7 +31,7 @@ from tidegate.execution.job.run_job import Attempt
 from tidegate.history import health
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.ledger.records import Records
+from tidegate.ledger.record_files import Records
 from tidegate.lifecycle import cancel, retention
 from tidegate.pipeline import Stream
 from tidegate.pipeline.graph.graph import Lineage
@@ -325,7 +326,7 @@ DEFECTS = {
         "False) is not in list",
     ),
     "a torn checkpoint of the log is the end": Defect(
-        lambda patch: patch.setattr(handles, "do_without_torn", lambda location: False),
+        lambda patch: patch.setattr(snapshots, "do_without_torn", lambda location: False),
         "unit/delta/test_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
         "is torn",
     ),

@@ -82,7 +82,7 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
 
 def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
     """Return all problems, including those that a trigger or a publisher finds before or after planning."""
-    graph, config = pipeline.graph, pipeline.limits.record()
+    graph, config = pipeline.graph, pipeline.settings.record()
     errors: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
     errors += refusals(graph, pipeline.ledger, config, base)
     for name in graph.tables:
@@ -280,7 +280,7 @@ def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid
     """Find removed sinks whose table does not have everything yet."""
     if base.manifest is None or pipeline.ledger.published(base.id) is not None:
         return
-    if may_lose(pipeline.limits.record()):
+    if may_lose(pipeline.settings.record()):
         return
     for name, part in base.manifest.tables.items():
         if name not in pipeline.graph.tables and rules.has_unpublished(part) and not name.startswith(STATE):

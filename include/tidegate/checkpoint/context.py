@@ -53,10 +53,10 @@ GiveUp = Callable[[Plan], str | None]
 class PipelineContext:
     """One pipeline, its records and its settings."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, limits: CheckpointSettings, place: Place) -> None:
+    def __init__(self, graph: Graph, ledger: Ledger, settings: CheckpointSettings, place: Place) -> None:
         self.graph = graph
         self.ledger = ledger
-        self.limits = limits
+        self.settings = settings
         self.place = place
         self.spark: Callable[[], SparkSession] | None = None
         """Needed for targets to which only delta-spark may publish. Without it they wait for a process with Spark."""

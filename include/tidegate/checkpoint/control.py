@@ -245,7 +245,7 @@ def refuse_for_good(ledger: Ledger, view: View) -> None:
 def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     """T4: raise Rejected if the log just listed ends suspended. A later suspension takes the id that the plan needs."""
     refuse_for_good(pipeline.ledger, view)
-    suspension = suspended(view, pipeline.limits.tolerable_failed_checkpoints)
+    suspension = suspended(view, pipeline.settings.tolerable_failed_checkpoints)
     if suspension is None:
         return
     name = pipeline.graph.name
@@ -253,7 +253,7 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
         message = (
             f"pipeline {name!r} is suspended: its last {len(suspension.failed)} checkpoint"
             f"{'s' if len(suspension.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
-            f"{pipeline.limits.tolerable_failed_checkpoints}. Checkpoint {suspension.failed[-1]}: {suspension.why}"
+            f"{pipeline.settings.tolerable_failed_checkpoints}. Checkpoint {suspension.failed[-1]}: {suspension.why}"
         )
     else:
         verb = "is" if suspension.action == "suspend" else "was"
@@ -289,7 +289,7 @@ def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
     if draining_ids:
         raise busy(draining_ids)
     if kind == "scheduled":
-        _refuse_early(pipeline, view, pipeline.limits.min_pause)
+        _refuse_early(pipeline, view, pipeline.settings.min_pause)
 
 
 def busy(ids: tuple[int, ...], approvals: str = "") -> Rejected:

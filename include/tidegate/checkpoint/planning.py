@@ -12,14 +12,15 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
+from tidegate.checkpoint.context import CheckpointSettings
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.quarantine_requests import plan_requests
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
@@ -56,10 +57,10 @@ _ORDINARY = CheckpointOptions()
 class Plans:
     """Makes the plans of one pipeline's checkpoints, in milliseconds, without a JVM. Writes only side files."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, limits: object, place: Place) -> None:
+    def __init__(self, graph: Graph, ledger: Ledger, settings: CheckpointSettings, place: Place) -> None:
         self.graph = graph
         self.ledger = ledger
-        self.limits = limits
+        self.settings = settings
         self.place = place
 
     def make(
@@ -78,7 +79,7 @@ class Plans:
             self._refuse_end()
         check_targets(self.graph, self.ledger, self.place)
         base = view.get(answer.base)
-        config: Json = self.limits.record()  # type: ignore[attr-defined]
+        config: Json = self.settings.record()
         if base is not None:
             self._refuse(config, base, view)
         sources = self._sources(answer.id, view, base, interval, standing=special.standing)
@@ -106,7 +107,7 @@ class Plans:
             overtaking=None if special.waits_for_all or drain is not None else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             through=_through(self.graph, config),
-            timeout_s=self.limits.timeout,  # type: ignore[attr-defined]
+            timeout_s=self.settings.timeout,
             config=config,
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
@@ -206,7 +207,7 @@ class Plans:
         """Return the source's pace, if its bound follows from the duration of checkpoints."""
         if sourcing.pace is None or sourcing.source.unit is None:
             return None
-        config, timeout_s = self.limits.record(), self.limits.timeout  # type: ignore[attr-defined]
+        config, timeout_s = self.settings.record(), self.settings.timeout
         return pace_of(sourcing.pace, sourcing.name, sourcing.source.unit, view, base, config, timeout_s)
 
     def _range(self, sourcing: SourceNode, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:

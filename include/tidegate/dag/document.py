@@ -6,8 +6,8 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 from __future__ import annotations
 
 from tidegate.config import Settings
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, Job
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.picture import picture
 from tidegate.records.masking import without_logins
 

@@ -104,7 +104,7 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
     fixed. A suspension would only require that somebody resumes the pipeline as well.
     """
     trouble = troubles.count_unplanned(coordinator.ledger, run)
-    if trouble is None or trouble.unplanned != coordinator.limits.tolerable_failed_checkpoints + 1:
+    if trouble is None or trouble.unplanned != coordinator.settings.tolerable_failed_checkpoints + 1:
         return
     with contextlib.suppress(TidegateError):
         if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is

@@ -9,7 +9,7 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import EntryLog
-from tidegate.ledger.records import Created, folder, stamp
+from tidegate.ledger.record_files import Created, folder, stamp
 from tidegate.ledger.store import CLOCK, LocalStore
 from tidegate.protocol.view import Acked
 from tidegate.records.codec import encode, sha256

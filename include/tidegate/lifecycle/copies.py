@@ -24,7 +24,7 @@ from tidegate.delta import Location
 from tidegate.delta.files.copy import copy_files, hash_of
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
-from tidegate.ledger.records import folder as entry_folder
+from tidegate.ledger.record_files import folder as entry_folder
 from tidegate.lifecycle.snapshot import DONE, CheckpointSnapshot, refuse_damage, refuse_retired, state_location
 from tidegate.records.codec import encode, sha256
 from tidegate.records.records import Claimed, Copy, LatestHint, Payload, Pin

@@ -70,7 +70,7 @@ def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapsho
     _refuse_same(snapshot.parent, to)
     _refuse_finished(snapshot)
     with told_if_retired(snapshot.parent, snapshot.entry.id):
-        refuse(list(refusals(to.graph, snapshot.parent, to.limits.record(), snapshot.entry)), snapshot.entry.id)
+        refuse(list(refusals(to.graph, snapshot.parent, to.settings.record(), snapshot.entry)), snapshot.entry.id)
         states = {name: payload for name, payload in snapshot.states.items() if name in to.graph.tables}
         declared = replace(snapshot, states=states)
         refuse_damage(declared)
@@ -295,7 +295,7 @@ def _refuse_lost(ledger: Ledger) -> None:
 
 def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Plan:
     """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
-    base_plan, config = snapshot.entry.plan, to.limits.record()
+    base_plan, config = snapshot.entry.plan, to.settings.record()
     declared = [name for name in declared_sources(snapshot.entry) if name in to.graph.sources]
     return Plan(
         **stamp(seams.new_id()),
@@ -310,7 +310,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
         triggers=declared,
         acks=[job.name for job in to.graph.jobs],
         commits=list(to.graph.tables),
-        timeout_s=to.limits.timeout,
+        timeout_s=to.settings.timeout,
         config=config,
         config_fingerprint=fingerprint(config),
         code_fingerprint=to.graph.code_fingerprint(),

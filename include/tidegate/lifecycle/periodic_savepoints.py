@@ -32,7 +32,7 @@ def keep_periodically(pipeline: PipelineContext) -> str | None:
     Any process may call this at any time: two concurrent calls create the same savepoint, because its name contains the
     checkpoint's number. A surplus one is disposed of by the next call. Without the setting nothing happens.
     """
-    settings = pipeline.limits.record()
+    settings = pipeline.settings.record()
     interval_s, num_retained = (
         KEYS[name].parse(settings.get(name, KEYS[name].default))
         for name in ("savepoint_interval", "savepoints_retained")

@@ -46,7 +46,7 @@ LOGS_EVERY = 50
 
 def retire_old(pipeline: PipelineContext) -> list[int]:
     """Retire the entries below the floor. Return their ids."""
-    return _retire_old(pipeline, lambda: pipeline.limits.num_retained, Ages.of(pipeline.limits.record()))
+    return _retire_old(pipeline, lambda: pipeline.settings.num_retained, Ages.of(pipeline.settings.record()))
 
 
 def retire_but_last(pipeline: PipelineContext) -> list[int]:

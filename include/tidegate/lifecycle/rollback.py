@@ -97,7 +97,7 @@ def roll_back(
                 aborted.append(answer.id)
             continue
         restart = _restart(pipeline, view, proposal, by, reason, suspend)
-        plan = _plan(answer, proposal, restart, run, pipeline.limits.timeout)
+        plan = _plan(answer, proposal, restart, run, pipeline.settings.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, restart)
         if not ledger.is_kept(to):  # pin first, then check for the tombstone: retention does it the other way round
@@ -202,7 +202,7 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    current = control.suspended(view, pipeline.limits.tolerable_failed_checkpoints)
+    current = control.suspended(view, pipeline.settings.tolerable_failed_checkpoints)
     suspended = None
     if current is not None and current.action != "drain":  # a drain is no act: the target shows whether it holds
         author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, arguments, meanings, parse, parsed_functions
+from tidegate.operators.functions import Function, arguments, lift, meanings, parse, parsed_functions
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
-from tidegate.operators.row_partials import lift
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.empty import empty_like
@@ -26,7 +25,7 @@ from tidegate.state.columns import DELETED, OWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from tidegate.state.ttl import Ttl
+    from tidegate.state.expiry import Ttl
 
 __all__ = ["Aggregate"]
 

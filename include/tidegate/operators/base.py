@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.sources.base import SourceContext
-    from tidegate.state.expiry import Over
+    from tidegate.state.expiry import Over, Ttl
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.ttl import Ttl
 
 __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
 

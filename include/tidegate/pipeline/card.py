@@ -9,9 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.config import Settings
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import Node, OperatorNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode
 from tidegate.records import typed
 
 __all__ = ["Box", "Card", "card_of", "read_card"]

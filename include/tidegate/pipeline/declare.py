@@ -21,9 +21,8 @@ from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoi
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process.process import Process
 from tidegate.operators.window.window import Window
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, build_graph
-from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.records.codec import sha256
 from tidegate.records.place import Place

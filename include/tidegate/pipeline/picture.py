@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode
 
 __all__ = ["picture"]
 

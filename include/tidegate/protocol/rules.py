@@ -29,23 +29,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidegate.protocol.answers import (
-    Abort,
-    Adopt,
-    Complete,
-    Covered,
-    CreateEntry,
-    Damaged,
-    DoneAlready,
-    Misfit,
-    Nothing,
-    PassedBy,
-    Publish,
-    RunJob,
-    Stop,
-    Wait,
-)
-from tidegate.protocol.overtaking import on_job_behind
 from tidegate.protocol.progress import allows_overtaking, missing, progress_of
 from tidegate.protocol.verdicts import REJECTED, Undecided, gate_failure, rejection, unanswered
 from tidegate.protocol.view import Entry, View
@@ -74,12 +57,126 @@ __all__ = [
     "left_by",
     "on_completion",
     "on_job",
+    "on_job_behind",
     "on_publish",
     "on_publish_interval",
     "on_rollback",
     "on_trigger",
     "still_owed",
+    "unfinished",
 ]
+
+
+# -- answers: each is a single next step, with the values that it needs ---------------------------------
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """The run already has an entry: continue with that one and plan nothing."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Create the abort of `id`, read back which decision holds, and call again."""
+
+    id: int
+    reason: str
+    detail: str
+    counts: bool
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Other entries are in progress: call again when one of `ids` is decided."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The run's interval is already done, by checkpoint `id` (None: by one below the view): plan nothing."""
+
+    id: int | None
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The run's interval conflicts with `other`, which already exists."""
+
+    other: Interval
+    early: bool = False
+    """True: it begins before the first interval that the pipeline was ever given."""
+
+
+@dataclass(frozen=True)
+class CreateEntry:
+    """Plan from where `base` ends and create entry `id`. If that entry exists, call again."""
+
+    id: int
+    base: int | None
+    generation: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """This work no longer counts; write nothing more."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class DoneAlready:
+    """The record that the caller would create already exists."""
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """Run the job. Its own last snapshot is the ack `prev`."""
+
+    prev: Handle | None
+
+
+@dataclass(frozen=True)
+class PassedBy:
+    """Skip the job in checkpoint `id`, which does not wait for it.
+
+    Record that, so that the checkpoint can complete without the job.
+    """
+
+    id: int
+    busy_with: int | None
+    """The checkpoint that the job is working on. None: recorded before, or a job upstream of it was overtaken."""
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Write a manifest from these acks, index the run, create the decision."""
+
+    id: int
+    base: Entry | None
+    acks: Mapping[str, Handle]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Commit `id` on the table, at exactly the version after the head that was read."""
+
+    id: int
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The table holds every completed entry."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """The table and the log contradict each other. Never worked around."""
+
+    why: str
 
 
 # -- trigger (T1 to T6) --------------------------------------------------------------------------------
@@ -252,7 +349,7 @@ def on_job(
 
     after: the jobs whose channels it reads. An answer to wait for `entry` itself means to wait for one of these.
     below: what the base rests on. It and the remaining arguments matter only where a checkpoint may go past a busy job
-    (protocol/overtaking.py).
+    (protocol/rules.py).
     """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
@@ -292,6 +389,55 @@ def last_ack(base: Entry, job: str) -> Handle | None:
         return base.manifest.jobs.get(job)
     acked = base.acks.get(job)
     return acked.handle if acked else None
+
+
+# -- a job that may be behind: start, wait, or let the checkpoint go past (for on_job) --------------------
+
+
+def on_job_behind(
+    line: Sequence[Entry], job: str, after: Sequence[str], gone: Collection[int], *, time_up: bool, beyond: bool
+) -> PassedBy | RunJob | Stop | Wait:
+    """Decide the next step of a job in the line's first entry, in which it has no ack yet.
+
+    gone: entries in which nobody works on this job any more; a hint. time_up: alignment has lasted long enough.
+    beyond: a later completed entry holds an ack of the job.
+    """
+    entry, progress = line[0], progress_of(line)
+    passed = entry.overtaken & {job, *after}
+    if passed:
+        return PassedBy(entry.id, None)
+    if entry.decision is not None and (beyond or job not in entry.overtakable):
+        return Stop(f"checkpoint {entry.id} was completed without job {job!r}, which is further now")
+    chosen = progress.chosen.get(job)
+    earlier = unfinished(line, job, chosen)
+    must_finish = next(
+        (candidate for candidate in earlier if candidate.open and job not in candidate.overtakable), None
+    )
+    if must_finish is not None:
+        return Wait((must_finish.id,))
+    busy = min((below.id for below in earlier if below.id not in gone), default=None)
+    if any(not progress.is_at(maker, entry.id) for maker in after):
+        return Wait((entry.id,))
+    if busy is None:
+        return RunJob(chosen)
+    overtaking = entry.plan.overtaking if job in entry.overtakable else None
+    if overtaking is not None and (time_up or overtaking.after_s <= 0):
+        return PassedBy(entry.id, busy)
+    return Wait((busy,))
+
+
+def unfinished(line: Sequence[Entry], job: str, last_ack: Handle | None) -> list[Entry]:
+    """Return the entries below the first in which the job may be running: no ack there, and not overtaken."""
+    entries = []
+    for entry in line[1:]:
+        if entry.restart is not None or (last_ack is not None and entry.id <= last_ack.entry):
+            break
+        makers = set(entry.plan.takes.get(job, {}).values())
+        may_run = makers <= set(entry.acks) or job not in entry.overtakable
+        overtaken = entry.overtaken & {job, *makers}
+        if job in entry.plan.acks and job not in entry.acks and not overtaken and may_run:
+            entries.append(entry)
+    return entries
 
 
 # -- completion (D1, D2, D4) ---------------------------------------------------------------------------

@@ -42,12 +42,12 @@ from tidegate.spark.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.closing import ClosedWindows, WindowClosing
-from tidegate.state.arrow.merge_plan import MergePlan
+from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
+from tidegate.state.expiry import Ttl
 from tidegate.state.record import StateFile, StateTable, once, state_file
-from tidegate.state.ttl import Ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

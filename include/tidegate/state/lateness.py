@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark.event_time import moment
-from tidegate.state.arrow.packed_keys import integers
+from tidegate.state.arrow.keys import integers
 
 if TYPE_CHECKING:
     import pyarrow as pa

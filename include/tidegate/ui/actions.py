@@ -20,7 +20,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected
 from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.ledger.records import RecordStamp
+from tidegate.ledger.record_files import RecordStamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.names import airflow_run
 from tidegate.records.records import REQUEST, Act, Acted

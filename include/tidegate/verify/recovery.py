@@ -103,7 +103,7 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
 
 def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[int]:
     """Yield the older checkpoints that are whole, newest first; savepoints last, if the settings say so."""
-    settings, key = pipeline.limits.record(), KEYS["prefer_checkpoint_for_recovery"]
+    settings, key = pipeline.settings.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
     named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):

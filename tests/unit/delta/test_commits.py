@@ -42,8 +42,9 @@ from tidegate.delta import (
     verify,
 )
 from tidegate.delta.files.access import told
-from tidegate.delta.log import commits, handles
+from tidegate.delta.log import commits
 from tidegate.delta.log import files as rawlog
+from tidegate.delta.log import snapshot as snapshots
 from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, Invalid, Unavailable
 
@@ -67,7 +68,7 @@ def test_a_table_that_is_made_while_it_is_looked_for_is_not_taken_for_half_a_log
         create(location, KV, [], stamp(1))
         return rawlog.has_log(location)
 
-    monkeypatch.setattr(handles, "has_log", made_meanwhile)
+    monkeypatch.setattr(snapshots, "has_log", made_meanwhile)
     table = open_table(location)
     assert table is not None
     assert table.version == 0

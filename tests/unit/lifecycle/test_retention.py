@@ -579,7 +579,7 @@ def test_whoever_retires_looks_again_behind_its_tombstone(world, monkeypatch):
 
     def raised(self, retired):
         real(self, retired)
-        coordinator.limits = world.limit(num_retained=3).limits
+        coordinator.settings = world.limit(num_retained=3).limits
 
     monkeypatch.setattr(Ledger, "create_retired", raised)
     assert coordinator.retire() == []

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tidegate.ledger import open_ledger
-from tidegate.ledger.records import stamp
+from tidegate.ledger.record_files import stamp
 from tidegate.lifecycle.retention import _kept, retention_floor
 from tidegate.records.records import Decision, Kept
 

@@ -12,8 +12,7 @@ import pytest
 
 from tidegate.state.arrow import sorted_files
 from tidegate.state.arrow.closing import WindowClosing
-from tidegate.state.arrow.merge_plan import MergePlan
-from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, compact, merge
+from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits

@@ -140,10 +140,10 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
             help="repair that table; it is put back as soon as it answers",
             reason="ROLLBACK_UNPUBLISHED",
         ) from error
-    if report.unpublished >= pipeline.limits.max_unpublished:
+    if report.unpublished >= pipeline.settings.max_unpublished:
         raise Rejected(
             f"{report.unpublished} completed checkpoints are not published on {table!r} yet: {error}",
-            expected=f"fewer than max_unpublished = {pipeline.limits.max_unpublished}",
+            expected=f"fewer than max_unpublished = {pipeline.settings.max_unpublished}",
             help="repair that table; nothing is lost, everything is published as soon as it answers",
             reason="TOO_MANY_UNPUBLISHED",
         ) from error
@@ -279,7 +279,7 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
 
 def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
     """Refuse if a sink was removed from the code while entries still owe its table rows, unless these may be lost."""
-    if may_lose(pipeline.limits.record()):
+    if may_lose(pipeline.settings.record()):
         return
     for id in rules.still_owed(view, table):
         if pipeline.ledger.published(id) is None:

@@ -114,7 +114,7 @@ def _make(location: Location, version: int, before: int) -> None:
     name, id = f"{version:020d}.checkpoint.parquet", seams.new_id()
     there = location.local(LOG)
     with _aside(location, since=before, upto=version) as copy:
-        from tidegate.delta.log.handles import handle
+        from tidegate.delta.log.snapshot import handle
 
         handle(copy, version).create_checkpoint()
         for made in (name, _HINT):
@@ -185,7 +185,7 @@ def _readable_without(location: Location, torn: Collection[str]) -> bool:
     """Whether every commit behind the last whole checkpoint is there, and delta-rs makes the head's table of them."""
     from deltalake.exceptions import DeltaError
 
-    from tidegate.delta.log.handles import handle
+    from tidegate.delta.log.snapshot import handle
 
     commits = _commits(location)
     whole = [version for version, names in _checkpoints(location).items() if f"{LOG}/{names[0]}" not in torn]

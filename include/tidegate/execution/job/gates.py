@@ -20,8 +20,8 @@ from tidegate.gates.base import BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, SinkNode
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, Staging

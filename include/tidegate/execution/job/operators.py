@@ -28,11 +28,10 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
 from tidegate.spark.writing import write_files
 from tidegate.state.columns import DELETED
-from tidegate.state.expiry import Over, without_over
+from tidegate.state.expiry import Over, Ttl, without_over
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import DEFAULT_GROUPS, StateTable
 from tidegate.state.table import expired_name, state_sink_name
-from tidegate.state.ttl import Ttl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Job
 from tidegate.protocol import rules
 from tidegate.protocol.early_input import InputSelection, taking
-from tidegate.protocol.overtaking import unfinished
 from tidegate.protocol.progress import allows_overtaking, progress_of
+from tidegate.protocol.rules import unfinished
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, InFlight, Overtaken, Plan
 

@@ -36,8 +36,8 @@ from tidegate.execution.job.stages import stage_results
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.gated import GateNode
 from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.graph.updates import withdrawn_name
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules

@@ -1,7 +1,7 @@
 """The quarantine of a gate: a Delta table for its bad rows, next to the pipeline's ledger.
 
 It is published like a sink, in the same decision as the good rows, so every row is in exactly one of the two places.
-Requests (`ledger/operator_records.py`) release or discard its rows, and the next plan takes them up. A row is marked
+Requests (`ledger/log.py`) release or discard its rows, and the next plan takes them up. A row is marked
 here in the same decision in which it is released or discarded, so this happens only once.
 """
 

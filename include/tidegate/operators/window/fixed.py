@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.row_partials import RowPartials, lift, merges_of
+from tidegate.operators.functions import RowPartials, lift, merges_of
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like

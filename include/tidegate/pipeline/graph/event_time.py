@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.nodes import GateNode
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode

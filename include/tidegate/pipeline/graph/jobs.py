@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidegate.pipeline.graph.gated import GateNode
-from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
 
 __all__ = ["MAIN", "Job", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.gated import GateNode
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:

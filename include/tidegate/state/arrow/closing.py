@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.packed_keys import integers
+from tidegate.state.arrow.keys import integers
 from tidegate.state.lateness import StartRange, WindowLimits, closing_starts, ended_mask, late_mask
 
 if TYPE_CHECKING:

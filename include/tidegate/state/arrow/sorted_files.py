@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.arrow_types import dictionary_columns
-from tidegate.state.arrow.matching import Matcher
-from tidegate.state.arrow.packed_keys import integers, order, packed
+from tidegate.state.arrow.keys import Matcher, integers, order, packed
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.same_disk import is_shared, on_one_machine, started_by_tidegate
-from tidegate.state.arrow.merge_plan import MergePlan
-from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, compact, merge
+from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
